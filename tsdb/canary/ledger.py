@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsdb.canary.layout import RUN_MAX
 from tsdb.v1 import common_pb2
 
-RUNS_MAX = 10_000  # The oldest are forgotten: then only the samples themselves name the ones before them.
+RUNS_MAX = 10_000  # Then the oldest are forgotten; a stored sample still proves the RUN_MAX writes before it.
 
 
 @dataclass(slots=True)

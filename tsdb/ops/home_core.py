@@ -6,8 +6,8 @@ A gateway with 64 connections spent more than half of its CPU on such wakes. On 
 GIL goes on running, and mostly has it back at once. The threads of libraries, and threads whose kernels work without
 the GIL, keep all cores; a kept thread has them for work such as the expansion of a request (`all_cores`).
 
-A thread that wakes there does not interrupt the one that runs (SCHED_BATCH): that one mostly has the GIL, so the woken
-thread would only find it taken and sleep again.
+Where no other threads of the process need the core for long, a thread that wakes there does not interrupt the one that
+runs (SCHED_BATCH): that one mostly has the GIL, so the woken thread would only find it taken and sleep again.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class HomeCore(Periodic):
     without an affinity of threads as on macOS, it does nothing.
     """
 
-    def __init__(self, names: str) -> None:
-        """names: a regular expression for whole names of threads."""
+    def __init__(self, names: str, *, interrupts: bool = True) -> None:
+        """names: a regular expression for whole names of threads. interrupts: whether they interrupt a running one."""
         super().__init__("home-core", EVERY_S, self.look)
+        self._interrupts = interrupts
         self._names = re.compile(names)
         self._core: int | None = None
         self._before: _Spent | None = None
@@ -61,7 +62,8 @@ class HomeCore(Periodic):
             for thread in threading.enumerate()
             if thread.native_id is not None and self._names.fullmatch(thread.name)
         ]
-        _let_each_other_run(kept)
+        if not self._interrupts:
+            _let_others_run(kept)
         before, self._before = self._before, _Spent(time.monotonic(), _of_cores(), _of_threads(kept))
         if len(cores) > 1 and before is not None:
             others = self._before.by_others(before, cores, self._core)
@@ -79,7 +81,7 @@ class HomeCore(Periodic):
                 os.sched_setaffinity(thread, cores)
 
 
-def _let_each_other_run(threads: Collection[int]) -> None:
+def _let_others_run(threads: Collection[int]) -> None:
     """Threads that somebody gave another policy keep it. A sandbox may refuse the change, which costs speed alone."""
     for thread in threads:
         with suppress(OSError):

@@ -84,8 +84,9 @@ def open_gateway(settings: GatewaySettings) -> Opened:
 
 
 def home_core(fields: GatewayFields, *more: str) -> list[Component]:
-    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS."""
-    return [HomeCore("|".join([WRITE_THREADS, *more]))] if fields.writes_on_one_core else []
+    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS, of a process
+    that does more than writes: there a write interrupts a long query."""
+    return [HomeCore("|".join([WRITE_THREADS, *more]), interrupts=bool(more))] if fields.writes_on_one_core else []
 
 
 def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:

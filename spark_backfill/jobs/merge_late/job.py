@@ -91,7 +91,7 @@ class _Run:
             now_ms = broker_now_ms(log)
             read_backs = ReadBacks.read(log)
             self._rule = replace(self._rule, deletable=read_backs.before(now_ms - self._options.delete_after_ms))
-            # A plan names the exact rows of its fold, so all steps read one and the same.
+            # A plan names the exact rows of its fold, so all steps must read the same plan.
             with persisted(self._plans()) as plans:
                 result = self._apply(log, read_backs, plans)
             read_backs.forget(log, now_ms - max(KEPT_MS, 2 * self._options.delete_after_ms))

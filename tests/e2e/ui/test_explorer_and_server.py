@@ -163,7 +163,7 @@ def test_a_copied_command_and_program_run(explorer: Explorer, served: Seeded) ->
 
 
 def _copied(explorer: Explorer, form: str) -> str:
-    """The text of the next copy. A write of the clipboard may end before reads see it, so each step reads until then."""
+    """The text of the next copy. Reads may see a write of the clipboard later, so each step reads until then."""
     explorer.page.evaluate("navigator.clipboard.writeText('nothing yet')")
     explorer.page.wait_for_function("navigator.clipboard.readText().then((text) => text === 'nothing yet')")
     explorer.panel().locator(".copy").select_option(form)

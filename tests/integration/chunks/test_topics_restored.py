@@ -78,7 +78,7 @@ def records(log: Log, topic: str) -> Records:
 
 def made_anew(logs: LogFactory, log: Log, settings: MetaSettings) -> Log:
     """The log after a loss of all compacted topics, which `tsdb topics create` made anew."""
-    log.close()  # Another connection is to write.
+    log.close()  # The rest of the test writes through another connection.
     for topic in TOPICS:
         logs.recreate(logs.topics(), topic, 1 if topic in (META, METADATA) else PARTITIONS)
     new = logs.open()

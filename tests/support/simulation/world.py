@@ -216,7 +216,7 @@ class World:
         check_answers(self.requests, self.oracle, self.counts)
 
     def _end_waits(self) -> bool:
-        """Let the parts of open requests go on that wait for each other; whether any did."""
+        """End the waits of open requests for one another. Returns whether a request was open."""
         if all(request.answer.done() for request in self.requests):
             return False
         self.clock.advance(APPEND_WAIT_MS)

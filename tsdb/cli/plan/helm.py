@@ -8,7 +8,7 @@ from tsdb.cli.plan.shards import Division
 from tsdb.model.time_set import PRODUCTION
 
 SERIES_ROOM = 1.2  # Of gateway_series_max: series that have just ended still count.
-GATEWAY_SERIES_MAX = 2_000_000  # Its default.
+GATEWAY_SERIES_MAX = 2_000_000  # The default of the setting gateway_series_max.
 
 
 def helm_values(load: Load, division: Division, roles: list[Role]) -> dict[str, object]:

@@ -56,7 +56,7 @@ class SqliteGroup:
         self._followers: Mapping[str, str] = {}
         self._number: int | None = None
         self._assigned: set[TopicPartition] = set()
-        self._unassigned: frozenset[TopicPartition] = frozenset()  # Taken, but their commits could not be read yet.
+        self._unassigned: frozenset[TopicPartition] = frozenset()  # Their commits could not be read yet.
         self._left = False
 
     def join(

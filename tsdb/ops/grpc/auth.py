@@ -24,7 +24,7 @@ def authorization_of(metadata: Metadata) -> str | bytes | None:
 
 
 class AdmitCheck(Interceptor):
-    """Asks a service, before a call's request is read, whether the caller may go on. By the prefix of its methods."""
+    """Lets a service refuse a call before its request is read. admits: by the prefix of the service's methods."""
 
     def __init__(self, admits: Mapping[str, Admit]) -> None:
         self._admits = admits

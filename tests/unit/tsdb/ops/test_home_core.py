@@ -50,8 +50,8 @@ def running(*threads: Waiting, ending: threading.Event) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def look_twice() -> None:
-    core = HomeCore(r"call_\d+")
+def look_twice(*, interrupts: bool = True) -> None:
+    core = HomeCore(r"call_\d+", interrupts=interrupts)
     core.look()  # Measures the cores.
     core.look()
 
@@ -72,7 +72,7 @@ def test_the_named_threads_and_those_they_start_do_not_interrupt_each_other() ->
     child = Waiting("any name", ending)
     kept, other = Waiting("call_1", ending, child), Waiting("replay", ending)
     with running(kept, other, ending=ending):
-        HomeCore(r"call_\d+").look()
+        HomeCore(r"call_\d+", interrupts=False).look()
     assert kept.policy == child.policy == os.SCHED_BATCH
     assert other.policy == os.SCHED_OTHER
 
@@ -82,7 +82,7 @@ def test_a_policy_that_somebody_chose_stays() -> None:
     thread = Waiting("call_1", ending)
     with running(thread, ending=ending):
         os.sched_setscheduler(thread.native_id or 0, os.SCHED_IDLE, os.sched_param(0))
-        HomeCore(r"call_\d+").look()
+        HomeCore(r"call_\d+", interrupts=False).look()
     assert thread.policy == os.SCHED_IDLE
 
 
@@ -94,7 +94,7 @@ def test_a_refused_policy_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) 
     ending = threading.Event()
     thread = Waiting("call_1", ending)
     with running(thread, ending=ending):
-        look_twice()
+        look_twice(interrupts=False)
     assert len(thread.cores) == 1
 
 
@@ -149,6 +149,7 @@ def test_cores_that_the_machine_does_not_list_count_as_idle(monkeypatch: pytest.
     with running(thread, ending=ending):
         look_twice()
     assert len(thread.cores) == 1
+    assert thread.policy == os.SCHED_OTHER
 
 
 @given(loads)
