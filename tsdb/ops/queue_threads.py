@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
@@ -13,10 +15,15 @@ Work = TypeVar("Work")
 
 
 class QueueThreads(Generic[Work]):
-    """do: called with each piece of work; it must not raise. The queue has no bound: its callers have one."""
+    """do: called with each piece of work; it must not raise. The queue has no bound: its callers have one.
 
-    def __init__(self, name: str, count: int, do: Callable[[Work], None]) -> None:
+    niceness: of the threads and of those they start, above that of the process. Others get a core before them. Only
+    Linux has it for single threads.
+    """
+
+    def __init__(self, name: str, count: int, do: Callable[[Work], None], *, niceness: int = 0) -> None:
         self._do = do
+        self._niceness = niceness
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
@@ -55,6 +62,9 @@ class QueueThreads(Generic[Work]):
                 yield work
 
     def _run(self) -> None:
+        if self._niceness and sys.platform == "linux":
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
         while (work := self._queue.get()) is not None:
             self._do(work)
             del work  # Else it would be held until the next piece comes.

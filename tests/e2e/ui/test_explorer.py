@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
+from support.api.prometheus_server import NOW_MS
 from support.api.ui_server import UiServer, ui_server
 from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_waves
 from support.browser.seeded import HOSTILE
@@ -14,6 +15,7 @@ from support.browser.watched_page import WatchedPage, watched_page
 from support.promql.notation import METRIC_NAME
 
 RANGE = {"start": START_MS, "end": END_MS}
+HOUR_MS = 3_600_000
 SAMPLES = (END_MS - START_MS) // STEP_MS + 1
 
 
@@ -242,3 +244,23 @@ def test_a_hostile_expression_in_a_link_is_text(explorer: Explorer, watched: Wat
     explorer.open(HOSTILE[1] + HOSTILE[5], **RANGE)
     expect(explorer.problem()).to_be_visible()
     assert explorer.page.title().startswith("Explorer")
+
+
+def test_a_sample_in_the_future_names_a_wrong_clock(explorer: Explorer, server: UiServer) -> None:
+    ahead_ms = NOW_MS + 2 * HOUR_MS
+    server.api.samples.add({METRIC_NAME: "ahead"}, [(ahead_ms, 1.0)])
+    explorer.open("ahead", start=START_MS, end=ahead_ms + HOUR_MS)
+    assert explorer.evidence("newest sample") == "2 h in the future: a clock is wrong"
+    assert len(explorer.legend()) == 1
+
+
+def test_of_100_000_series_the_first_are_drawn_and_all_are_counted(chromium: Browser) -> None:
+    with ui_server() as many, watched_page(chromium, f"http://127.0.0.1:{many.port}") as watched:
+        for number in range(100_000):
+            many.api.samples.add({METRIC_NAME: "many", "number": str(number)}, [(END_MS, float(number))])
+        explorer = Explorer(watched.page)
+        explorer.open("many", **RANGE)
+        expect(explorer.panel().locator(".notes")).to_contain_text("The first 500 of 100,000 series are drawn.")
+        assert explorer.evidence("read") == "100,000 samples of 100,000 series"
+        explorer.run("count(many)")
+        assert len(explorer.legend()) == 1

@@ -31,6 +31,7 @@ from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, R
 from tsdb.reader.answer_bytes import HeldBytes
 
 BODY_BYTES_MAX = 4 << 20  # A query has at most 64 Ki characters, of up to 12 bytes in a form.
+QUERY_NICENESS = 10  # A query computes for long; writes and reads of samples, which are short, get a core before it.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
 
 _requests = counter(
@@ -59,7 +60,7 @@ class PrometheusApi:
         self._held = held
         self._origins = CrossOrigin(options.cors_origin)
         self._lanes = {
-            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max),
+            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max, niceness=QUERY_NICENESS),
             Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max),
         }
         self._writers = WorkPool("query-write", WRITERS)

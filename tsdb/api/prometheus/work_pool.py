@@ -27,11 +27,11 @@ log = get_logger(__name__)
 
 class WorkPool:
     """A component. waiting_max: pieces of work that wait at once; None: their number is bounded by the caller.
-    Work must not raise."""
+    niceness: of the threads (tsdb.ops.queue_threads). Work must not raise."""
 
-    def __init__(self, name: str, threads: int, waiting_max: int | None = None) -> None:
+    def __init__(self, name: str, threads: int, waiting_max: int | None = None, *, niceness: int = 0) -> None:
         self._waiting_max = waiting_max
-        self._threads: QueueThreads[Callable[[], None]] = QueueThreads(name, threads, self._do)
+        self._threads: QueueThreads[Callable[[], None]] = QueueThreads(name, threads, self._do, niceness=niceness)
         self._lock = threading.Lock()  # Guards both below; an innermost lock.
         self._held = 0  # Running and waiting.
         self._closed = False

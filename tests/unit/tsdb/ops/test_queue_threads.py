@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+
+import pytest
 
 from tsdb.ops.queue_threads import QueueThreads
 
@@ -45,3 +49,26 @@ def test_a_thread_that_still_works_is_not_joined() -> None:
     assert not threads.join(0.0)
     release.set()
     assert threads.join(10.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a niceness of single threads")
+@pytest.mark.parametrize("niceness", [0, 10])
+def test_threads_with_niceness_and_those_they_start_let_others_go_first(niceness: int) -> None:
+    seen: list[int] = []
+
+    def look(_: object = None) -> None:
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    def work(_: int) -> None:
+        look()
+        helper = threading.Thread(target=look)
+        helper.start()
+        helper.join(10.0)
+
+    threads: QueueThreads[int] = QueueThreads("work", 1, work, niceness=niceness)
+    threads.start()
+    threads.put(0)
+    assert threads.join(10.0)
+    look()
+    own = seen.pop()
+    assert seen == [own + niceness] * 2
