@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import multiprocessing
+import os
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from support.promql.load.queries import queries
 
 CLIENTS = 8
 DEADLINE_S = 30.0
+NICENESS = 10  # Clients are mostly on other machines: here they must not take the cores of the writer that is measured.
 NETWORK_S = 5.0  # From the deadline to the last byte of the answer or the refusal, on a busy machine.
 # Mistakes of the generator, and queries whose copies do not join; a limit of one query is `execution` too.
 ANSWERED = (200, 400, 422)
@@ -66,6 +68,7 @@ class ClientsProcess:
 
 
 def _serve(pipe: Connection, address: str, base_ms: int, seed: int, seconds: float) -> None:
+    os.nice(NICENESS)
     with closing(HttpTarget(address)) as target:
         dialect = dialect_of(target)
     until, asked = time.monotonic() + seconds, Asked()
