@@ -49,12 +49,12 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
         Endpoint(path, partial(_json, answer, sources, options), methods, lane, failed_json, cross_origin=False)
         for path, answer, methods, lane in (
             ("/ui/figure", figure, GET, Lane.LOOKUP),
-            ("/ui/graph", graph, POST, Lane.QUERY),
-            ("/ui/table", table, POST, Lane.QUERY),
-            ("/ui/samples", samples, POST, Lane.QUERY),
+            ("/ui/graph", graph, POST, Lane.PAGE),
+            ("/ui/table", table, POST, Lane.PAGE),
+            ("/ui/samples", samples, POST, Lane.PAGE),
             ("/ui/complete", completion, POST, Lane.LOOKUP),
             ("/ui/copy", copying, POST, Lane.LOOKUP),
-            ("/ui/growth", growth, POST, Lane.QUERY),
+            ("/ui/growth", growth, POST, Lane.PAGE),
             ("/ui/cancel", cancel, POST, Lane.LOOKUP),
         )
     ]

@@ -22,10 +22,12 @@ _POST = frozenset({"POST", "OPTIONS"})
 
 
 class Lane(enum.Enum):
-    """A pool of threads. Lookups have their own, so that they are answered while queries are slow."""
+    """A pool of threads. Lookups have their own, so that they are answered while queries are slow, and queries of
+    pages, so that many open pages do not keep those of dashboards and alert rules waiting."""
 
     QUERY = "query"
     LOOKUP = "lookup"
+    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,18 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from support.api.prometheus_server import NOW_MS
 from support.api.ui_server import UiServer, ui_server
+from support.counters import sample
+from support.servers.logs import wait_until
+from tsdb.api.prometheus.api import PAGE_THREADS
+from tsdb.api.prometheus.call import ApiOptions
 from tsdb.ops.auth import Tokens
 from tsdb.ui.headers import POLICY
 from tsdb.ui.sources import UiOptions
@@ -171,3 +178,19 @@ def test_a_process_without_visitors_imports_no_library_of_the_pages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_queries_of_many_pages_wait_for_one_another_and_other_queries_do_not() -> None:
+    began = sample("tsdb_query_requests_total", kind="page")
+    with (
+        ui_server(api_options=ApiOptions(running_max=1)) as server,
+        ThreadPoolExecutor(2 * PAGE_THREADS) as browsers,
+    ):
+        server.api.samples.add({"__name__": "up"}, [(NOW_MS, 1.0)])
+        server.api.samples.gate = gate = threading.Event()
+        pages = [browsers.submit(server.ask, "/ui/graph", query="up", range="5m") for _ in range(2 * PAGE_THREADS)]
+        wait_until(lambda: sample("tsdb_query_waiting") == PAGE_THREADS, 30.0)
+        assert server.api.get("query", query="1 + 1").status == 200
+        assert sample("tsdb_query_requests_total", kind="page") == began + PAGE_THREADS
+        gate.set()
+        assert [page.result(30.0).status for page in pages] == [200] * len(pages)
