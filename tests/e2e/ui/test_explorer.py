@@ -254,13 +254,19 @@ def test_a_sample_in_the_future_names_a_wrong_clock(explorer: Explorer, server: 
     assert len(explorer.legend()) == 1
 
 
-def test_of_100_000_series_the_first_are_drawn_and_all_are_counted(chromium: Browser) -> None:
+def test_a_graph_of_100_000_series_is_refused_with_a_next_step_and_a_table_has_the_first(chromium: Browser) -> None:
     with ui_server() as many, watched_page(chromium, f"http://127.0.0.1:{many.port}") as watched:
+        watched.expect_error("the server responded with a status of 422")
         for number in range(100_000):
             many.api.samples.add({METRIC_NAME: "many", "number": str(number)}, [(END_MS, float(number))])
         explorer = Explorer(watched.page)
         explorer.open("many", **RANGE)
-        expect(explorer.panel().locator(".notes")).to_contain_text("The first 500 of 100,000 series are drawn.")
+        expect(explorer.problem()).to_contain_text("100000 series at 601 steps; the limit is 50000000 values")
+        expect(explorer.problem()).to_contain_text("Ask for fewer series, a shorter range or longer steps.")
+        explorer.panel().get_by_role("button", name="Table").click()
+        explorer.wait()
+        expect(explorer.problem()).to_be_hidden()
+        expect(explorer.panel()).to_contain_text("100,000 series at")
         assert explorer.evidence("read") == "100,000 samples of 100,000 series"
         explorer.run("count(many)")
-        assert len(explorer.legend()) == 1
+        expect(explorer.panel().locator("tbody td.number").first).to_have_text("100,000")

@@ -17,7 +17,7 @@ from support.api.ui_server import UiServer, ui_server
 from support.browser.accessibility import check_accessible
 from support.browser.explorer import END_MS, START_MS, Explorer, add_waves
 from support.browser.seeded import FLEET, Seeded
-from support.browser.watched_page import WatchedPage, watched_page
+from support.browser.watched_page import WITHIN_MS, WatchedPage, watched_page
 from support.promql.differential.dataset import StoredSamples
 from support.promql.differential.prometheus import write
 from support.promql.notation import METRIC_NAME
@@ -163,12 +163,23 @@ def test_a_copied_command_and_program_run(explorer: Explorer, served: Seeded) ->
 
 
 def _copied(explorer: Explorer, form: str) -> str:
-    """The text of the next copy. Reads may see a write of the clipboard later, so each step reads until then."""
+    """The text of the next copy."""
     explorer.page.evaluate("navigator.clipboard.writeText('nothing yet')")
-    explorer.page.wait_for_function("navigator.clipboard.readText().then((text) => text === 'nothing yet')")
+    assert _clipboard(explorer, "text === 'nothing yet'") == "nothing yet"
     explorer.panel().locator(".copy").select_option(form)
-    copied = "navigator.clipboard.readText().then((text) => text && text !== 'nothing yet' && text)"
-    text: str = explorer.page.wait_for_function(copied).json_value()
+    return _clipboard(explorer, "text && text !== 'nothing yet'")
+
+
+def _clipboard(explorer: Explorer, condition: str) -> str:
+    """The clipboard's text once it satisfies a condition: a read may see a write later."""
+    text: str = explorer.page.evaluate(f"""async () => {{
+        for (const until = Date.now() + {WITHIN_MS}; Date.now() < until; ) {{
+            const text = await navigator.clipboard.readText();
+            if ({condition}) return text;
+            await new Promise((resume) => setTimeout(resume, 20));
+        }}
+        throw new Error("the clipboard has no such text");
+    }}""")
     return text
 
 
