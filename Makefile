@@ -49,7 +49,7 @@ bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figure
 	@$(BIN)/python -m bench all
 
 soak: programs kernels ## the long drills
-	@$(BIN)/python -m pytest -m soak tests/soak
+	@$(BIN)/python -m pytest -m soak tests
 
 stack-up: .venv/.dev java ## start a Kafka broker and a Cassandra node to play with
 	@$(BIN)/python -m stack up --cassandra

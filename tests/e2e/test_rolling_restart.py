@@ -85,6 +85,7 @@ def test_a_rolling_restart_fails_no_query(deployment: Deployment, second: Role, 
     )
 
 
+@pytest.mark.soak
 def test_a_second_store_carries_its_share_at_the_same_cost(deployment: Deployment, second: Role, span: Span) -> None:
     alone_s, alone_per_s = measure([deployment.store], span)
     pair_s, pair_per_s = measure([deployment.store, second], span)

@@ -27,14 +27,14 @@ def node() -> Iterator[CassandraNode]:
         yield node
 
 
-@pytest.mark.parametrize("strike", [stop, suspend])
+@pytest.mark.parametrize("strike", [pytest.param(stop, marks=pytest.mark.soak), suspend])
 def test_history_is_away_under_load_and_its_loaders_are_killed(
     kafka: SharedBroker, node: CassandraNode, strike: Strike
 ) -> None:
     history_away(kafka.bootstrap, node, strike, recordings.node(windows=12, every=24), away=3)
 
 
-@pytest.mark.parametrize("hold_h", [10, 22])
+@pytest.mark.parametrize("hold_h", [pytest.param(10, marks=pytest.mark.soak), 22])
 def test_no_loader_for_8_hours_refuses_only_what_is_truly_not_there(tmp_path: Path, hold_h: int) -> None:
     recording = recordings.long_node(windows=9, every=24)
     ends = recording.window_ends

@@ -1,6 +1,7 @@
 """Attacks the promise that an acknowledged append is in the log and in order, whatever happens to the broker.
 
 Eight writers append without pause while a broker is stopped, killed or frozen; every fault finds appends in flight.
+Lost brokers of three are drills here; tests/fault/test_three_brokers.py loses them under whole systems.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ def test_appends_over_the_bound_are_refused_while_the_broker_is_frozen(one: Kafk
     assert log.append_sync(METRICS, 0, b"after") is not None
 
 
+@pytest.mark.soak
 def test_one_broker_of_three_lost_costs_nothing(three: KafkaCluster, replicated: LogFactory) -> None:
     log = replicated.open(SETTINGS)
     follower = (_leader(three, replicated) + 1) % 3
@@ -150,6 +152,7 @@ def test_one_broker_of_three_lost_costs_nothing(three: KafkaCluster, replicated:
     writers.judge(replicated.open())
 
 
+@pytest.mark.soak
 def test_a_killed_leader_is_replaced_within_the_bound(three: KafkaCluster, replicated: LogFactory) -> None:
     log = replicated.open(SETTINGS)
     leader = _leader(three, replicated)
@@ -183,6 +186,7 @@ def test_a_frozen_leader_is_replaced_and_its_late_writes_do_not_count(
     writers.judge(replicated.open())
 
 
+@pytest.mark.soak
 def test_two_brokers_of_three_lost_means_refused(three: KafkaCluster, replicated: LogFactory) -> None:
     log = replicated.open(SETTINGS)
     followers = [broker for broker in range(3) if broker != _leader(three, replicated)]

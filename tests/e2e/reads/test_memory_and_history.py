@@ -17,8 +17,14 @@ WINDOWS = 22
 KINDS = ("node", "cloud") if CLOUD_1M.exists() else ("node",)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", ["embedded", "servers"])
+# Each place and each kind of data once; other pairs are drills.
+PAIRS = [
+    *(pytest.param("embedded", kind, marks=[pytest.mark.soak] if kind != KINDS[-1] else []) for kind in KINDS),
+    *(pytest.param("servers", kind, marks=[pytest.mark.soak] if kind != KINDS[0] else []) for kind in KINDS),
+]
+
+
+@pytest.mark.parametrize(("place", "kind"), PAIRS)
 def test_every_read_at_every_stage_equals_what_was_written(
     request: pytest.FixtureRequest, tmp_path: Path, place: str, kind: str
 ) -> None:
