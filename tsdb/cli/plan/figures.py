@@ -31,14 +31,22 @@ REQUEST_CPU_S = {
     10: Figure("Write", "| Kafka, 3,500 series | 10 | 64 | {} ms a request |", "0.56", 1e-3, "CPU s a request"),
     100: Figure("Write", "| Kafka, 3,500 series | 100 | 64 | {} ms a request |", "0.69", 1e-3, "CPU s a request"),
     1000: Figure(
-        "Write", "| Kafka, 3,500 series | 1,000 | 4 | {} s a million samples, broker", "2.1", 1e-3, "CPU s a request"
+        "Write",
+        "| Kafka, 3,500 series (26 Nov) | 1,000 | 4 | {} s a million samples, broker",
+        "1.8",
+        1e-3,
+        "CPU s a request",
     ),
 }
 BROKER_CPU_S = Figure(
-    "Write", "| Kafka, 3,500 series | 1,000 | 4 | 2.1 s a million samples, broker {} |", "1.7", 1e-6, "CPU s a sample"
+    "Write",
+    "| Kafka, 3,500 series (26 Nov) | 1,000 | 4 | 1.8 s a million samples, broker {} |",
+    "1.4",
+    1e-6,
+    "CPU s a sample",
 )
 RECORDS_A_REQUEST = Figure(
-    "Write", "a produce request for each record: {} records", "6.7", 1, "records a request of 1,000 samples"
+    "Write", "a produce request for each record: {} records", "4.0", 1, "records a request of 1,000 samples"
 )
 SERIES_TABLE_BYTES = Figure(
     "Write", "| memory of the table, 2 million series, MiB | {} |", "144", MIB / 2e6, "bytes a series"
@@ -69,7 +77,7 @@ CASSANDRA_BYTES = Figure(
     "Cassandra", "| bytes on disk a sample, index included | {} |", "2.39", 1, "bytes a sample, index included"
 )
 QUERY_CPU_S = Figure(
-    "PromQL", "| `sum by (g) (rate(x[5m]))` | 61 | 117 | {} |", "85", 1e-3, "CPU s a query of 10,000 series x 240"
+    "PromQL", "| `sum by (g) (rate(x[5m]))` | 65 | 91 | {} |", "94", 1e-3, "CPU s a query of 10,000 series x 240"
 )
 STORE_READ_CPU_S = Figure(
     "Read", "| CPU of the store a read | 0.92 | 2.5 | {} |", "5.9", 1e-3, "CPU s a read of 10,000 series x 240"
