@@ -103,8 +103,9 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
     swapped = matching.cardinality is Cardinality.ONE_TO_MANY
     one, many = (sides.left, sides.right) if swapped else (sides.right, sides.left)
     one_group, many_group = (sides.left_group, sides.right_group) if swapped else (sides.right_group, sides.left_group)
-    # A step at which one side has no series has no result, and Prometheus finds no error there.
-    used = sides.left.present.any(axis=0) & sides.right.present.any(axis=0)
+    # A step at which one side has no series has no result, and Prometheus finds no error there unless a side is filled.
+    both = np.logical_and if matching.fill_left is None and matching.fill_right is None else np.logical_or
+    used = both(sides.left.present.any(axis=0), sides.right.present.any(axis=0))
     one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
     problem = _one_side_problem(one, one_group, sides, "left" if swapped else "right")
     if problem is not None:
