@@ -189,7 +189,7 @@ def test_a_peer_that_does_not_read_holds_bounded_memory_and_lets_go_of_it(large:
     with socket.create_connection(("127.0.0.1", large.server.port)) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         peer.sendall(f"GET {URL} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-        wait_until(lambda: sample("tsdb_answers_bytes") > 0, WITHIN_S)
+        wait_until(lambda: sample("tsdb_query_answer_bytes_total") > made, WITHIN_S)
         _settle(lambda: sample("tsdb_query_answer_bytes_total"))
         assert 0 < sample("tsdb_query_answer_bytes_total") - made < 20 << 20, "the rest is not made"
         assert large.get("query", query="1").status == 200
