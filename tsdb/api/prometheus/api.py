@@ -32,7 +32,6 @@ from tsdb.reader.answer_bytes import HeldBytes
 
 BODY_BYTES_MAX = 4 << 20  # A query has at most 64 Ki characters, of up to 12 bytes in a form.
 QUERY_NICENESS = 10  # A query computes for long; writes and reads of samples, which are short, get a core before it.
-PAGE_NICENESS = 19
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
 
@@ -64,7 +63,7 @@ class PrometheusApi:
         self._lanes = {
             Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max, niceness=QUERY_NICENESS),
             Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max),
-            Lane.PAGE: WorkPool("query-page", PAGE_THREADS, options.waiting_max, niceness=PAGE_NICENESS),
+            Lane.PAGE: WorkPool("query-page", PAGE_THREADS, options.waiting_max, niceness=QUERY_NICENESS),
         }
         self._writers = WorkPool("query-write", WRITERS)
 
