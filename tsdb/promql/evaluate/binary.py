@@ -104,8 +104,8 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
     one, many = (sides.left, sides.right) if swapped else (sides.right, sides.left)
     one_group, many_group = (sides.left_group, sides.right_group) if swapped else (sides.right_group, sides.left_group)
     # A step at which one side has no series has no result, and Prometheus finds no error there unless a side is filled.
-    both = np.logical_and if matching.fill_left is None and matching.fill_right is None else np.logical_or
-    used = both(sides.left.present.any(axis=0), sides.right.present.any(axis=0))
+    has_left, has_right = sides.left.present.any(axis=0), sides.right.present.any(axis=0)
+    used = has_left | has_right if matching.fills else has_left & has_right
     one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
     problem = _one_side_problem(one, one_group, sides, "left" if swapped else "right")
     if problem is not None:
@@ -203,7 +203,7 @@ def _result_labels(context: Context, node: Binary, many: LabelSets, one: LabelSe
 
 def _filled(matching: Matching, sides: Sides) -> Sides:
     """Both sides with a series of the fill value for each group that lacks one."""
-    if matching.fill_left is None and matching.fill_right is None:
+    if not matching.fills:
         return sides
     has_left = _any(sides.left_group, sides.left, sides.groups)
     has_right = _any(sides.right_group, sides.right, sides.groups)

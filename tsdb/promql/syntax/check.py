@@ -86,7 +86,7 @@ def check_binary(cursor: Cursor, node: Binary) -> None:
     elif operator in SET_OPERATORS:
         if matching.cardinality is not Cardinality.MANY_TO_MANY:
             cursor.fail(f'no grouping allowed for "{operator}" operation', node.span)
-        if matching.fill_left is not None or matching.fill_right is not None:
+        if matching.fills:
             cursor.fail("filling in missing series not allowed for set operators", node.span)
 
 
@@ -94,7 +94,7 @@ def _check_without_matching(cursor: Cursor, node: Binary) -> None:
     matching = node.matching
     if matching.labels:
         cursor.fail("vector matching only allowed between instant vectors", node.span)
-    if matching.fill_left is not None or matching.fill_right is not None:
+    if matching.fills:
         cursor.fail("filling in missing series only allowed between instant vectors", node.span)
     if node.operator in SET_OPERATORS:
         cursor.fail(f'set operator "{node.operator}" not allowed in binary scalar expression', node.span)

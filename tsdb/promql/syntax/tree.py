@@ -186,6 +186,11 @@ class Matching:
     fill_right: float | None = None
     is_written: bool = False
 
+    @property
+    def fills(self) -> bool:
+        """Whether a side gets values for missing series."""
+        return self.fill_left is not None or self.fill_right is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Binary:
