@@ -79,14 +79,14 @@ def open_gateway(settings: GatewaySettings) -> Opened:
         writes = write_doors(settings, settings, gateway, metadata, held)
         server = grpc_server(settings, writes.services, health, writes=settings, held=held)
         components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
-        components += home_core(settings)
+        components += home_core(settings, interrupts=False)
         return Opened(components, dict, lambda: "", warm_ups=WARM_UPS, bodies=writes.http)
 
 
-def home_core(fields: GatewayFields, *more: str) -> list[Component]:
-    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS, of a process
-    that does more than writes: there a write interrupts a long query."""
-    return [HomeCore("|".join([WRITE_THREADS, *more]), interrupts=bool(more))] if fields.writes_on_one_core else []
+def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Component]:
+    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS. interrupts: as
+    HomeCore has it; a process that answers queries needs it, for a write must not wait for a long query."""
+    return [HomeCore("|".join([WRITE_THREADS, *more]), interrupts=interrupts)] if fields.writes_on_one_core else []
 
 
 def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:

@@ -95,7 +95,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         writes.http,
         api,
         topic_watch(settings, log),
-        *home_core(settings, PAST_THREADS),
+        *home_core(settings, PAST_THREADS, interrupts=True),
     ]
     components: list[Component] = [folder, LogComponent(log), *past, *serving]
     return Opened(
