@@ -222,7 +222,7 @@ def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: 
         finally:
             child.kill()
             child.wait()
-        done = [tuple(map(int, line.split())) for line in seen.read_bytes().splitlines()]
+        done = _whole_lines(seen)
         again = [at for at in done if at[1] < acknowledged[at[0]]]
         assert not again, f"done again below an acknowledged commit: {again[:5]}"
         seen_before += len(done)
@@ -236,11 +236,16 @@ def test_after_a_kill_nothing_below_an_acknowledged_commit_is_done_again(topic: 
 def _acknowledged(commit_log: Path, before: Counter[int]) -> Counter[int]:
     """The highest acknowledged commit of each partition."""
     found = Counter(before)
-    for line in commit_log.read_bytes().splitlines(keepends=True) if commit_log.exists() else ():
-        if line.endswith(b"\n"):
-            partition, offset = map(int, line.split())
-            found[partition] = max(found[partition], offset)
+    for partition, offset in _whole_lines(commit_log):
+        found[partition] = max(found[partition], offset)
     return found
+
+
+def _whole_lines(path: Path) -> list[tuple[int, int]]:
+    """Partition and offset of each line; a line that a kill cut short is left out."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    pairs = [line.split() for line in lines if line.endswith(b"\n")]
+    return [(int(partition), int(offset)) for partition, offset in pairs]
 
 
 def _lines(path: Path) -> int:
