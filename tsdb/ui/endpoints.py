@@ -27,6 +27,7 @@ from tsdb.ui.files import url_of
 from tsdb.ui.headers import UNSTORED
 from tsdb.ui.pages.page import HTML, PageCall, answered
 from tsdb.ui.pages.table import PAGES
+from tsdb.ui.refreshes import Refreshes
 from tsdb.ui.rendering import FOLDER
 from tsdb.ui.session import signed_in, signed_out
 from tsdb.ui.sources import UiOptions, UiSources
@@ -45,8 +46,9 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
         Endpoint(page.path, partial(_page, index, sources, options), GET, Lane.LOOKUP, failed_page, cross_origin=False)
         for index, page in enumerate(PAGES)
     ]
+    answered_json = partial(_json, sources, options, Refreshes())
     scripts = [
-        Endpoint(path, partial(_json, answer, sources, options), methods, lane, failed_json, cross_origin=False)
+        Endpoint(path, partial(answered_json, answer), methods, lane, failed_json, cross_origin=False)
         for path, answer, methods, lane in (
             ("/ui/figure", figure, GET, Lane.LOOKUP),
             ("/ui/graph", graph, POST, Lane.PAGE),
@@ -86,11 +88,18 @@ def _page(index: int, sources: UiSources, options: UiOptions, call: ApiCall) -> 
     return answered(PAGES[index], PAGES, PageCall(call, sources, options))
 
 
-def _json(answer: _Answer, sources: UiSources, options: UiOptions, call: ApiCall) -> Representation:
-    data = answer(PageCall(call, sources, options))
+def _json(
+    sources: UiSources, options: UiOptions, refreshes: Refreshes, answer: _Answer, call: ApiCall
+) -> Representation:
     encoding = accepted_encoding(call.head.headers.get("accept-encoding", ""))
+
+    def made() -> bytes:
+        return b"".join(encoded(iter((answer(PageCall(call, sources, options)),)), encoding))
+
+    key = call.head.path, call.head.query, bytes(call.body), encoding
+    data = refreshes.answer(key, call.running, made) if call.form.flag("refresh") else made()
     headers = (*UNSTORED, ("content-encoding", encoding)) if encoding else UNSTORED
-    return Representation(encoded(iter((data,)), encoding), JSON, headers)
+    return Representation(iter((data,)), JSON, headers)
 
 
 def _sign_in(options: UiOptions, call: ApiCall) -> Representation:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Request, expect
 
 from support.api.ui_server import UiServer, ui_server
 from support.browser.accessibility import check_accessible
@@ -147,6 +147,21 @@ def test_live_shows_a_new_sample_within_seconds(explorer: Explorer, served: Seed
         last = explorer.panel().locator("table.legend td.number").first
         expect(last).to_have_text(f"{number:g}", timeout=10_000)
     explorer.page.locator("#live").click()
+
+
+def test_refreshes_may_share_an_answer_and_runs_by_hand_may_not(explorer: Explorer) -> None:
+    def is_graph(request: Request) -> bool:
+        return request.url.endswith("/ui/graph")
+
+    with explorer.page.expect_request(is_graph) as opened:
+        explorer.open("fleet_load", range="5m")
+    assert "refresh=1" not in (opened.value.post_data or "")
+    with explorer.page.expect_request(lambda one: is_graph(one) and "refresh=1" in (one.post_data or "")):
+        explorer.page.locator("#live").click()
+    explorer.page.locator("#live").click()
+    with explorer.page.expect_request(is_graph) as run:
+        explorer.run("sum(fleet_load)")
+    assert "refresh=1" not in (run.value.post_data or "")
 
 
 def test_a_copied_command_and_program_run(explorer: Explorer, served: Seeded) -> None:

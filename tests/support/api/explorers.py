@@ -24,7 +24,7 @@ class Explorers:
     def __init__(self, address: str, count: int, query: str, *, range_text: str = "5m", every_s: float = 1.0) -> None:
         context = multiprocessing.get_context("spawn")
         self._answers, child = context.Pipe(duplex=False)
-        asked = urlencode({"query": query, "range": range_text, "points": 1000})
+        asked = urlencode({"query": query, "range": range_text, "points": 1000, "refresh": 1})
         self._process = context.Process(target=_serve, args=(child, address, count, asked, every_s), daemon=True)
 
     def __enter__(self) -> Explorers:

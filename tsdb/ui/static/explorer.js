@@ -58,11 +58,11 @@ function add(settings = { query: "", view: "graph", unit: "", axis: "linear", st
   return panel;
 }
 
-function runAll() {
-  return Promise.all(panels.map((panel) => panel.run()));
+function runAll(isRefresh = false) {
+  return Promise.all(panels.map((panel) => panel.run(isRefresh)));
 }
 
-const refresh = new Refresh(state, times, () => runAll(), () => page.changed());
+const refresh = new Refresh(state, times, () => runAll(true), () => page.changed());
 
 document.getElementById("copy-link").addEventListener("click", () => copy(new URL(link(), location.href).href, "Link"));
 

@@ -39,8 +39,9 @@ export class Panel {
     this.#fit();
   }
 
-  // Runs the expression; resolves when it is drawn, refused or overtaken.
-  async run() {
+  // Runs the expression; resolves when it is drawn, refused or overtaken. isRefresh: the answer may be a second old, for
+  // the server gives pages that refresh the same panel one answer.
+  async run(isRefresh = false) {
     this.running?.abort();
     this.state.query = this.input.value;
     if (!this.state.query.trim()) {
@@ -52,7 +53,8 @@ export class Panel {
     this.root.setAttribute("aria-busy", "true");
     try {
       const view = this.state.view;
-      const answer = await ask(`/ui/${view}`, this.#parameters(), controller.signal);
+      const parameters = isRefresh ? { ...this.#parameters(), refresh: "1" } : this.#parameters();
+      const answer = await ask(`/ui/${view}`, parameters, controller.signal);
       if (controller.signal.aborted) return;
       this.answer = { view, ...answer };
       await this.show();

@@ -65,6 +65,18 @@ def test_a_graph_has_lines_statistics_and_evidence(served: UiServer) -> None:
     assert (evidence["seams"], evidence["from_memory"], evidence["holes_total"]) == ([], 1, 0)
 
 
+def test_a_refresh_may_have_the_answer_of_another_page_and_a_run_by_hand_may_not(served: UiServer) -> None:
+    first = ask(served, "/ui/graph", "sum(m)", refresh=1)
+    served.api.samples.add({"__name__": "m", "series": "new"}, [(START_MS, 100.0)])
+    assert ask(served, "/ui/graph", "sum(m)", refresh=1) == first
+    assert ask(served, "/ui/graph", "sum(m)")["values"] != first["values"]
+    assert ask(served, "/ui/graph", "sum(m)", refresh=1, points=50) != first
+
+
+def test_a_refresh_is_refused_as_a_run_by_hand_is(served: UiServer) -> None:
+    assert refused(served, "/ui/graph", "sum(", refresh=1) == refused(served, "/ui/graph", "sum(")
+
+
 def test_more_series_than_are_drawn_are_counted(served: UiServer) -> None:
     answer = ask(served, "/ui/graph", "m")
     assert (len(answer["series"]), len(answer["values"]), answer["series_total"]) == (3, 3, 5)
