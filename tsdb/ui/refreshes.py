@@ -18,7 +18,7 @@ ANSWER_BYTES_MAX = 1 << 20
 _refreshes = counter(
     "tsdb_ui_refreshes_total",
     "Refreshes of panels, by whether they were evaluated or given the answer of the same panel of another page.",
-    "answer",
+    "kind",
     ("evaluated", "shared"),
 )
 

@@ -104,11 +104,12 @@ class _Storage:
 
     def _pass_gate(self) -> None:
         samples = self._samples
-        if samples.gate is not None:
+        gate = samples.gate  # A test may take the gate away in the middle.
+        if gate is not None:
             ended = threading.Event()
             self._caller.add_callback(ended.set)
             samples.reading.set()
-            while not samples.gate.wait(0.005):
+            while not gate.wait(0.005):
                 left_s = self._caller.time_remaining()
                 if ended.is_set() or (left_s is not None and left_s <= 0):
                     break

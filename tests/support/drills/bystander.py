@@ -124,6 +124,16 @@ class Bystander:
             print(f"a round over its bounds: {figures}")
         return figures
 
+    def quiet_again(self, quiet: Figures, attacked: Figures, *, calls: int = 100) -> Figures:
+        """The figures to compare with, after the attack: `quiet`, or where the attacked ones are over its bounds, the
+        slower of `quiet` and of figures taken now. Other load on the machine may have come since."""
+        if not too_slow(quiet, attacked):
+            return quiet
+        print(f"quiet before the attack: {quiet}")
+        now = self.quiet(calls=calls)
+        slower = {kind: (quiet if quiet.p99(kind) > now.p99(kind) else now).seconds[kind] for kind in quiet.seconds}
+        return Figures(slower, quiet.failures + now.failures)
+
     def _take(self, calls: int) -> Figures:
         self._figures = taken = Figures()
         wait_until(lambda: min(map(len, taken.seconds.values())) >= calls or len(taken.failures) >= calls, 120.0)

@@ -32,6 +32,7 @@ def crowd(gateway: Role, reader: Role, *, connections: int, calls: int) -> None:
         quiet = bystander.quiet(calls=calls)
         with RssPeak(reader.process.pid) as rss, Attack(attackers):
             attacked = bystander.attacked(quiet, calls=calls)
+        quiet = bystander.quiet_again(quiet, attacked, calls=calls)
         bystander.check_all_is_read_back()
     print(f"{connections} connections a port, RSS +{rss.grown_bytes / MIB:.0f} MiB")
     check_unharmed(quiet, attacked)
@@ -51,6 +52,7 @@ def bombs(
             address = target.http if method == HTTP else target.grpc
             with RssPeak(target.process.pid) as rss, Attack([Bombs(address, method, kind, count)]):
                 attacked = bystander.attacked(quiet, calls=calls)
+            quiet = bystander.quiet_again(quiet, attacked, calls=calls)
             print(f"{kind} to {method}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
             check_unharmed(quiet, attacked)
             assert rss.grown_bytes <= bound
@@ -73,6 +75,7 @@ def no_descriptors(role: Role, *, connections: int, calls: int) -> None:
             held = process.num_fds()
             attacked = bystander.attacked(quiet, calls=calls)
         process.rlimit(psutil.RLIMIT_NOFILE, limit)
+        quiet = bystander.quiet_again(quiet, attacked, calls=calls)
         bystander.check_all_is_read_back()
     print(f"{held} descriptors held, {role.lines_logged() - lines_before} lines logged", end=", ")
     print(f"RSS +{rss.grown_bytes / MIB:.0f} MiB of {DESCRIPTORS_BYTES / MIB:.0f}")

@@ -34,6 +34,7 @@ def limited_flood(running: Deployment, *, source_max: int, series: int, calls: i
             wait_until(lambda: "source_series_limit" in flood.refused, 60.0)
             attacked = bystander.attacked(quiet, calls=calls)
             wait_until(lambda: flood.tried >= series, 300.0)
+        quiet = bystander.quiet_again(quiet, attacked, calls=calls)
         bystander.check_all_is_read_back()
     assert flood.accepted <= source_max
     assert flood.refused.keys() == {"source_series_limit"}, flood.messages
@@ -65,6 +66,7 @@ def unlimited_flood(
             wait_until(lambda: "memory_hard" in reasons(running.store).values(), 120.0)
             healthy += write_healthy(writer)
             flood.wait(300.0)
+        quiet = bystander.quiet_again(quiet, attacked, calls=calls)
         bystander.check_all_is_read_back()
     assert flood.accepted == series, flood.messages
     (full,) = flood.partitions

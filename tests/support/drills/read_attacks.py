@@ -172,6 +172,7 @@ def check_bystander(attacked: Attacked, attack: str, *, calls: int, under_way: b
             if under_way:
                 wait_until(lambda: calls_seen(store) > 1, WITHIN_S)
             figures = bystander.attacked(quiet, calls=calls)
+        quiet = bystander.quiet_again(quiet, figures, calls=calls)
         bystander.check_all_is_read_back()
     print(f"{attack}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
     check_unharmed(quiet, figures)

@@ -149,8 +149,12 @@ def test_topk_gives_the_largest_values(series: list[Samples], count: int) -> Non
         ]
         largest = sorted(newest, key=lambda value: (math.isnan(value), -value))[:count]
         chosen = [value for (_, at), value in found.items() if at == step]
-        key = lambda value: (math.isnan(value), value)  # noqa: E731
-        assert str(sorted(chosen, key=key)) == str(sorted(largest, key=key))
+        assert _shown(chosen) == _shown(largest)
+
+
+def _shown(values: list[float]) -> str:
+    """The values in their order. 0 and -0 are equal: which of them is among the largest depends on their labels."""
+    return str(sorted((value + 0.0 for value in values), key=lambda value: (math.isnan(value), value)))
 
 
 def _found(query: str, series: list[Samples]) -> dict[tuple[int, int], float]:
