@@ -1,8 +1,9 @@
 """Link: the view of an explorer in the URL, so that a copied address shows the same.
 
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
-`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`. A value
-that cannot be read keeps its default and is named, so an old or broken link still opens.
+`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`;
+`pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels as a JSON object). A value that cannot
+be read keeps its default and is named, so an old or broken link still opens.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ VERSION = "1"
 PANELS_MAX = 12
 QUERY_CHARS_MAX = 65_536
 RANGE_MS_MAX = 100 * 366 * 86_400_000
+# Series that a link hides or shows alone, of one panel. An address has at most 64 KiB.
+SERIES_MAX = 20
+SERIES_CHARS_MAX = 1_000
 REFRESHES_S = (0, 1, 2, 5, 10, 30, 60, 300)
 VIEWS = ("graph", "table", "samples")
 UNITS = ("", "bytes", "seconds", "percent", "ratio", "per_second")
@@ -30,7 +34,7 @@ Value = TypeVar("Value")
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
-    names."""
+    names. hide: series that are not drawn. only: where it has any, all but these are not drawn."""
 
     query: str = ""
     view: str = "graph"
@@ -38,6 +42,8 @@ class Panel:
     axis: str = "linear"
     stack: bool = False
     losses: bool = False
+    hide: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,16 @@ class _Reader:
 
         return self.value(name, chosen, default, ", ".join(filter(None, choices)))
 
+    def series(self, name: str) -> tuple[str, ...]:
+        found = self._form.all(name)
+        if len(found) <= SERIES_MAX and all(len(one) <= SERIES_CHARS_MAX for one in found):
+            return tuple(found)
+        self._problems.append(
+            f"The link has {len(found)} times {name}; allowed are {SERIES_MAX} series of {SERIES_CHARS_MAX} characters "
+            "each. All series are shown."
+        )
+        return ()
+
 
 def _times(read: _Reader) -> tuple[str, int | None, int | None]:
     start_ms = read.value("start", int, None, "a time in milliseconds since 1970")
@@ -134,6 +150,8 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         axis=read.choice(prefix + "axis", AXES, "linear"),
         stack=read.choice(prefix + "stack", ("0", "1"), "0") == "1",
         losses=read.choice(prefix + "losses", ("0", "1"), "0") == "1",
+        hide=read.series(prefix + "hide"),
+        only=read.series(prefix + "only"),
     )
 
 

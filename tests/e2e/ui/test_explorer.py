@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -187,6 +188,25 @@ def test_the_legend_hides_a_series_and_shows_one_alone(explorer: Explorer) -> No
     assert len(explorer.drawn("lines")["ys"]) == 2
     series.nth(0).click(modifiers=["Control"])
     assert len(explorer.drawn("lines")["ys"]) == 1
+    series.nth(0).click(modifiers=["Control"])
+    assert len(explorer.drawn("lines")["ys"]) == 3
+
+
+@pytest.mark.parametrize(("modifiers", "drawn"), [([], 2), (["Control"], 1)])
+def test_a_link_keeps_hidden_series_and_another_expression_shows_all(
+    explorer: Explorer, modifiers: list[Any], drawn: int
+) -> None:
+    explorer.open("load", **RANGE)
+    explorer.panel().locator("button.series").nth(1).click(modifiers=modifiers)
+    pressed = [button.get_attribute("aria-pressed") for button in explorer.panel().locator("button.series").all()]
+    explorer.page.reload()
+    explorer.wait()
+    assert len(explorer.drawn("lines")["ys"]) == drawn
+    again = [button.get_attribute("aria-pressed") for button in explorer.panel().locator("button.series").all()]
+    assert again == pressed
+    explorer.run("load * 2")
+    assert len(explorer.drawn("lines")["ys"]) == 3
+    assert not {"p0.hide", "p0.only"} & explorer.parameters().keys()
 
 
 def test_an_expression_is_completed_and_run_by_keyboard_alone(explorer: Explorer) -> None:

@@ -9,7 +9,16 @@ from typing import Any
 import orjson
 
 from tsdb.api.prometheus.json.rows import valid_text
-from tsdb.ui.link import PANELS_MAX, REFRESHES_S, UNITS, VERSION, view_of
+from tsdb.ui.link import (
+    PANELS_MAX,
+    REFRESHES_S,
+    SERIES_CHARS_MAX,
+    SERIES_MAX,
+    UNITS,
+    VERSION,
+    Panel,
+    view_of,
+)
 from tsdb.ui.pages.page import PageCall
 
 RANGES = ("1m", "5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "2d", "7d", "30d", "90d", "1y")
@@ -26,8 +35,8 @@ _UNIT_NAMES = {
 def values(asked: PageCall) -> Mapping[str, Any]:
     """The variables of the template: the view that the link describes, and why parts of it were not read."""
     view, problems = view_of(asked.call.form)
-    panels = [{**asdict(panel), "query": valid_text(panel.query)} for panel in view.panels]
-    state = {**asdict(view), "panels": panels, "version": VERSION, "panels_max": PANELS_MAX}
+    bounds = {"panels_max": PANELS_MAX, "series_max": SERIES_MAX, "series_chars_max": SERIES_CHARS_MAX}
+    state = {**asdict(view), "panels": [_panel(one) for one in view.panels], "version": VERSION, **bounds}
     return {
         "state": orjson.dumps(state).decode(),
         "problems": [valid_text(one) for one in problems],
@@ -35,3 +44,8 @@ def values(asked: PageCall) -> Mapping[str, Any]:
         "refreshes": [(one, "off" if not one else f"{one} s") for one in REFRESHES_S],
         "units": [(unit, _UNIT_NAMES[unit]) for unit in UNITS],
     }
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    series = {name: [valid_text(one) for one in found] for name, found in (("hide", panel.hide), ("only", panel.only))}
+    return {**asdict(panel), "query": valid_text(panel.query), **series}

@@ -18,8 +18,14 @@ function link() {
     if (panel.state.unit) found.set(`${prefix}unit`, panel.state.unit);
     if (panel.state.axis !== "linear") found.set(`${prefix}axis`, panel.state.axis);
     for (const name of ["stack", "losses"]) if (panel.state[name]) found.set(prefix + name, "1");
+    for (const name of ["hide", "only"]) named(panel.state[name]).forEach((one) => found.append(prefix + name, one));
   });
   return `${location.pathname}?${found}`;
+}
+
+// The series that fit into a link.
+function named(series) {
+  return series.filter((one) => one.length <= state.series_chars_max).slice(0, state.series_max);
 }
 
 const page = {
@@ -49,7 +55,7 @@ const times = new Times(state, () => {
   runAll();
 });
 
-function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, losses: false }) {
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, losses: false, hide: [], only: [] }) {
   const panel = new Panel(page, { ...settings });
   panels.push(panel);
   container.append(panel.root);

@@ -7,14 +7,26 @@ import { look } from "./graph.js";
 const ROWS_SHOWN = 60; // More come on demand: building many rows delays the graph.
 const COLUMNS = { last: "last", min: "lowest", max: "highest", mean: "mean" };
 
+// A series by its labels, which stay the same while its place in the answers changes.
+const identity = (labels) => JSON.stringify(labels);
+
 export class Legend {
-  constructor(container, onChange) {
+  // state: of the panel. hide: the series that are hidden; only: where it has any, all but these are hidden.
+  constructor(container, state, onChange) {
     this.container = container;
+    this.state = state;
     this.onChange = onChange;
-    this.hidden = new Set();
     this.all = false;
     this.key = "";
     this.cells = [];
+  }
+
+  // The indexes of the series of an answer that are hidden.
+  hidden(answer) {
+    const { hide, only } = this.state;
+    const chosen = new Set(only.length ? only : hide);
+    const hidesChosen = !only.length;
+    return new Set(answer.series.flatMap((labels, index) => (chosen.has(identity(labels)) === hidesChosen ? [index] : [])));
   }
 
   clear(children) {
@@ -25,12 +37,11 @@ export class Legend {
 
   show(answer, options) {
     const total = answer.series.length;
-    for (const index of this.hidden) if (index >= total) this.hidden.delete(index);
     if (!total) {
       this.clear([element("p", { class: "quiet" }, "No series in this range. Check the name and the labels, or ask for a longer range.")]);
       return;
     }
-    const key = JSON.stringify([answer.series, options, [...this.hidden], this.all]);
+    const key = JSON.stringify([answer.series, options, this.state.hide, this.state.only, this.all]);
     if (key !== this.key) this.#build(answer, options);
     this.key = key;
     this.cells.forEach((row, index) => row.forEach((cell, column) => {
@@ -46,18 +57,18 @@ export class Legend {
     this.cells = [];
     const head = element("tr", {}, element("th", { scope: "col" }, "series"), ...Object.values(COLUMNS).map((name) => element("th", { scope: "col", class: "number" }, name)));
     const rows = [];
-    for (let index = 0; index < shown; index += 1) rows.push(this.#row(answer, options, index));
+    const hidden = this.hidden(answer);
+    for (let index = 0; index < shown; index += 1) rows.push(this.#row(answer, options, index, hidden.has(index)));
     const table = element("table", { class: "legend" }, element("thead", {}, head), element("tbody", {}, ...rows));
     const parts = [element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Series of the graph" }, table)];
     if (shown < total) parts.push(element("button", { type: "button", class: "more", onclick: () => this.#more(answer, options) }, `Show all ${total} series`));
     this.container.replaceChildren(...parts);
   }
 
-  #row(answer, options, index) {
-    const isHidden = this.hidden.has(index);
+  #row(answer, options, index, isHidden) {
     const button = element(
       "button",
-      { type: "button", class: "series", "aria-pressed": String(!isHidden), title: "Show or hide; with Ctrl: this one alone", onclick: (event) => this.#toggle(index, answer.series.length, event.ctrlKey || event.metaKey) },
+      { type: "button", class: "series", "aria-pressed": String(!isHidden), title: "Show or hide; with Ctrl: this one alone", onclick: (event) => this.#toggle(answer.series, index, event.ctrlKey || event.metaKey) },
       swatch(look(index, options.theme)),
       element("span", {}, series(answer.series[index])),
     );
@@ -67,12 +78,16 @@ export class Legend {
     return element("tr", { class: isHidden ? "off" : null, ...events }, element("th", { scope: "row" }, button), ...cells);
   }
 
-  #toggle(index, total, alone) {
+  #toggle(all, index, alone) {
+    const one = identity(all[index]);
+    const { hide, only } = this.state;
     if (alone) {
-      const isAlone = this.hidden.size === total - 1 && !this.hidden.has(index);
-      this.hidden = new Set(isAlone ? [] : [...Array(total).keys()].filter((one) => one !== index));
-    } else if (!this.hidden.delete(index)) {
-      this.hidden.add(index);
+      const isAlone = only.length === 1 && only[0] === one;
+      Object.assign(this.state, { hide: [], only: isAlone ? [] : [one] });
+    } else if (only.length) {
+      this.state.only = toggled(only, one);
+    } else {
+      this.state.hide = toggled(hide, one);
     }
     this.onChange(null, true);
     this.container.querySelectorAll("button.series")[index]?.focus();
@@ -82,4 +97,8 @@ export class Legend {
     this.all = true;
     this.show(answer, options);
   }
+}
+
+function toggled(list, one) {
+  return list.includes(one) ? list.filter((other) => other !== one) : [...list, one];
 }

@@ -43,7 +43,7 @@ export class Panel {
   // the server gives pages that refresh the same panel one answer.
   async run(isRefresh = false) {
     this.running?.abort();
-    this.state.query = this.input.value;
+    this.#takeQuery();
     if (!this.state.query.trim()) {
       this.#clear();
       return;
@@ -88,7 +88,7 @@ export class Panel {
     this.evidence.replaceChildren(...evidence(answer.evidence));
     this.evidence.hidden = false;
     if (answer.view === "graph") {
-      await this.graph.draw(answer, options, this.legend.hidden);
+      await this.graph.draw(answer, options, this.legend.hidden(answer));
       this.find(".graph").setAttribute("aria-label", `Graph of ${this.state.query}: ${count(answer.series_total, "series", "series")}; the table below has the numbers`);
       this.legend.show(answer, options);
     } else {
@@ -122,9 +122,9 @@ export class Panel {
     this.readout = new Readout(this.find(".readout"));
     this.graph = new Graph(this.find(".graph"), {
       onZoom: (start, end) => this.page.zoom(start, end),
-      onMove: (x, y) => this.readout.show(this.answer, this.options(), this.legend.hidden, x, y),
+      onMove: (x, y) => this.readout.show(this.answer, this.options(), this.answer && this.legend.hidden(this.answer), x, y),
     });
-    this.legend = new Legend(this.find(".rows"), (focus, changed) => this.#redraw(focus, changed));
+    this.legend = new Legend(this.find(".rows"), this.state, (focus, changed) => this.#redraw(focus, changed));
     this.input.addEventListener("input", () => this.#fit());
     this.input.addEventListener("change", () => this.#fit());
     this.input.addEventListener("keydown", (event) => this.#key(event));
@@ -172,16 +172,24 @@ export class Panel {
 
   #submit() {
     this.completion.close();
-    this.state.query = this.input.value;
+    this.#takeQuery();
     this.page.changed(true);
     this.run();
+  }
+
+  // Another expression has other series: none of them is hidden.
+  #takeQuery() {
+    if (this.state.query === this.input.value) return;
+    Object.assign(this.state, { query: this.input.value, hide: [], only: [] });
   }
 
   // A pointer over the list of many series would draw them all at each row.
   #redraw(focus, changed = false) {
     if (this.answer?.view !== "graph" || (!changed && this.answer.series.length > FOCUSED_MAX)) return;
-    this.graph.draw(this.answer, this.options(), this.legend.hidden, focus).catch((error) => this.#refuse(error));
-    if (changed) this.legend.show(this.answer, this.options());
+    this.graph.draw(this.answer, this.options(), this.legend.hidden(this.answer), focus).catch((error) => this.#refuse(error));
+    if (!changed) return;
+    this.legend.show(this.answer, this.options());
+    this.page.changed();
   }
 
   async #copy(choice) {

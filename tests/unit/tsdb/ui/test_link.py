@@ -8,7 +8,7 @@ import pytest
 
 from tsdb.api.prometheus.request.form import Form
 from tsdb.ops.http.bodies import HttpHead
-from tsdb.ui.link import PANELS_MAX, QUERY_CHARS_MAX, Panel, View, range_ms, view_of
+from tsdb.ui.link import PANELS_MAX, QUERY_CHARS_MAX, SERIES_CHARS_MAX, Panel, View, range_ms, view_of
 
 
 def view(**parameters: str) -> tuple[View, list[str]]:
@@ -35,11 +35,13 @@ def test_all_of_a_view_is_in_its_link() -> None:
         p0_axis="log",
         p0_stack="1",
         p0_losses="1",
+        p0_hide='{"job":"a"}',
         p1_q="up",
         p1_view="samples",
+        p1_only='{"job":"b"}',
     )
-    first = Panel('sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True)
-    assert found == View([first, Panel("up", "samples")], "", 1000, 61_000, 5)
+    first = Panel('sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True, ('{"job":"a"}',))
+    assert found == View([first, Panel("up", "samples", only=('{"job":"b"}',))], "", 1000, 61_000, 5)
     assert problems == []
 
 
@@ -53,6 +55,7 @@ def test_all_of_a_view_is_in_its_link() -> None:
         ({"start": "x", "end": "2"}, "start='x'"),
         ({"p0_q": "up", "p0_view": "pie"}, "p0.view='pie'; allowed is graph, table, samples"),
         ({"p0_q": "up", "p0_axis": "<script>"}, "p0.axis='<script>'"),
+        ({"p0_q": "up", "p0_hide": "x" * (SERIES_CHARS_MAX + 1)}, "1 times p0.hide; allowed are 20 series"),
         ({"p0_q": "x" * (QUERY_CHARS_MAX + 1)}, "p0.q='xxxx"),
     ],
 )
