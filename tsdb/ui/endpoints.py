@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 from collections.abc import Callable
 from functools import partial
@@ -96,10 +97,15 @@ def _json(
     def made() -> bytes:
         return b"".join(encoded(iter((answer(PageCall(call, sources, options)),)), encoding))
 
-    key = call.head.path, call.head.query, bytes(call.body), encoding
-    data = refreshes.answer(key, call.running, made) if call.form.flag("refresh") else made()
+    data = refreshes.answer(_key(call, encoding), call.running, made) if call.form.flag("refresh") else made()
     headers = (*UNSTORED, ("content-encoding", encoding)) if encoding else UNSTORED
     return Representation(iter((data,)), JSON, headers)
+
+
+def _key(call: ApiCall, encoding: str) -> tuple[str, str, bytes, bytes]:
+    """What an answer depends on. Parameters as their hash: they may have megabytes."""
+    query, body = (hashlib.sha256(part).digest() for part in (call.head.query.encode(), call.body))
+    return call.head.path, encoding, query, body
 
 
 def _sign_in(options: UiOptions, call: ApiCall) -> Representation:

@@ -12,7 +12,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.promql.running import RunningQuery
 
 AGE_S_MAX = 1.0  # A page with live tail refreshes this often, so it misses nothing for longer than one refresh.
-ANSWERS_MAX = 64
+ANSWERS_MAX = 32
 ANSWER_BYTES_MAX = 1 << 20
 
 _refreshes = counter(
