@@ -103,7 +103,7 @@ def _json(
 
 
 def _key(call: ApiCall, encoding: str) -> tuple[str, str, bytes, bytes]:
-    """What an answer depends on. Parameters as their hash: they may have megabytes."""
+    """The path, the encoding, and the hashes of the parameters, which may have megabytes."""
     query, body = (hashlib.sha256(part).digest() for part in (call.head.query.encode(), call.body))
     return call.head.path, encoding, query, body
 

@@ -30,6 +30,7 @@ from support.servers.processes import Role, tsdb_json
 NODE = ROOT / "tests/data/node_5s.parquet"
 RANGE_S = 3600
 STEP_S = 15
+CHUNK_STAGE = "tsdb_query_chunk_stage_emitted_through_timestamp_seconds"
 SCRAPE_LABELS = {"role"}  # deploy/prometheus/prometheus.yml sets it.
 SYSTEM_JOB, AGENT_JOB = "kafka-tsdb", "agent"
 AGENT_SHOWN_MIN = 25
@@ -81,8 +82,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Role(scratch, "standalone", "--data-dir", str(scratch / "data")) as role:
         tsdb_json("write", str(NODE), "--address", role.grpc, "--shift-to-now")
         wait_until(lambda: len(label_values(role.http, "__name__")) > 280, 60.0)
-        # A rate needs two scrapes, and a busy machine may miss some.
-        wait_until(lambda: _scrapes_after_agent(role) >= 2, 120.0)
+        # A rate needs two scrapes, and a busy machine may miss some. The standalone has the metrics of its chunk stage
+        # once its querier has looked at the stage.
+        wait_until(
+            lambda: _scrapes_after_agent(role) >= 2 and CHUNK_STAGE in label_values(role.http, "__name__"), 120.0
+        )
         yield Server(role.http, frozenset(label_values(role.http, "__name__")))
 
 
