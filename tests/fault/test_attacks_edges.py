@@ -1,7 +1,8 @@
 """Attacks the promise that one client never harms another, at the ports: connections that waste, requests that explode.
 
 No call of others fails, writes and reads stay within a second, and memory stays bounded. How fast calls and probes stay
-is measured without other tests beside it, with 1,000 connections, every bomb and every role: tests/soak/test_attacks_edges.py.
+is measured without other tests beside it, with 1,000 connections, every bomb and every role:
+tests/soak/test_attacks_edges.py.
 """
 
 from __future__ import annotations
