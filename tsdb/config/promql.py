@@ -31,8 +31,8 @@ class PromqlFields(BaseModel):
         0,
         ge=0,
         le=1024,
-        description="PromQL queries of the HTTP API that are evaluated at once; 0: one for each core. Each uses "
-        "several cores, so more of them share the time and hold more memory.",
+        description="PromQL queries of the HTTP API that are evaluated at once; 0: one for each core but one, "
+        "which is left to writes and reads. Each uses several cores, so more share the time and hold more memory.",
     )
     query_waiting_max: int = Field(
         64,

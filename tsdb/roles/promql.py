@@ -76,7 +76,7 @@ def query_options(fields: PromqlFields) -> QueryOptions:
 def api_options(settings: CommonSettings, fields: PromqlFields) -> ApiOptions:
     return ApiOptions(
         timeout_s=fields.query_timeout_s,
-        running_max=fields.query_running_max or core_count(),
+        running_max=fields.query_running_max or max(1, core_count() - 1),
         waiting_max=fields.query_waiting_max,
         query=query_options(fields),
         slow_s=fields.query_slow_s,

@@ -31,7 +31,7 @@ from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, R
 from tsdb.reader.answer_bytes import HeldBytes
 
 BODY_BYTES_MAX = 4 << 20  # A query has at most 64 Ki characters, of up to 12 bytes in a form.
-QUERY_NICENESS = 10  # A query computes for long; writes and reads of samples, which are short, get a core before it.
+PAGE_NICENESS = 10  # Open pages refresh by themselves; writes, and reads of people and rules, get a core before them.
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
 
@@ -61,9 +61,9 @@ class PrometheusApi:
         self._held = held
         self._origins = CrossOrigin(options.cors_origin)
         self._lanes = {
-            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max, niceness=QUERY_NICENESS),
+            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max),
             Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max),
-            Lane.PAGE: WorkPool("query-page", PAGE_THREADS, options.waiting_max, niceness=QUERY_NICENESS),
+            Lane.PAGE: WorkPool("query-page", PAGE_THREADS, options.waiting_max, niceness=PAGE_NICENESS),
         }
         self._writers = WorkPool("query-write", WRITERS)
 
