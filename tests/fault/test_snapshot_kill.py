@@ -59,7 +59,8 @@ def check_starts(deployment: Deployment, folder: Path) -> None:
     start(store, ends)
     assert store.metrics()[RESTORED] == 0
     assert_same(answer(deployment, end_ms), want)
-    assert store.metrics()[RECORDS] > replayed
+    # The chunk stage of an embedded process replays all records at each start, and may be behind its store.
+    wait_until(lambda: store.metrics()[RECORDS] > replayed, 60.0)
     print(f"{replayed} records replayed after a drain with snapshots, {store.metrics()[RECORDS]} without")
 
 
