@@ -33,15 +33,15 @@ REQUEST_CPU_S = {
     1000: Figure(
         "Write",
         "| Kafka, 3,500 series (26 Nov) | 1,000 | 4 | {} s a million samples, broker",
-        "1.8",
+        "1.5",
         1e-3,
         "CPU s a request",
     ),
 }
 BROKER_CPU_S = Figure(
     "Write",
-    "| Kafka, 3,500 series (26 Nov) | 1,000 | 4 | 1.8 s a million samples, broker {} |",
-    "1.4",
+    "| Kafka, 3,500 series (26 Nov) | 1,000 | 4 | 1.5 s a million samples, broker {} |",
+    "1.0",
     1e-6,
     "CPU s a sample",
 )
@@ -77,7 +77,7 @@ CASSANDRA_BYTES = Figure(
     "Cassandra", "| bytes on disk a sample, index included | {} |", "2.39", 1, "bytes a sample, index included"
 )
 QUERY_CPU_S = Figure(
-    "PromQL", "| `sum by (g) (rate(x[5m]))` | 65 | 91 | {} |", "94", 1e-3, "CPU s a query of 10,000 series x 240"
+    "PromQL", "| `sum by (g) (rate(x[5m]))` | 60 | 90 | {} |", "83", 1e-3, "CPU s a query of 10,000 series x 240"
 )
 STORE_READ_CPU_S = Figure(
     "Read", "| CPU of the store a read | 0.92 | 2.5 | {} |", "5.9", 1e-3, "CPU s a read of 10,000 series x 240"
