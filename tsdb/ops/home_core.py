@@ -7,7 +7,8 @@ GIL goes on running, and mostly has it back at once. The threads of libraries, a
 the GIL, keep all cores; a kept thread has them for work such as the expansion of a request (`all_cores`).
 
 Where no other threads of the process need the core for long, a thread that wakes there does not interrupt the one that
-runs (SCHED_BATCH): that one mostly has the GIL, so the woken thread would only find it taken and sleep again.
+runs (SCHED_BATCH): that one mostly has the GIL, so the woken thread would only find it taken and sleep again. A crowd
+of working threads interrupts each other as others do: without it, some of them waited for more than half a second.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ EVERY_S = 1.0
 MOVE_SHARE = 0.25  # Of a core: the threads move when another core has so much more time for them.
 MOVE_CHANCE = 0.5
 LARGE_BYTES = 1 << 19
+CROWD = 32  # Kept threads that worked in an interval.
 
 
 class HomeCore(Periodic):
@@ -39,7 +41,8 @@ class HomeCore(Periodic):
     """
 
     def __init__(self, names: str, *, interrupts: bool = True) -> None:
-        """names: a regular expression for whole names of threads. interrupts: whether they interrupt a running one."""
+        """names: a regular expression for whole names of threads. interrupts: whether they interrupt a running one
+        also where they are fewer than a crowd."""
         super().__init__("home-core", EVERY_S, self.look)
         self._interrupts = interrupts
         self._names = re.compile(names)
@@ -62,9 +65,10 @@ class HomeCore(Periodic):
             for thread in threading.enumerate()
             if thread.native_id is not None and self._names.fullmatch(thread.name)
         ]
-        if not self._interrupts:
-            _let_others_run(kept)
         before, self._before = self._before, _Spent(time.monotonic(), _of_cores(), _of_threads(kept))
+        if not self._interrupts:
+            is_crowd = before is not None and self._before.working(before) >= CROWD
+            _set_policy(kept, os.SCHED_OTHER if is_crowd else os.SCHED_BATCH)
         if len(cores) > 1 and before is not None:
             others = self._before.by_others(before, cores, self._core)
             # By chance, for two processes that disturb each other on one core must not move at once to the same one.
@@ -81,12 +85,12 @@ class HomeCore(Periodic):
                 os.sched_setaffinity(thread, cores)
 
 
-def _let_others_run(threads: Collection[int]) -> None:
-    """Threads that somebody gave another policy keep it. A sandbox may refuse the change, which costs speed alone."""
+def _set_policy(threads: Collection[int], policy: int) -> None:
+    """Threads that somebody gave a third policy keep it. A sandbox may refuse the change, which costs speed alone."""
     for thread in threads:
         with suppress(OSError):
-            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
-                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+            if os.sched_getscheduler(thread) in {os.SCHED_OTHER, os.SCHED_BATCH} - {policy}:
+                os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,10 @@ class _Spent:
     at: float
     cores: Mapping[int, float]
     threads: Mapping[int, float]
+
+    def working(self, before: _Spent) -> int:
+        """Number of the kept threads that have used CPU since `before`."""
+        return sum(cpu_s > before.threads.get(thread, 0.0) for thread, cpu_s in self.threads.items())
 
     def by_others(self, before: _Spent, cores: Collection[int], home: int | None) -> dict[int, float]:
         """The share of each core that went to other work since `before`."""

@@ -1,9 +1,10 @@
 """Receipts: the requests that a gRPC server is receiving now, bounded in number, time and threads.
 
 gRPC reads a message only on demand, so a call demands it only once it has a slot. Under pressure the call that has been
-receiving longest is cancelled: a caller that sends slowly, or sends nothing, never locks out other callers. The newest
-waiting call is served first, since the callers of older ones are more likely to have given up. A connection that
-receives no other request goes before all that do. Thread-safe.
+receiving longest is cancelled: a caller that sends slowly, or sends nothing, never locks out other callers. Pressure is
+more waiting calls than requests arrive in a second: a busy server that is only slow itself cancels none. The oldest
+waiting call is served first, and under pressure the newest, since the callers of older ones are more likely to have
+given up. A connection that receives no other request goes before all that do. Thread-safe.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tsdb.ops.metrics import counter, gauge
 
 TIMEOUT_S = 10.0  # 16 MiB at 13 Mbit/s; a sender that needs longer should send smaller requests.
 PATIENCE_S = 0.3  # Timeout under pressure. A message that arrived with its headers is received within milliseconds.
+SOON_S = 1.0  # There is pressure when this time is too short for the waiting calls, as fast as requests arrive now.
 WAIT_S = 5.0  # Wait for a slot. Each slot becomes free within PATIENCE_S, so a longer wait means overload.
 RETRY_AFTER_S = 0.5
 RESERVED_SHARE = 4  # A quarter of the slots is for connections without a slot: a few senders never lock them out.
@@ -66,6 +68,9 @@ class Receipts:
         self._lock = threading.Lock()
         self._holding: dict[_Receipt, None] = {}  # Oldest first.
         self._waiting: list[_Receipt] = []  # Newest last.
+        self._pressed = False
+        self._arrived = 0  # Requests since _relieved_at.
+        self._relieved_at = time.monotonic()
 
     def receive(
         self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
@@ -76,6 +81,8 @@ class Receipts:
         """
         with self._slot(context):
             data = next(messages, None)
+            with self._lock:
+                self._arrived += 1
             return None if data is None else reader.take(data)
 
     def receive_one(self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext) -> Request:
@@ -86,15 +93,20 @@ class Receipts:
         return request
 
     def relieve(self) -> None:
-        """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread."""
+        """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread and will
+        not be served soon."""
         now = time.monotonic()
         with self._lock:
             holding, waiting = list(self._holding), list(self._waiting)
+            served_soon = round(SOON_S * self._arrived / max(now - self._relieved_at, 1e-3))
+            self._arrived, self._relieved_at = 0, now
+            queued = self._threads.queued
+            self._pressed = len(waiting) + queued > served_soon
         overdue = [receipt for receipt in holding if now - receipt.since > self._timeout_s]
         slow = [receipt for receipt in holding if receipt not in overdue and now - receipt.since > PATIENCE_S]
-        for_slots = slow[: len(waiting)]
+        for_slots = slow[: max(0, len(waiting) - served_soon)]
         blocked = slow[len(for_slots) :] + [receipt for receipt in waiting if now - receipt.since > PATIENCE_S]
-        for_threads = blocked[: self._threads.queued]
+        for_threads = blocked[: max(0, queued - served_soon)]
         for reason, receipts in (("timeout", overdue), ("slots", for_slots), ("threads", for_threads)):
             for receipt in receipts:
                 receipt.evict(reason)
@@ -144,10 +156,11 @@ class Receipts:
             receipt.granted.set()
 
     def _next_locked(self) -> _Receipt | None:
-        """The newest waiting call of a connection without a slot, else of any while more than the reserve is free."""
+        """The next waiting call of a connection without a slot, else of any while more than the reserve is free."""
         free = self._slots - len(self._holding)
         if not free or not self._waiting:
             return None
         served = {receipt.peer for receipt in self._holding}
-        first = next((receipt for receipt in reversed(self._waiting) if receipt.peer not in served), None)
-        return first or (self._waiting[-1] if free > self._reserved else None)
+        in_order = self._waiting[::-1] if self._pressed else self._waiting
+        first = next((receipt for receipt in in_order if receipt.peer not in served), None)
+        return first or (in_order[0] if free > self._reserved else None)

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsdb.ops.home_core import LARGE_BYTES, MOVE_SHARE, HomeCore, all_cores, choose
+from tsdb.ops import home_core
+from tsdb.ops.home_core import CROWD, LARGE_BYTES, MOVE_SHARE, HomeCore, all_cores, choose
 
 ALL_CORES = os.sched_getaffinity(0)
 loads = st.dictionaries(st.integers(0, 7), st.floats(0, 1), min_size=1)
@@ -75,6 +76,26 @@ def test_the_named_threads_and_those_they_start_do_not_interrupt_each_other() ->
         HomeCore(r"call_\d+", interrupts=False).look()
     assert kept.policy == child.policy == os.SCHED_BATCH
     assert other.policy == os.SCHED_OTHER
+
+
+def test_the_threads_of_a_crowd_interrupt_each_other_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent_s = [0.0]
+    monkeypatch.setattr(home_core, "_of_threads", lambda threads: dict.fromkeys(threads, spent_s[0]))
+    ending = threading.Event()
+    threads = [Waiting(f"call_{number}", ending) for number in range(CROWD)]
+    with running(*threads, ending=ending):
+        core = HomeCore(r"call_\d+", interrupts=False)
+        core.look()
+        assert policies(threads) == {os.SCHED_BATCH}
+        spent_s[0] += 0.01
+        core.look()
+        assert policies(threads) == {os.SCHED_OTHER}
+        core.look()
+        assert policies(threads) == {os.SCHED_BATCH}
+
+
+def policies(threads: list[Waiting]) -> set[int]:
+    return {os.sched_getscheduler(thread.native_id or 0) for thread in threads}
 
 
 def test_a_policy_that_somebody_chose_stays() -> None:

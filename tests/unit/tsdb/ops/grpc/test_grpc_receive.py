@@ -16,6 +16,7 @@ from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_
 from support.servers.logs import wait_until
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.auth import Tokens
+from tsdb.ops.grpc import receive
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
@@ -219,4 +220,33 @@ def test_a_connection_that_receives_nothing_else_goes_before_one_with_many_large
     for thread in (*receiving, other):
         thread.join(10)
     assert sample("tsdb_grpc_receiving_requests") == 0
+    threads.shutdown()
+
+
+@pytest.mark.parametrize("others", [0, 1000])
+def test_a_slow_call_is_cancelled_for_one_that_waits_unless_requests_arrive_fast(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receive, "PATIENCE_S", 0.0)
+    threads, arrived = CallThreads(4, "test"), threading.Event()
+    receipts = Receipts(1, threads)
+
+    def messages() -> Iterator[bytes]:
+        assert arrived.wait(10)
+        yield from ()
+
+    for _ in range(others):
+        receipts.receive(None, iter(()), _Context())  # type: ignore[arg-type]
+    slow = _Context("ipv4:127.0.0.1:2")
+    calls = [(messages(), slow), (messages(), _Context("ipv4:127.0.0.1:3"))]
+    receiving = [threading.Thread(target=receipts.receive, args=(None, *call)) for call in calls]
+    receiving[0].start()
+    wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 1)
+    receiving[1].start()
+    wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 2)
+    receipts.relieve()
+    assert slow.cancelled.is_set() == (others == 0)
+    arrived.set()
+    for thread in receiving:
+        thread.join(10)
     threads.shutdown()
