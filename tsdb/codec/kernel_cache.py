@@ -19,6 +19,7 @@ import llvmlite
 import llvmlite.binding as llvm
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime.nrt import rtsys
 
 PACKAGED = Path(__file__).parents[1] / "_kernels"  # In a wheel; a checkout has no such folder.
@@ -82,6 +83,7 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Of numba's steps before a load, only the memory of arrays: its other libraries serve a compilation, which
         imports them itself. A process without a compilation starts 0.4 s of CPU sooner."""
+        target_context.codegen()._library_class = KernelLibrary  # Of this kernel, whether it is loaded or compiled now.
         rtsys.initialize(target_context)
         return self._load_overload(sig, target_context)
 
@@ -92,6 +94,31 @@ class KernelCache(FunctionCache):
             if data is not None:
                 return self._impl.rebuild(target_context, data)
         return super()._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
+class KernelLibrary(JITCodeLibrary):
+    """The machine code of a kernel. The cache keeps the names of its symbols beside it.
+
+    numba keeps intermediate code there, for callers to link, and parses it at each load. A kernel's callers use its
+    symbol, so a role that loads a hundred kernels starts 0.3 s of CPU sooner without.
+    """
+
+    def serialize_using_object_code(self) -> tuple[str, str, tuple[bytes, list[str]]]:
+        self._ensure_finalized()  # type: ignore[no-untyped-call]
+        module = self._final_module
+        values = [*module.functions, *module.global_variables]
+        symbols = [value.name for value in values if not value.is_declaration]
+        return self.name, "object", (self._get_compiled_object(), symbols)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> KernelLibrary:
+        name, _, (object_code, symbols) = state
+        library = cls(codegen, name)
+        library.enable_object_caching()  # type: ignore[no-untyped-call]
+        library._set_compiled_object(object_code)  # type: ignore[no-untyped-call]
+        codegen._engine._defined_symbols.update(symbols)
+        library._finalize_final_module()  # type: ignore[no-untyped-call]
+        return library
 
 
 class _Target:
