@@ -17,7 +17,6 @@ from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.ops.health import PartitionHealth
-from tsdb.ops.interpreter import tune
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.replay.series_feed import SeriesFeed
@@ -121,8 +120,7 @@ class Chunker:
 
 @functools.cache
 def warm_up() -> None:
-    """Load the kernels and tune the interpreter, once per process."""
+    """Load the kernels, once per process."""
     with Compiling(lambda name: None) as compiling:
         warm_up_stage()
-    tune()
     log.info("kernels ready", compiled=compiling.count, seconds=round(compiling.seconds, 1))

@@ -9,6 +9,7 @@ import typer
 from tsdb.cli.options.groups import Commands
 from tsdb.cli.root import RootGroup
 from tsdb.cli.terminal.streams import prepare_streams
+from tsdb.ops.interpreter import import_without_collections
 
 app = Commands(
     "A time-series store whose write-ahead log is Kafka.", cls=RootGroup, name="tsdb", pretty_exceptions_enable=False
@@ -34,6 +35,7 @@ def root(
 
 def main() -> None:
     """Entry point of the console script `tsdb`."""
+    import_without_collections()
     prepare_streams()
     app(prog_name="tsdb")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
-import sys
 import threading
 from collections.abc import Callable
 
@@ -19,17 +18,24 @@ from tsdb.model.clock import Clock
 # A write hands over about six times: beside queries that compute all the time its p99 is 17 ms, with 0.5 ms 22 ms
 # (tests/soak/test_promql_soak.py). Ten hand-overs beside a busy thread took 32 ms with Python's default of 5 ms.
 SWITCH_INTERVAL_S = 0.0001
+GC_THRESHOLDS = gc.get_threshold()
 TRIM_EVERY_S = 10.0
 M_ARENA_MAX = -8  # Of glibc's malloc.h.
 
 
+def import_without_collections() -> None:
+    """Raise the threshold of the garbage collector until `freeze_started`, for imports make a million objects that
+    stay: walking them again and again takes a tenth of a start's CPU."""
+    gc.set_threshold(100_000)
+
+
 @functools.cache
-def tune() -> None:
-    """Apply the settings once per process, after all modules are imported and compiled. The objects that exist then
-    live as long as the process, so the garbage collector need not walk them."""
-    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+def freeze_started() -> None:
+    """Set Python's own thresholds again, after all modules are imported and all kernels are loaded. The objects that
+    exist now live as long as the process, so the garbage collector need not walk them. Acts once per process."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def share_malloc_arena() -> None:

@@ -15,6 +15,7 @@ from tsdb.ops.disk import disk_problem
 from tsdb.ops.grpc.server import GrpcServer
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, NoBodyRoutes
+from tsdb.ops.interpreter import freeze_started
 from tsdb.ops.lifecycle import Component, Deadline, Fallible, fallible_of
 from tsdb.ops.logs import get_logger
 from tsdb.roles.early_writes import EarlyWrites
@@ -141,6 +142,7 @@ class RoleProcess:
             if server is not None:
                 self._start(_EarlyAnswers(server, self._refusal))
             self._kernels.run(opened.warm_ups, self._closing.is_set)
+            freeze_started()
             for component in opened.components:
                 self._start(component)
             self._waiting = Readiness()

@@ -12,7 +12,7 @@ from tsdb.head.head import Head
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
-from tsdb.ops.interpreter import MallocTrimmer, tune
+from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.ops.logs import get_logger
 from tsdb.ops.thread_component import ThreadComponent
 from tsdb.replay.replay import Replay
@@ -64,7 +64,6 @@ class Worker(ThreadComponent):
         try:
             self._set_waiting("warming_up")
             warm_up()
-            tune()
             replay = self._open()
             if replay is None:
                 return

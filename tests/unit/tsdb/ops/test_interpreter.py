@@ -8,7 +8,13 @@ import sys
 from pathlib import Path
 
 from tsdb.model.clock import ManualClock
-from tsdb.ops.interpreter import SWITCH_INTERVAL_S, TRIM_EVERY_S, MallocTrimmer, tune
+from tsdb.ops.interpreter import (
+    GC_THRESHOLDS,
+    TRIM_EVERY_S,
+    MallocTrimmer,
+    freeze_started,
+    import_without_collections,
+)
 
 
 def test_memory_is_given_back_at_most_once_in_a_while() -> None:
@@ -29,15 +35,17 @@ def test_the_system_allocator_takes_it() -> None:
     trimmer.trim_if_due()
 
 
-def test_tuning_shortens_waits_for_the_interpreter_and_freezes_all_objects() -> None:
-    before = sys.getswitchinterval()
+def test_collections_are_rare_until_the_start_ends_and_then_skip_its_objects() -> None:
+    before = gc.get_threshold()
     try:
-        tune.cache_clear()
-        tune()
-        assert sys.getswitchinterval() <= SWITCH_INTERVAL_S
+        import_without_collections()
+        assert gc.get_threshold()[0] > 10 * before[0]
+        freeze_started.cache_clear()
+        freeze_started()
+        assert gc.get_threshold() == GC_THRESHOLDS
         assert gc.get_freeze_count() > 0
     finally:
-        sys.setswitchinterval(before)
+        gc.set_threshold(*before)
         gc.unfreeze()
 
 
