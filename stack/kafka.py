@@ -16,6 +16,7 @@ from types import TracebackType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from stack.classes import shared_classes
 from stack.maven import KAFKA, jars
 from stack.ports import Ports
 from stack.process import ServerProcess
@@ -65,7 +66,7 @@ class KafkaCluster:
 
     folder: for the data; without one, a temporary folder that `close` removes. settings: further lines of
     server.properties, with {node} for the broker's id. client: settings of the clients here, where those lines ask for
-    users. detached: the brokers outlive this process.
+    users. detached: the brokers outlive this process. classes: a JVM option in place of the archive of classes.
     """
 
     def __init__(
@@ -76,11 +77,13 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         client: Mapping[str, str] | None = None,
         detached: bool = False,
+        classes: str = "",
     ) -> None:
         self._count = brokers
         self._settings = dict(settings or {})
         self._client = dict(client or {})
         self._detached = detached
+        self._jvm = [*C1_ALONE, classes or shared_classes(KAFKA, _record_classes)]
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="kafka-stack-"))
         self._ports: Ports | None = None
@@ -125,9 +128,9 @@ class KafkaCluster:
         """Restart a stopped or killed broker. Does not wait."""
         self._brokers[number].start()
 
-    def stop_broker(self, number: int) -> None:
-        """Stop a broker by SIGTERM, a controlled shutdown."""
-        self._brokers[number].stop()
+    def stop_broker(self, number: int) -> bool:
+        """Stop a broker by SIGTERM, a controlled shutdown. Returns whether it ended before it had to be killed."""
+        return self._brokers[number].stop()
 
     def kill_broker(self, number: int) -> None:
         self._brokers[number].kill()
@@ -202,13 +205,13 @@ class KafkaCluster:
         properties.write_text(text + more)
         (folder / "log4j2.xml").write_text(LOG4J)
         class_path = f"{jars(KAFKA)}/*"
-        _format(class_path, cluster_id, properties, folder / "log4j2.xml")
+        self._format(class_path, cluster_id, properties, folder / "log4j2.xml")
         heap_mb = HEAP_MB.get(self._count, HEAP_MB_SHARED)
         java = [
             "java",
             f"-Xms{heap_mb}m",
             f"-Xmx{heap_mb}m",
-            *C1_ALONE,
+            *self._jvm,
             f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
             "-cp",
             class_path,
@@ -216,6 +219,14 @@ class KafkaCluster:
             str(properties),
         ]
         return ServerProcess(java, folder / "output.log", detached=self._detached)
+
+    def _format(self, class_path: str, cluster_id: str, properties: Path, log4j: Path) -> None:
+        # One argument with `=`, since a cluster id may begin with a dash.
+        tool = ["java", *self._jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
+        command = [*tool, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode:
+            raise RuntimeError(f"formatting {properties.parent} failed:\n{done.stdout}{done.stderr}")
 
     def _release(self) -> None:
         for broker in self._brokers:
@@ -233,10 +244,6 @@ def _is_whole(admin: AdminClient, running: int) -> bool:
     )
 
 
-def _format(class_path: str, cluster_id: str, properties: Path, log4j: Path) -> None:
-    # One argument with `=`, since a cluster id may begin with a dash.
-    tool = ["java", *C1_ALONE, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
-    command = [*tool, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        raise RuntimeError(f"formatting {properties.parent} failed:\n{done.stdout}{done.stderr}")
+def _record_classes(option: str) -> bool:
+    with KafkaCluster(classes=option) as cluster:
+        return cluster.stop_broker(0)

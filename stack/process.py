@@ -42,16 +42,18 @@ class ServerProcess:
                 self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=self._detached
             )
 
-    def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL when the process does not end within STOP_WITHIN_S."""
+    def stop(self) -> bool:
+        """Send SIGTERM, and SIGKILL when the process does not end within STOP_WITHIN_S. Returns whether it did."""
         if not self.running:
-            return
+            return True
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:
             self._wait(STOP_WITHIN_S)
         except subprocess.TimeoutExpired:
             self.kill()
+            return False
+        return True
 
     def kill(self) -> None:
         if self.running:
