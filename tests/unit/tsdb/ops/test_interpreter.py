@@ -39,7 +39,7 @@ def test_collections_are_rare_until_the_start_ends_and_then_skip_its_objects() -
     before = gc.get_threshold()
     try:
         import_without_collections()
-        assert gc.get_threshold()[0] > 10 * before[0]
+        assert gc.get_threshold()[0] > 10 * GC_THRESHOLDS[0]
         freeze_started.cache_clear()
         freeze_started()
         assert gc.get_threshold() == GC_THRESHOLDS
