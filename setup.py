@@ -17,18 +17,22 @@ from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 HAS_LEVEL = platform.machine() == "x86_64"  # As tsdb.codec.kernel_cache.LEVELS; an editable build cannot import that.
-COMPILE = """
-import os, sys
-from tsdb.codec.kernel_cache import LEVELS, runs_here
+TARGET_SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX")
+# Kernels that the cache has already, of the same sources, are not compiled again.
+TAKE_KERNELS = """
+import importlib, subprocess, sys
+from pathlib import Path
+from tsdb.codec.kernel_cache import LEVELS, package, runs_here
 level = LEVELS["x86_64"]
 if not runs_here(level):
     print(f"this processor is below {level.name}: the wheel gets no kernels")
     sys.exit()
-# numba reads both at its import, so it is imported again.
-os.environ.update(NUMBA_CPU_NAME=level.name, NUMBA_CPU_FEATURES=level.flags)
-os.execv(sys.executable, [sys.executable, "-m", "tsdb.cli.main", "warmup"])
+subprocess.run([sys.executable, "-m", "tsdb.cli.main", "warmup"], check=True)
+sources = [path.relative_to(sys.argv[1]) for path in Path(sys.argv[1]).rglob("*.py")]
+for name in {source.parts[0] for source in sources if len(source.parts) > 1}:
+    importlib.import_module(name)
+package(".".join(source.with_suffix("").parts) for source in sources)
 """
-TAKE = "import sys; from tsdb.codec.kernel_cache import package; package(sys.argv[1])"
 
 
 class BuildWithKernels(build_py):
@@ -39,16 +43,16 @@ class BuildWithKernels(build_py):
             shutil.rmtree(self.build_lib, ignore_errors=True)  # Modules that a move has left there.
         super().run()
         if HAS_LEVEL and not self.editable_mode:
-            with tempfile.TemporaryDirectory() as cache:
-                compile_kernels(Path(self.build_lib).resolve(), Path(cache))
+            add_kernels(str(Path(self.build_lib).resolve()))
 
 
-def compile_kernels(sources: Path, cache: Path) -> None:
-    """Run all warm-ups of `sources` with an empty cache, and take the cache's files into the package."""
-    path = os.pathsep.join(filter(None, [str(sources), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
-    for arguments in (["-c", COMPILE], ["-c", TAKE, str(cache)]):
-        subprocess.run([sys.executable, *arguments], cwd=cache, env=environment, check=True)
+def add_kernels(sources: str) -> None:
+    """Run all warm-ups of `sources`, then copy their kernels from the cache into the package."""
+    environment = {name: value for name, value in os.environ.items() if name not in TARGET_SETTINGS}
+    path = os.pathsep.join(filter(None, [sources, os.environ.get("PYTHONPATH")]))
+    environment |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryDirectory() as elsewhere:  # Python also imports from the current folder.
+        subprocess.run([sys.executable, "-c", TAKE_KERNELS, sources], cwd=elsewhere, env=environment, check=True)
 
 
 class WithMachineCode(Distribution):

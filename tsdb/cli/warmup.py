@@ -42,7 +42,7 @@ class WarmUp:
 def warmup(output: TableOrJson = "table") -> None:
     """Compile all kernels into the cache (NUMBA_CACHE_DIR); fast when the cache has them already."""
     # Imported here: loading numba takes half a second, and other commands do not need it.
-    from tsdb.codec.jit import cache_root
+    from tsdb.codec.kernel_folders import cache_root
 
     began = time.monotonic()
     found: list[WarmUp] = []
@@ -62,11 +62,9 @@ def warmup(output: TableOrJson = "table") -> None:
 
 def warm_ups() -> Iterator[WarmUp]:
     """Warm up all packages. Yields each as it ends. Raises RuntimeError when a process ended before its last."""
-    if os.cpu_count() == 1:
-        yield from (warm_up(package) for row in ROWS for package in row)
-        return
-    left = {package for row in ROWS for package in row}
-    pipes = [_start(row) for row in ROWS]
+    rows = [sum(ROWS, ())] if os.cpu_count() == 1 else ROWS
+    left = {package for row in rows for package in row}
+    pipes = [_start(row) for row in rows]
     while pipes:
         for pipe in wait(pipes):
             assert isinstance(pipe, Connection)
@@ -91,7 +89,10 @@ def _start(row: Sequence[str]) -> Connection[None, WarmUp]:
 
 
 def _run(row: Sequence[str], sending: Connection[WarmUp, None]) -> None:
+    from tsdb.codec.kernel_cache import compile_for_level
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the command, which terminates this process.
+    compile_for_level()
     for package in row:
         sending.send(warm_up(package))
 

@@ -1,8 +1,8 @@
 """The cache of one kernel: compiled code in the installed package first, then the folder of the user.
 
-A wheel carries kernels that were compiled for a common level of processors (`LEVELS`). They are used where the
-processor has all features of the level, and versions and sources are the same; otherwise the processor's own are
-compiled. Only the search for code depends on the level: numba compiles for the own processor in every case.
+`tsdb warmup` compiles for a common level of processors (`LEVELS`), and a wheel carries such kernels. They are used
+where the processor has all features of the level, and versions and sources are the same. Otherwise a process compiles
+for its own processor, which gives no faster code (`bench codec`, `bench decode`, `bench apply`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import platform
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,17 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,
+    _SourceFileBackedLocatorMixin,
+)
 from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime.nrt import rtsys
+
+from tsdb.codec.kernel_folders import cache_root, cached_folder, module_folder
 
 PACKAGED = Path(__file__).parents[1] / "_kernels"  # In a wheel; a checkout has no such folder.
 
@@ -52,15 +61,13 @@ def versions() -> str:
     return f"{python}-numba-{numba.__version__}-llvmlite-{llvmlite.__version__}"
 
 
-def package(cache: str) -> None:
-    """Move the kernels of a cache folder into the package: a step of building a wheel."""
-    for file in Path(cache).glob("*/*/*/*"):
-        module, stamp, _, name = file.relative_to(
-            cache
-        ).parts  # numba's own folder depends on the place of the sources.
-        folder = PACKAGED / versions() / module / stamp
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.move(file, folder / name)
+def package(modules: Iterable[str]) -> None:
+    """Copy the cached kernels of the modules into the package: a step of building a wheel."""
+    for module in modules:
+        cached = cache_root() / module_folder(module)
+        if cached.is_dir():
+            folder = PACKAGED / versions() / module_folder(module)
+            shutil.copytree(cached, folder, ignore=shutil.ignore_patterns("*.lock"), dirs_exist_ok=True)
 
 
 def runs_here(level: Level) -> bool:
@@ -69,16 +76,55 @@ def runs_here(level: Level) -> bool:
     return all(found.get(feature, False) for feature in level.features)
 
 
-class KernelCache(FunctionCache):
-    """module_folder: folder of the kernel's module below the packaged kernels of these versions. It may not exist."""
+@functools.cache
+def usable_level() -> Level | None:
+    """The level whose kernels run here; None where the processor lacks a feature, or the user has set a target."""
+    level = LEVELS.get(platform.machine())
+    settings = vars(numba.config)
+    target_set = settings["CPU_NAME"] or settings["CPU_FEATURES"] or not settings["ENABLE_AVX"]
+    return None if level is None or target_set or not runs_here(level) else level
 
-    def __init__(self, function: Any, module_folder: str) -> None:
+
+def compile_for_level() -> None:
+    """Make numba compile for the level, if it runs here. For a process of ours, before it imports kernels: numba takes
+    its target once, and a program that imports our client may have kernels too."""
+    level = usable_level()
+    if level is not None:
+        vars(numba.config).update(CPU_NAME=level.name, CPU_FEATURES=level.flags)
+
+
+class KernelLocator(_SourceFileBackedLocatorMixin, _CacheLocator):
+    """The folder of a kernel's module in the cache, in place of numba's choice, which depends on the sources' place."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._py_file = file
+        self._lineno = function.__code__.co_firstlineno
+        self._folder = cached_folder(function.__module__)
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> KernelLocator:
+        return cls(function, file)
+
+
+class KernelFiles(CompileResultCacheImpl):
+    """numba's format of a cached kernel, in the folders of `KernelLocator`."""
+
+    _locator_classes = [KernelLocator]  # noqa: RUF012  # numba's own type.
+
+
+class KernelCache(FunctionCache):
+    """Looks into the installed package first, which has kernels if it came as a wheel."""
+
+    _impl_class = KernelFiles
+
+    def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
-        level = _usable_level()
-        self._packaged: tuple[_Target, IndexDataCacheFile] | None = None
-        if level is not None:
-            folder, stamp = PACKAGED / versions() / module_folder, self._impl.locator.get_source_stamp()
-            self._packaged = _Target(level), IndexDataCacheFile(str(folder), self._impl.filename_base, stamp)
+        folder = PACKAGED / versions() / module_folder(function.__module__)
+        stamp = self._impl.locator.get_source_stamp()
+        self._packaged = IndexDataCacheFile(str(folder), self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Of numba's steps before a load, only the memory of arrays: its other libraries serve a compilation, which
@@ -88,12 +134,24 @@ class KernelCache(FunctionCache):
         return self._load_overload(sig, target_context)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
-        if self._packaged is not None:
-            target, file = self._packaged
-            data = file.load(self._index_key(sig, target))  # type: ignore[no-untyped-call]
-            if data is not None:
-                return self._impl.rebuild(target_context, data)
+        level = usable_level()
+        if level is not None:
+            key = self._index_key(sig, _Target(level))  # type: ignore[no-untyped-call]
+            for file in (self._packaged, self._cache_file):
+                data = file.load(key)
+                if data is not None:
+                    return self._impl.rebuild(target_context, data)
         return super()._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
+class _Target:
+    """The part of numba's code generator that numba makes a cache key of."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+
+    def magic_tuple(self) -> tuple[str, str, str]:
+        return llvm.get_process_triple(), self._level.name, self._level.flags
 
 
 class KernelLibrary(JITCodeLibrary):
@@ -119,25 +177,3 @@ class KernelLibrary(JITCodeLibrary):
         codegen._engine._defined_symbols.update(symbols)
         library._finalize_final_module()  # type: ignore[no-untyped-call]
         return library
-
-
-class _Target:
-    """The part of numba's code generator that numba makes a cache key of."""
-
-    def __init__(self, level: Level) -> None:
-        self._level = level
-
-    def magic_tuple(self) -> tuple[str, str, str]:
-        return llvm.get_process_triple(), self._level.name, self._level.flags
-
-
-@functools.cache
-def _usable_level() -> Level | None:
-    """The level of the packaged kernels; None where the package has no kernels, or this processor cannot run them."""
-    level = LEVELS.get(platform.machine())
-    if level is None or not (PACKAGED / versions()).is_dir():
-        return None
-    # A target that the user has set (NUMBA_CPU_NAME, NUMBA_ENABLE_AVX=0) comes first.
-    settings = vars(numba.config)
-    target_set = settings["CPU_NAME"] or settings["CPU_FEATURES"] or not settings["ENABLE_AVX"]
-    return None if target_set or not runs_here(level) else level

@@ -139,7 +139,7 @@ class KernelDispatcher(OneSignature):
             if folder is not None and not self._locked:
                 # Without the file, as in a folder that is read-only, both processes compile.
                 with contextlib.suppress(OSError):
-                    path = Path(folder).parent / f"{self.py_func.__qualname__}.lock"
+                    path = Path(folder) / f"{self.py_func.__qualname__}.lock"
                     fcntl.flock(held.enter_context(path.open("ab")), fcntl.LOCK_EX)
                     self._locked = True
                     held.callback(self._unlock)

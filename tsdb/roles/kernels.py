@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tsdb.codec.jit import Compiling, cache_root, kernel_counts
+from tsdb.codec.jit import Compiling, kernel_counts
+from tsdb.codec.kernel_folders import cache_root
 from tsdb.ops.logs import get_logger
 
 LOG_EVERY_S = 5.0

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from support.servers.processes import TSDB
-from tsdb.codec.jit import CACHE_DIR_VARIABLE
+from tsdb.codec.kernel_folders import CACHE_DIR_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 WARM_UP_WITHIN_S = 1200.0

@@ -23,7 +23,8 @@ UPPER = (
 RUN = """
 import sys, tsdb
 tsdb.__path__.append(sys.argv[1])
-from tsdb.codec.jit import Compiling, cache_root
+from tsdb.codec.jit import Compiling
+from tsdb.codec.kernel_folders import cache_root
 names = []
 with Compiling(names.append) as compiling:
     from tsdb.trial_upper import upper
@@ -153,13 +154,15 @@ kernel_cache.PACKAGED = Path(folder) / "packaged"
 if features:
     level = kernel_cache.Level("generic", tuple(features.split(",")))
     kernel_cache.LEVELS = {kernel_cache.platform.machine(): level}
-from tsdb.codec.jit import Compiling, cache_root
+if step == "package":
+    kernel_cache.compile_for_level()
+from tsdb.codec.jit import Compiling
 names = []
 with Compiling(names.append):
     from tsdb.trial_upper import upper
     print(upper(1), sorted(set(names)))
 if step == "package":
-    kernel_cache.package(str(cache_root()))
+    kernel_cache.package(["tsdb.trial_lower", "tsdb.trial_upper", "tsdb.codec.jit"])
 """
 
 
@@ -174,8 +177,7 @@ def run_packaged(folder: Path, cache: Path, features: str, step: str = "", **var
 def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package with the kernels of trial_upper and trial_lower."""
     modules = written(tmp_path_factory.mktemp("packaged"))
-    target = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": f"+{FEATURE}"}
-    assert run_packaged(modules, modules / "cache", FEATURE, "package", **target) == "4 ['lower', 'upper']"
+    assert run_packaged(modules, modules / "cache", FEATURE, "package") == "4 ['lower', 'upper']"
     return modules
 
 
@@ -183,6 +185,11 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_processor_of_the_packages_level_compiles_nothing(packaged: Path, tmp_path: Path) -> None:
     assert run_packaged(packaged, tmp_path, FEATURE) == "4 []"
     assert not list(tmp_path.rglob("*.nbi"))
+
+
+@pytest.mark.slow
+def test_kernels_of_the_level_in_the_users_cache_are_used(packaged: Path, tmp_path: Path) -> None:
+    assert run_packaged(written(tmp_path), packaged / "cache", FEATURE) == "4 []"
 
 
 @pytest.mark.slow
