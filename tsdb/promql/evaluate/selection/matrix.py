@@ -32,7 +32,8 @@ def _extended(ranges: Ranges) -> Samples:
     times: list[NDArray[np.int64]] = []
     values: list[NDArray[np.float64]] = []
     for row in range(len(samples.labels)):
-        ts_ms, held = (part[samples.starts[row] : samples.starts[row + 1]] for part in (samples.ts_ms, samples.values))
+        of_row = slice(samples.starts[row], samples.starts[row + 1])
+        ts_ms, held = samples.ts_ms[of_row], samples.values[of_row]
         inside = (ts_ms > end_ms - ranges.before_ms) & (ts_ms <= end_ms + ranges.after_ms)
         ts_ms, held = ts_ms[inside], held[inside]
         if not len(ts_ms):
@@ -46,9 +47,9 @@ def _extended(ranges: Ranges) -> Samples:
             continue
         left, right = held[low], held[high]
         if is_smoothed and ts_ms[low] < start_ms:
-            left = np.interp(start_ms, ts_ms[low : low + 2], held[low : low + 2])
+            left = _between(start_ms, ts_ms[low : low + 2], held[low : low + 2])
         if is_smoothed and high > 0 and ts_ms[high] > end_ms:
-            right = np.interp(end_ms, ts_ms[high - 1 : high + 1], held[high - 1 : high + 1])
+            right = _between(end_ms, ts_ms[high - 1 : high + 1], held[high - 1 : high + 1])
         low += bool(ts_ms[low] <= start_ms)
         high -= bool(ts_ms[high] >= end_ms)
         rows.append(row)
@@ -60,3 +61,10 @@ def _extended(ranges: Ranges) -> Samples:
     return Samples(
         samples.labels.take(kept), starts, ts_ms, np.concatenate([np.zeros(0), *values]), samples.loses_name[kept]
     )
+
+
+def _between(at_ms: int, ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> float:
+    """The value at a time between two samples. As Prometheus computes it: a rise beyond the largest double is infinite
+    (promql/functions.go, `interpolate`)."""
+    before, after = values.tolist()
+    return float(before + (after - before) * (at_ms - int(ts_ms[0])) / int(ts_ms[1] - ts_ms[0]))
