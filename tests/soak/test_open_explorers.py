@@ -17,7 +17,7 @@ from support.api.explorers import Explorers
 from support.drills.bystander import RssPeak
 from support.promql.differential.standalone import recent_base_ms
 from support.promql.load.flow import METRIC, flowing
-from support.promql.load.probe import p99
+from support.promql.load.probe import NOISE_S, p99
 from support.promql.load.series import fill
 from support.servers.processes import Role
 
@@ -25,7 +25,6 @@ EXPLORERS = 20
 SERIES = 2_000
 SECONDS = 30.0
 TIMES_QUIET_MAX = 1.5
-NOISE_S = 0.01  # A p99 below this is scheduling noise: all processes share two cores.
 GROWTH_BYTES_MAX = 300 << 20
 GONE_WITHIN_S = 10.0
 IDLE_SHARE_MAX = 1.25

@@ -17,7 +17,7 @@ from support.drills.bystander import RssPeak
 from support.promql.differential.standalone import FEATURES, recent_base_ms
 from support.promql.load.clients import Asked, ClientsProcess
 from support.promql.load.flow import flowing
-from support.promql.load.probe import Probed, p99, probe
+from support.promql.load.probe import NOISE_S, Probed, p99, probe
 from support.promql.load.series import fill
 from support.servers.processes import Role
 
@@ -26,7 +26,6 @@ SERIES = 10_000
 SEED = 17
 QUIET_S = 60.0  # With 20 s the p99 of writes was 11 ms in one run and 17 in another.
 TIMES_QUIET_MAX = 2.0
-NOISE_S = 0.01  # A p99 below this is scheduling noise: all processes share two cores.
 # Answers and the vectors computed from them have 1 GiB (answers_bytes_max). Copies that one operation makes on its way,
 # and memory that the allocator keeps, have as much.
 GROWTH_BYTES_MAX = 2 << 30
