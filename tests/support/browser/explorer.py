@@ -19,7 +19,7 @@ DRAWN = "[...Bokeh.index.roots].at(-1).model.document.get_model_by_name('{}').da
 
 
 class Explorer:
-    """The page; `panel` is the first of it unless a number says otherwise."""
+    """The page of the explorer. Methods with `panel` act on its first panel, unless they get another number."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

@@ -30,7 +30,7 @@ class Feeder:
             self.log.append_sync(SERIES, partition, value, key=key)
 
     def samples(self, partition: int, samples: Sequence[Sample], broker_ms: int) -> int:
-        """A record of (series number, ts_ms, value); its offset."""
+        """Append one record of samples (series number, ts_ms, value). Returns its offset."""
         offset = self.value(partition, encoded(*samples), broker_ms)
         self.twins[partition].apply([Record(offset, broker_ms, tuple(samples))])
         return offset

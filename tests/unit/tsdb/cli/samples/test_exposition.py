@@ -155,7 +155,7 @@ def test_the_longest_line_costs_less_than_a_second_whatever_it_holds(line: str) 
 
 
 def test_a_line_that_both_parsers_take_says_the_same() -> None:
-    """prometheus_client reads a page of one line; it takes lines without exemplars as we do."""
+    """The other parser is that of prometheus_client. Lines with exemplars are left out: it reads them otherwise."""
     agreed = 0
     for page in pages(seed=14, count=2_000):
         line = page[0]
