@@ -65,6 +65,7 @@ def overlay_folders() -> list[Path]:
     return [KUBERNETES, *(path.parent for path in sorted(KUBERNETES.glob(f"overlays/*/{KUSTOMIZATION}")))]
 
 
+@cache  # Modules of tests share them, and change copies alone.
 def overlays() -> dict[str, list[Manifest]]:
     """Folder below deploy/kubernetes ("" for itself) -> its objects, as `kubectl apply -k` creates them."""
     return {

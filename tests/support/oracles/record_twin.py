@@ -14,12 +14,19 @@ class Pack:
     samples: tuple[tuple[int, int, int], ...]  # (series_id, ts_ms, bits of the float64), in order.
 
 
+def _of_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+_OF_BYTES = [_of_byte(byte) for byte in range(256)]
+
+
 def crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        crc = (crc >> 8) ^ _OF_BYTES[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 
