@@ -83,7 +83,8 @@ class KafkaCluster:
         self._settings = dict(settings or {})
         self._client = dict(client or {})
         self._detached = detached
-        self._jvm = [*C1_ALONE, classes or shared_classes(KAFKA, _record_classes)]
+        self._classes = classes
+        self._jvm: list[str] = []  # Options of all JVMs here, from the first start on.
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="kafka-stack-"))
         self._ports: Ports | None = None
@@ -176,6 +177,7 @@ class KafkaCluster:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, **self._client})
 
     def _prepare(self) -> None:
+        self._jvm = [*C1_ALONE, self._classes or shared_classes(KAFKA, _record_classes)]
         self._ports = Ports(2 * self._count)
         ports = self._ports.numbers[: self._count]
         controllers = self._ports.numbers[self._count :]

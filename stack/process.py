@@ -43,7 +43,10 @@ class ServerProcess:
             )
 
     def stop(self) -> bool:
-        """Send SIGTERM, and SIGKILL when the process does not end within STOP_WITHIN_S. Returns whether it did."""
+        """Send SIGTERM, and SIGKILL when the process does not end within STOP_WITHIN_S.
+
+        Returns whether it ended without SIGKILL.
+        """
         if not self.running:
             return True
         self.signal(signal.SIGCONT)
