@@ -21,7 +21,7 @@ logger = structlog.get_logger(__name__)
 
 
 class Gateway:
-    """A component (tsdb.ops.lifecycle) around one pipeline. The log belongs to the caller, who closes it later.
+    """A Component and Fallible (tsdb.ops.lifecycle) around one pipeline. The caller owns the log, and closes it later.
 
     tokens: for the servers, which ask it before they read a request.
     """
@@ -41,6 +41,10 @@ class Gateway:
     def start(self) -> None:
         """Compile or load the kernels, so that the first request does not wait for them."""
         warm_up()
+
+    def failure(self) -> BaseException | None:
+        """The exception that ended a thread of the pipeline; the process ends with it."""
+        return self.pipeline.failure()
 
     def close(self) -> None:
         """Refuse further requests; returns at once."""

@@ -115,9 +115,10 @@ class WritePipeline:
         self._rule = rule
         self._admission = SeriesAdmission(self._resolver, rule, self.limits_now.series, time_set.window_ms, clock)
         self._announcements = Announcements(log, self._table, self._resolver, time_set, self._age)
+        self._thread_timer = ThreadTimer("append-timer")  # Without a thread until its first call.
         chain = chain_of("gateway", clock.now_ms)
         self._appends = JoinedAppends(
-            log, partitions, limits.record_bytes_max, time_set.ahead_ms, chain, timer or ThreadTimer("append-timer")
+            log, partitions, limits.record_bytes_max, time_set.ahead_ms, chain, timer or self._thread_timer
         )
 
     def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[WriteResult]:
@@ -140,6 +141,10 @@ class WritePipeline:
     def write(self, rows: Rows, partial: bool, deadline: Deadline) -> WriteResult:
         """`submit`, and wait for the result."""
         return self.submit(rows, partial, deadline).result()
+
+    def failure(self) -> BaseException | None:
+        """The exception that ended the timer's thread: deadlines and joined appends end no more."""
+        return self._thread_timer.failure()
 
     def close(self) -> None:
         """Refuse further requests as draining; running ones continue."""

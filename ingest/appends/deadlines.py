@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from ingest.appends.timer import Timer
+from ingest.appends.timer import Timer, call_all
 
 
 class Expirable(Protocol):
@@ -46,7 +46,7 @@ class Deadlines:
             for request in late:
                 del self._open[request]
             at = self._wakes_at = min(self._open.values(), default=float("inf"))
-        if self._wakes_at < float("inf"):
+        # `add` of another thread may have moved _wakes_at since, and has called the timer itself then.
+        if at < float("inf"):
             self._timer.after(at - now, self._sweep)
-        for request in late:
-            request.expire()
+        call_all(self._timer, [request.expire for request in late])

@@ -22,6 +22,7 @@ from ingest.appends.waits import Waits
 from tsdb.codec.records.log_record import encoded_size
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
 WAIT_S = 0.003  # A third of the time of a write at half load (docs/benchmarks.md).
@@ -32,6 +33,8 @@ _record_parts = counter(
     "tsdb_ingest_record_parts_total",
     "Parts of requests in acknowledged log records: a record has one, or those of requests that met.",
 )
+
+logger = get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -161,6 +164,10 @@ class PartitionQueue:
             self._log.append(METRICS, self._partition, data, headers=parts[0].request.headers, on_done=on_done)
         except TsdbError as error:
             on_done(error)
+        except Exception as error:
+            # A bug. It must not end here: the parts would never be answered, and the partition would send no more.
+            logger.error("append failed", partition=self._partition, error=str(error), exc_info=error)
+            on_done(TsdbError("internal error of the gateway; its log has the details"))
 
     def _answered(self, parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> None:
         if isinstance(answer, InvalidRequest) and answer.reason == TOO_LARGE:
@@ -174,9 +181,11 @@ class PartitionQueue:
                 self._waiting_bytes += sum(len(part.data) for part in again)
                 self._await_locked()
             sends = self._begin_locked()
-        if sends:
-            self._send()
-        _answer(parts, size, answer)
+        try:
+            if sends:
+                self._send()
+        finally:
+            _answer(parts, size, answer)
 
     def _smaller(
         self, parts: Sequence[Part], size: int, error: InvalidRequest
@@ -205,15 +214,19 @@ def make_part(request: AppendRequest, data: bytes, *, follows: bool = False, alo
 
 
 def _answer(parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> None:
-    if isinstance(answer, TsdbError):
-        for part in parts:
-            part.request.part_failed(answer)
-        return
-    _records.inc()
-    _record_bytes.inc(size)
-    _record_parts.inc(len(parts))
+    if isinstance(answer, Appended):
+        _records.inc()
+        _record_bytes.inc(size)
+        _record_parts.inc(len(parts))
     for part in parts:
-        part.request.part_done(answer, part.newest_ms)
+        try:
+            if isinstance(answer, TsdbError):
+                part.request.part_failed(answer)
+            else:
+                part.request.part_done(answer, part.newest_ms)
+        except Exception as error:
+            # A bug in the answer of one request keeps no other from its own.
+            logger.error("answer of a write failed", error=str(error), exc_info=error)
 
 
 def _sample_too_large(part: Part) -> InvalidRequest:

@@ -40,18 +40,19 @@ class AppendRequest:
         self._new_series = new_series
         self._ahead_ms = ahead_ms
         self._reservation = reservation
-        self._on_answer = on_answer
         self._lock = threading.Lock()  # Guards all below.
+        # Only the call that takes it answers. It refers to this request: kept longer, the two would keep the rows until
+        # a collection.
+        self._on_answer: OnAnswer | None = on_answer
         self._pending = 1  # One for the sender, until `seal`.
         self._sealed = False
-        self._answered = False
         self._error: TsdbError | None = None
         self._appended: set[tuple[int, int, int]] = set()
 
     @property
     def answered(self) -> bool:
         """Whether the caller has an answer: what the log does not have yet need not be sent any more."""
-        return self._answered
+        return self._on_answer is None
 
     def expect(self, count: int) -> None:
         """`count` more parts, each of which is answered once."""
@@ -60,8 +61,9 @@ class AppendRequest:
 
     def seal(self) -> None:
         """State that no other part follows."""
-        self._sealed = True
-        self._finish(1)
+        with self._lock:
+            self._sealed = True
+        self._finish()
 
     def part_done(self, appended: Appended, newest_ms: int) -> None:
         """A part is on the log. newest_ms: its latest timestamp, which readers compare with the broker time."""
@@ -71,13 +73,13 @@ class AppendRequest:
         with self._lock:
             self._error = self._error or error
             self._appended.add((appended.partition, appended.offset, appended.broker_ms))
-        self._finish(1)
+        self._finish()
 
     def part_failed(self, error: TsdbError) -> None:
         """The log refused a part, or did not acknowledge it."""
         with self._lock:
             self._error = self._error or _for_sender(error)
-        self._finish(1)
+        self._finish()
 
     def refuse(self, error: TsdbError) -> None:
         """No part follows, because of an error."""
@@ -85,35 +87,36 @@ class AppendRequest:
 
     def part_dropped(self) -> None:
         """A part was not sent, since the request is answered."""
-        self._finish(1)
+        self._finish()
 
     def expire(self) -> None:
         """The deadline has passed."""
         with self._lock:
-            if self._answered:
-                return
-            self._answered = True
+            on_answer = self._take_locked()
             what = f"{self._pending} records are not acknowledged"
             if not self._sealed:
                 what = f"{self._new_series} new series were not announced"
-        self._on_answer(deadline_error(what))
+        if on_answer is not None:
+            on_answer(deadline_error(what))
 
-    def _finish(self, count: int) -> None:
+    def _finish(self) -> None:
+        """A part is over; the last one answers the request, unless its deadline did."""
         with self._lock:
-            self._pending -= count
+            self._pending -= 1
             if self._pending:
                 return
-            first, self._answered = not self._answered, True
+            on_answer = self._take_locked()
+            result = self._error or [Appended(*place) for place in sorted(self._appended)]
         try:
-            if first:
-                self._on_answer(self._error or [Appended(*place) for place in sorted(self._appended)])
+            if on_answer is not None:
+                on_answer(result)
         finally:
-            self._on_answer = _answered  # It refers to this request: the two would keep the rows until a collection.
             self._reservation.release()
 
-
-def _answered(result: list[Appended] | TsdbError) -> None:
-    raise AssertionError(f"a second answer to a request: {result}")
+    def _take_locked(self) -> OnAnswer | None:
+        """The one way to the caller's function; None when the request is answered."""
+        on_answer, self._on_answer = self._on_answer, None
+        return on_answer
 
 
 def _for_sender(error: TsdbError) -> TsdbError:

@@ -1,11 +1,16 @@
-"""Timer: calls functions at a later time, for waits that hold no thread."""
+"""Timer: calls functions at a later time, for waits that hold no thread.
+
+A call that raises does not end the thread of a timer. A thread that ends by an error is the timer's `failure`, and the
+process ends with it: no waiting request would get an answer again.
+"""
 
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -23,7 +28,18 @@ class Timer(Protocol):
         """Seconds on the clock of this timer, which never steps."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call once, not before `seconds` from now. The call must not block."""
+        """Call once, not before `seconds` from now; never with an infinite number. The call must not block."""
+
+
+def call_all(timer: Timer, calls: Sequence[Callable[[], None]]) -> None:
+    """Run calls that came due together, on the timer's thread. A bug in one keeps no other from its turn."""
+    for number, call in enumerate(calls, start=1):
+        try:
+            call()
+        except Exception:
+            for other in calls[number:]:
+                timer.after(0.0, other)
+            raise  # The timer logs it.
 
 
 class ThreadTimer:
@@ -36,19 +52,41 @@ class ThreadTimer:
         self._numbers = count()
         self._thread: threading.Thread | None = None
         self._sleeps_until = 0.0
+        self._error: BaseException | None = None
+
+    def failure(self) -> BaseException | None:
+        """The exception that ended the thread, or that kept it from starting; None while it works."""
+        return self._error
 
     def now(self) -> float:
         return time.monotonic()
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
+        assert not math.isnan(seconds), "a time that is no number has no place in the order of the calls"
         at = time.monotonic() + seconds
         with self._changed:
             heapq.heappush(self._due, (at, next(self._numbers), call))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                self._start_locked()
             elif at < self._sleeps_until:
                 self._changed.notify()
+
+    def _start_locked(self) -> None:
+        self._thread = threading.Thread(target=self._run_guarded, name=self._name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # The operating system has no thread left. The callers must not fail for it.
+            self._fail(error)
+
+    def _run_guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("thread failed", thread=self._name, error=str(error), exc_info=error)
+        self._error = error
 
     def _run(self) -> None:
         while True:
@@ -74,4 +112,4 @@ class ThreadTimer:
             if not self._due and now >= idle_at:
                 return None
             self._sleeps_until = self._due[0][0] if self._due else idle_at
-            self._changed.wait(self._sleeps_until - now)
+            self._changed.wait(min(self._sleeps_until - now, threading.TIMEOUT_MAX))

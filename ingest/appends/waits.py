@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ingest.appends.timer import Timer
+from ingest.appends.timer import Timer, call_all
 
 
 class Waits:
@@ -28,11 +28,4 @@ class Waits:
     def _end_all(self) -> None:
         with self._lock:
             begun, self._begun = self._begun, []
-        for number, end in enumerate(begun, start=1):
-            try:
-                end()
-            except Exception:
-                # A bug in one call must not keep the others from theirs. The timer logs this one.
-                for other in begun[number:]:
-                    self._timer.after(0.0, other)
-                raise
+        call_all(self._timer, begun)

@@ -17,7 +17,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import PRODUCTION
-from tsdb.ops.lifecycle import Component
+from tsdb.ops.lifecycle import Component, Fallible
 
 
 def gateway() -> tuple[Gateway, FakeLog]:
@@ -71,3 +71,15 @@ def test_close_before_start_and_abort_with_work_left_end() -> None:
     other, _ = gateway()
     other.close()
     assert other.join(0.0)
+
+
+def test_a_timer_without_its_thread_is_a_failure_of_the_gateway() -> None:
+    made, _ = gateway()
+    component: Fallible = made
+    assert component.failure() is None
+
+    def end_thread() -> None:
+        raise SystemExit("a call that ends its thread")
+
+    made.pipeline._thread_timer.after(0.0, end_thread)
+    wait_until(lambda: component.failure() is not None)
