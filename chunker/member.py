@@ -12,7 +12,7 @@ from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.ops.thread_component import ThreadComponent
+from tsdb.ops.threads import ThreadComponent
 
 POLL_S = 0.05  # Bounds how long a close waits for an idle member.
 ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll of the group.

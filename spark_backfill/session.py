@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +115,7 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
 def _stop(spark: SparkSession) -> None:
     """Stop the session from another thread. A signal may have ended a call of this thread to the JVM halfway, and the
     thread's connection would then read the answer of that call."""
-    stopping = threading.Thread(target=_stop_now, args=(spark,), name="spark-stop", daemon=True)
+    stopping = new_thread(_stop_now, "spark-stop", spark)
     stopping.start()
     stopping.join(STOP_S)
 

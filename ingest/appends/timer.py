@@ -15,6 +15,7 @@ from itertools import count
 from typing import Protocol
 
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread, report_failure
 
 IDLE_S = 5.0  # A thread without a call for this long ends; the next call starts another.
 
@@ -72,7 +73,7 @@ class ThreadTimer:
                 self._changed.notify()
 
     def _start_locked(self) -> None:
-        self._thread = threading.Thread(target=self._run_guarded, name=self._name, daemon=True)
+        self._thread = new_thread(self._run_guarded, self._name)
         try:
             self._thread.start()
         except RuntimeError as error:  # The operating system has no thread left. The callers must not fail for it.
@@ -85,8 +86,8 @@ class ThreadTimer:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        log.error("thread failed", thread=self._name, error=str(error), exc_info=error)
         self._error = error
+        report_failure(error, self._name)
 
     def _run(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from spark_backfill.result import JobResult
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread, report_failure
 
 TURN_S = 0.5  # The longest delay of a begin and of a record of an end.
 CANCEL_EVERY_S = 0.2
@@ -92,7 +93,7 @@ class JobRunner:
         self._unrecorded: dict[str, End] = {}
         self._is_open = False
         self._failure: BaseException | None = None
-        self._main = threading.Thread(target=self._run, name="spark-jobs", daemon=True)
+        self._main = new_thread(self._run, "spark-jobs")
 
     @property
     def is_started(self) -> bool:
@@ -102,11 +103,11 @@ class JobRunner:
         """Begin runs from now on. Call it when no other application runs."""
         for kind in self._jobs:
             # A daemon thread: a call that hangs does not keep the process from ending.
-            threading.Thread(target=self._work, args=(kind,), name=f"spark-job-{kind}", daemon=True).start()
+            new_thread(self._work, f"spark-job-{kind}", kind).start()
         self._main.start()
 
     def check(self) -> None:
-        """Raises the error that ended the thread `spark-jobs`, which is a bug."""
+        """Raises the error that ended a thread, which is a bug."""
         if self._failure is not None:
             raise self._failure
 
@@ -128,7 +129,7 @@ class JobRunner:
             self._drain()
         except BaseException as error:
             self._failure = error
-            log.error("the thread of the jobs failed", exc_info=error)
+            report_failure(error, "spark-jobs")
 
     def _turn(self) -> None:
         if not self._is_open:
@@ -145,9 +146,13 @@ class JobRunner:
         self._begins[kind].put(True)
 
     def _work(self, kind: str) -> None:
-        while self._begins[kind].get():
-            outcome = self._outcome_of(kind)
-            self._ends.put(End(kind, self._clock.now_ms(), outcome))
+        try:
+            while self._begins[kind].get():
+                outcome = self._outcome_of(kind)
+                self._ends.put(End(kind, self._clock.now_ms(), outcome))
+        except BaseException as error:
+            self._failure = error
+            raise
 
     def _outcome_of(self, kind: str) -> Outcome:
         try:

@@ -12,7 +12,7 @@ from tsdb.client import Client, WriteBatch
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
-from tsdb.ops.thread_component import ThreadComponent
+from tsdb.ops.threads import ThreadComponent
 
 VISIBLE_SHARE = 0.8  # Of the period; the rest is for the next write.
 POLL_S = 0.005

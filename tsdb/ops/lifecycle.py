@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import watched_threads
 
 log = get_logger(__name__)
 
@@ -89,17 +90,17 @@ def run_until_signal(
 ) -> int:
     """Start `components` in order and run them until SIGTERM, SIGINT or a failure. Returns the exit code.
 
-    0: a signal came and everything was drained in time. 1: a component failed, at start or later, or the drain was cut
-    short. The last ABORT_SHARE of `drain_s` is for aborting. A process that still runs after `drain_s` is ended with
-    exit code 1, even when this function has returned. Call from the main thread, which Python requires for signal
-    handlers.
+    0: a signal came and everything was drained in time. 1: a component or any thread failed, at start, later or during
+    the drain, or the drain was cut short. The last ABORT_SHARE of `drain_s` is for aborting. A process that still runs
+    after `drain_s` is ended with exit code 1, even when this function has returned. Call from the main thread, which
+    Python requires for signal handlers.
     """
-    with _signals() as stop:
+    with _signals() as stop, watched_threads() as threads:
         started: list[Component] = []
         failure = _start(components, started)
         if failure is None:
             on_started()
-            failure = _wait(started, stop)
+            failure = _wait([*fallible_of(started), threads], stop)
         if failure is not None:
             # Our own errors name the problem, the place and the next step. Only a bug needs a traceback.
             known = isinstance(failure, TsdbError) and failure.reason != TsdbError.default_reason
@@ -109,7 +110,8 @@ def run_until_signal(
         drained = _end(started, Deadline.after(drain_s - abort_s), stop)
         if not drained:
             _LastResort(ABORT_S_MAX).start()
-    return EXIT_OK if failure is None and drained else EXIT_FAILED
+        failed = failure is not None or threads.failure() is not None
+    return EXIT_OK if drained and not failed else EXIT_FAILED
 
 
 class _LastResort(threading.Thread):
@@ -176,8 +178,7 @@ def _start(components: Sequence[Component], started: list[Component]) -> BaseExc
     return None
 
 
-def _wait(components: Sequence[Component], stop: _Stop) -> BaseException | None:
-    fallible = fallible_of(components)
+def _wait(fallible: Sequence[Fallible], stop: _Stop) -> BaseException | None:
     while not stop.wait(POLL_S):
         for component in fallible:
             failure = component.failure()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tsdb.ops.thread_component import ThreadComponent
+from tsdb.ops.threads import ThreadComponent
 
 
 class Periodic(ThreadComponent):

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.threads import new_thread
 
 Work = TypeVar("Work")
 
@@ -25,9 +26,7 @@ class QueueThreads(Generic[Work]):
         self._do = do
         self._niceness = niceness
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
-        ]
+        self._threads = [new_thread(self._run, f"{name}-{number}") for number in range(count)]
 
     def __len__(self) -> int:
         return len(self._threads)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tsdb.model.errors import Unavailable
+from tsdb.ops.threads import new_thread
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.read_call import Caller
@@ -69,10 +70,7 @@ def _together(streams: Sequence[Iterator[Response]], active: Callable[[], bool])
     """Messages of all streams in order of arrival, until one stream ends. One thread reads each stream."""
     arrived: queue.Queue[Response | _Ended] = queue.Queue(QUEUED_MAX)
     done = threading.Event()
-    threads = [
-        threading.Thread(target=_pump, args=(stream, arrived, done), name=f"watch-{number}", daemon=True)
-        for number, stream in enumerate(streams)
-    ]
+    threads = [new_thread(_pump, f"watch-{number}", stream, arrived, done) for number, stream in enumerate(streams)]
     for thread in threads:
         thread.start()
     try:

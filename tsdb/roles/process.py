@@ -18,6 +18,7 @@ from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, NoBodyRoutes
 from tsdb.ops.interpreter import freeze_started
 from tsdb.ops.lifecycle import Component, Deadline, Fallible, fallible_of
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread
 from tsdb.roles.early_writes import EarlyWrites
 from tsdb.roles.kernels import KernelStart, WarmUps
 from tsdb.ui.early_page import EarlyPage
@@ -53,7 +54,7 @@ class RoleProcess:
     def __init__(self, open_role: Callable[[], Opened], kernels: KernelStart | None = None) -> None:
         self._open_role = open_role
         self._kernels = kernels or KernelStart()
-        self._thread = threading.Thread(target=self._open, name="role", daemon=True)
+        self._thread = new_thread(self._open, "role")
         self._closing = threading.Event()
         self._lock = threading.Lock()  # Guards _started, and that a component is started or closed, not both.
         self._started: list[Component] = []
@@ -146,7 +147,7 @@ class RoleProcess:
             for component in opened.components:
                 self._start(component)
             self._waiting = Readiness()
-        except Exception as error:
+        except BaseException as error:
             self._failure = error
 
     def _refusal(self) -> Unavailable:

@@ -13,6 +13,7 @@ from tsdb.config.promql import UiFields
 from tsdb.config.types import HostPort
 from tsdb.ops.health import Readiness
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread
 
 POLL_S = 0.1
 SETTLE_S = 0.6  # Puts the logs of the start before the ready line: partition reporters check every 0.5 s.
@@ -72,7 +73,7 @@ class ReadyWatch:
         self._on_ready = on_ready
         self._settle_s = settle_s
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ready-line", daemon=True)
+        self._thread = new_thread(self._run, "ready-line")
 
     def start(self) -> None:
         self._thread.start()

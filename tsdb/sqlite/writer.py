@@ -19,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.disk import GrowingFile
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread, report_failure
 
 GROUP_WRITES_MAX = 10_000
 GROUP_BYTES_MAX = 16 * 1024 * 1024
@@ -145,7 +146,7 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             raise self._closed_error()
         if self._thread is None:
             self._before_start_locked()
-            self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
+            self._thread = new_thread(self._run, self._thread_name)
             self._thread.start()
 
     def _run(self) -> None:
@@ -154,8 +155,8 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
                 while self._step(connection):
                     pass
         except BaseException as error:
-            log.error("writer failed", thread=self._thread_name, error=str(error), exc_info=True)
             self._fail(error)
+            report_failure(error, self._thread_name)
         finally:
             self._file.grew()
             self._on_end()
@@ -212,8 +213,8 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
                 self._answer(write, outcome)
             except BaseException as error:
                 # A bug in a callback. The other answers must still be delivered; the next write raises the error.
-                log.error("a callback of a write failed", thread=self._thread_name, error=str(error), exc_info=True)
                 self._error = error
+                report_failure(error, self._thread_name)
         with self._changed:
             self._unanswered -= len(group)
             self._unanswered_bytes -= sum(write.weight for write in group)

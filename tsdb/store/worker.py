@@ -14,7 +14,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.ops.logs import get_logger
-from tsdb.ops.thread_component import ThreadComponent
+from tsdb.ops.threads import ThreadComponent
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.memory_reports import MemoryReports

@@ -1,12 +1,18 @@
-"""A process with three components that print their events on stdout. Argument: the fault of one of them."""
+"""A process with three components that print their events on stdout. Argument: the fault of one of them, or a kind of
+thread that fails (DYING)."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging
+from tsdb.ops.periodic import Periodic
+from tsdb.ops.queue_threads import QueueThreads
+from tsdb.ops.threads import ThreadComponent, new_thread, unattended
 
 
 def say(text: str) -> None:
@@ -52,6 +58,41 @@ class Breaking(Part):
         return RuntimeError("the disk is gone")
 
 
+def broken(*_: object) -> None:
+    raise RuntimeError("the thread broke")
+
+
+class Failing(ThreadComponent):
+    """A part of another component: the list of components does not have it."""
+
+    def _run(self) -> None:
+        broken()
+
+
+def queue_thread() -> None:
+    threads = QueueThreads("work", 1, broken)
+    threads.start()
+    threads.put("work")
+
+
+def callback_of_a_future() -> None:
+    future: Future[None] = Future()
+    future.add_done_callback(unattended(broken, "answers"))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(future.set_result, None).result()
+
+
+# One function a kind of thread or callback; each fails by an exception.
+DYING: Mapping[str, Callable[[], object]] = {
+    "thread of a library": lambda: threading.Thread(target=broken).start(),
+    "new thread": lambda: new_thread(broken, "new").start(),
+    "thread that exits": lambda: new_thread(sys.exit, "exiting", 0).start(),
+    "component": lambda: Failing("failing").start(),
+    "periodic": lambda: Periodic("looks", 1.0, broken).start(),
+    "queue": queue_thread,
+    "callback": callback_of_a_future,
+}
+
 if __name__ == "__main__":
     configure_logging(json=True)
     fault, drain_s = sys.argv[1], float(sys.argv[2])
@@ -59,4 +100,10 @@ if __name__ == "__main__":
     parts = [Part("log"), middle, Part("server")]
     if fault == "thread":  # Not a daemon, as a pool's threads: the interpreter waits for it.
         threading.Thread(target=threading.Event().wait, name="long-work").start()
-    sys.exit(run_until_signal(parts, drain_s, on_started=lambda: say("started")))
+
+    def on_started() -> None:
+        say("started")
+        if fault in DYING:
+            DYING[fault]()
+
+    sys.exit(run_until_signal(parts, drain_s, on_started=on_started))

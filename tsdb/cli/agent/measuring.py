@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from tsdb.cli.agent.sample import Measured, SampleSource
+from tsdb.ops.threads import new_thread
 
 CLOSE_WAIT_S = 0.2  # Time for idle threads to end. Threads of hanging sources are abandoned.
 
@@ -82,7 +83,7 @@ class _Worker:
         self.failure: BaseException | None = None
         self.closing = False
         self._changed = changed
-        self.thread = threading.Thread(target=self._run, name="agent-source", daemon=True)
+        self.thread = new_thread(self._run, "agent-source")
 
     def _run(self) -> None:
         while (now_ms := self._next()) is not None:

@@ -12,6 +12,7 @@ from tsdb.cli.agent.outage import Outage
 from tsdb.client import Client, Overloaded, TsdbError, Unavailable, WriteBatch, WriteResult
 from tsdb.client.retry import worth_retrying
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread
 
 BATCHES_MAX = 600  # Ten minutes at one a second: enough for an operator to end an outage.
 SAMPLES_MAX = 2_000_000  # In all batches: some 500 MB, ten pages of the largest size.
@@ -65,7 +66,7 @@ class BatchSender:
         self._abandoned = threading.Event()
         self._end_at = math.inf  # End of the wait in `join`, on the monotonic clock.
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="agent-sender", daemon=True)
+        self._thread = new_thread(self._run, "agent-sender")
         self.sent = Sent()
 
     def start(self) -> None:

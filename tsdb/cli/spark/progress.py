@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tsdb.cli.terminal.progress import progress_bar
+from tsdb.ops.threads import new_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ LOOK_S = 0.5
 def task_progress(spark: SparkSession, name: str) -> Iterator[None]:
     """Show progress during the block."""
     ended = threading.Event()
-    thread = threading.Thread(target=_watch, args=(spark, name, ended), name="spark-progress", daemon=True)
+    thread = new_thread(_watch, "spark-progress", spark, name, ended)
     thread.start()
     try:
         yield

@@ -21,6 +21,7 @@ from tsdb.history.interface import OnDone
 from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread
 
 # Each refusal uses up one of the connection's 32,768 request numbers, until the connection is replaced.
 BUSY_PAUSE_S = 0.01
@@ -118,7 +119,7 @@ class CassandraWrites:
             else:
                 self._busy.append(write)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="history-busy", daemon=True)
+                self._thread = new_thread(self._run, "history-busy")
                 self._thread.start()
             self._changed.notify()
 

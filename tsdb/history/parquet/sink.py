@@ -31,6 +31,7 @@ from tsdb.history.parquet.tables import samples_table, series_table
 from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread, report_failure
 
 FLUSH_S = 1.0  # Longer: larger files, later answers.
 IDLE_S, IDLE_WRITES_LEAST = 0.05, 64
@@ -67,7 +68,7 @@ class ParquetSink:
         self._waiting_bytes = 0
         self._closing = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="parquet-writer", daemon=True)
+        self._thread = new_thread(self._run, "parquet-writer")
         self._thread.start()
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
@@ -142,7 +143,7 @@ class ParquetSink:
                 error = failed
             except Exception as bug:
                 # Every write must be answered; the next write raises the error.
-                log.error("the sink's writer failed", error=str(bug), exc_info=True)
+                report_failure(bug, "parquet-writer")
                 self._error, error = bug, TsdbError(f"the sink's writer failed: {bug}")
             self._answer(group, error)
 
@@ -199,8 +200,8 @@ class ParquetSink:
                 write.on_done(error)
             except BaseException as bug:
                 # A bug in a callback. The other answers must still be delivered; the next write raises the error.
-                log.error("a callback of a write failed", error=str(bug), exc_info=True)
                 self._error = bug
+                report_failure(bug, "parquet-writer")
             finally:
                 self._inflight.give_back(write.weight)
 

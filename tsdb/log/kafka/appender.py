@@ -14,6 +14,7 @@ from tsdb.log.kafka.errors import to_error
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.threads import new_thread, report_failure
 
 POLL_S = 0.1
 CLOSE_WITHIN_S = 5.0
@@ -34,7 +35,7 @@ class KafkaAppender:
         self._producer = Producer(config)
         self._closing = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="log-answers", daemon=True)
+        self._thread = new_thread(self._run, "log-answers")
         self._thread.start()
 
     def append(
@@ -106,8 +107,8 @@ class KafkaAppender:
                 self._producer.poll(POLL_S)
             except BaseException as error:
                 # A bug in a callback. The other answers must still be delivered; the next append raises the error.
-                log.error("a callback of an append failed", error=str(error), exc_info=True)
                 self._error = error
+                report_failure(error, "log-answers")
 
 
 def _end(producer: Producer) -> None:

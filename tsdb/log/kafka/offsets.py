@@ -13,6 +13,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.threads import new_thread
 
 RETRY_S = 0.1  # While a partition has no leader, or its broker has just started.
 # After an outage a client may go on without an answer while others of the same process have theirs: once a store was
@@ -98,7 +99,7 @@ class KafkaOffsets:
             log.warning("client for offsets replaced: it had no answer", seconds=round(now - self._failing_since))
             renewals_total.inc()
             # Its end waits for its own requests.
-            threading.Thread(target=self._consumer.close, name="log-offsets-close", daemon=True).start()
+            new_thread(self._consumer.close, "log-offsets-close").start()
             self._consumer, self._failing_since = self._make_consumer(), None
         try:
             with translate_kafka_errors(place):

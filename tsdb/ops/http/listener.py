@@ -20,6 +20,7 @@ from tsdb.ops.descriptors import share_of
 from tsdb.ops.http.connections import Abortable, Connections
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.threads import unattended
 
 log = get_logger(__name__)
 
@@ -110,7 +111,7 @@ class HttpListener:
         _failures.inc()
         self._loop.remove_reader(self._listener)
         freed = self._connections.make_room_of_old("descriptors", YOUNG_S)
-        self._loop.call_later(RETRY_S if freed else BACK_OFF_S, self._resume)
+        self._loop.call_later(RETRY_S if freed else BACK_OFF_S, unattended(self._resume, "http-accept"))
         log.warning(
             "no file descriptor for a new HTTP connection: the longest idle one is closed for it",
             error=str(error),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -25,6 +24,7 @@ from tsdb.ops.http.connections import Connections, HttpLimits
 from tsdb.ops.http.listener import HttpListener
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread, report_failure
 from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
@@ -84,7 +84,7 @@ class OpsServer:
         self._server = server
         self._listener = listener
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="ops-http", daemon=True)
+        self._thread = new_thread(self._run, "ops-http")
 
     def start(self) -> None:
         """Returns once requests are answered. Raises Unavailable (http_start) with the cause."""
@@ -126,6 +126,7 @@ class OpsServer:
             self._server.run()
         except BaseException as error:
             self._failure = error
+            report_failure(error, "ops-http")
 
     def __enter__(self) -> OpsServer:
         self.start()

@@ -18,7 +18,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.ops.thread_component import ThreadComponent
+from tsdb.ops.threads import ThreadComponent
 from tsdb.store.snapshots.content import Place, document_of, groups_of, record_hash
 from tsdb.store.snapshots.counts import (
     DISK,

@@ -83,6 +83,14 @@ def test_a_component_that_breaks_stops_the_process_with_its_text() -> None:
     assert "the disk is gone" in err
 
 
+@pytest.mark.parametrize("kind", lifecycle_process.DYING)
+def test_a_thread_or_callback_that_fails_ends_its_process(kind: str) -> None:
+    with process(kind) as running:
+        code, lines, err = rest(running)
+    assert (code, lines[4:]) == (1, ENDED)
+    assert "thread failed" in err
+
+
 STORM = """
 import signal
 from tsdb.ops.lifecycle import _Stop

@@ -14,6 +14,7 @@ from tsdb.log.interface import METRICS, Appended
 from tsdb.log.kafka import appender
 from tsdb.log.kafka.appender import KafkaAppender
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.threads import watched_threads
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
@@ -59,3 +60,21 @@ def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended
     assert (first, last) == (Appended(3, 7, 1_000), Appended(3, 9, 1_000))
     assert isinstance(unknown, Unavailable)
     assert unknown.reason == "offset_unknown"
+
+
+def test_a_callback_that_fails_fails_the_process_and_the_next_answer_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProducer, "offsets", (7, 8))
+    monkeypatch.setattr(appender, "Producer", FakeProducer)
+    answers: list[Appended | TsdbError] = []
+    broken = RuntimeError("broken")
+
+    def fail(_answer: Appended | TsdbError) -> None:
+        raise broken
+
+    with watched_threads() as failures:
+        made = KafkaAppender({})
+        for on_done in (fail, answers.append):
+            made.append(METRICS, 3, b"v", key=None, headers=(), timestamp_ms=None, on_done=on_done)
+        wait_until(lambda: len(answers) == 1)
+        made.close()
+    assert failures.failure() is broken

@@ -1,0 +1,229 @@
+"""A thread component runs until it is closed. A failure of any thread is stored and reported, and no thread starts in
+another way."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tsdb.ops.lifecycle import Component, Fallible
+from tsdb.ops.threads import ThreadComponent, new_thread, report_failure, unattended, watched_threads
+
+WITHIN_S = 10.0
+ROOT = Path(__file__).parents[4]
+PACKAGES = ("tsdb", "chunker", "ingest", "spark_backfill")
+STARTERS = {
+    "tsdb/ops/threads.py",  # Starts all others.
+    "tsdb/ops/lifecycle.py",  # The last resort: ends the process, and no failure of it can.
+    # Started by a signal handler, which must not take locks; it only sets an event.
+    "tsdb/cli/terminal/signals.py",
+    # A library that stands alone: `ParallelConsumer.failure` and `ExpiryScanner.join` report the failures.
+    "tsdb/parallel_consumer/consumer.py",
+    "tsdb/parallel_consumer/executors/runtimes.py",
+    "tsdb/parallel_consumer/kafka/producer.py",
+    "tsdb/parallel_consumer/registry/expiry.py",
+}
+
+
+class Steps(ThreadComponent):
+    """Calls `step` until it is closed."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        super().__init__("steps")
+        self._step = step
+        self.ended = False
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._step()
+            self._closing.wait(0.001)
+        self.ended = True
+
+
+def test_the_thread_runs_until_close_and_join_waits_for_its_end() -> None:
+    stepped = threading.Event()
+    component = Steps(stepped.set)
+    component.start()
+    assert stepped.wait(WITHIN_S)
+    component.close()
+    component.close()
+    assert component.join(WITHIN_S)
+    assert component.ended
+    assert component.failure() is None
+
+
+def test_join_gives_up_after_its_timeout() -> None:
+    stepped, released = threading.Event(), threading.Event()
+
+    def step() -> None:
+        stepped.set()
+        released.wait()
+
+    component = Steps(step)
+    component.start()
+    assert stepped.wait(WITHIN_S)
+    component.close()
+    assert not component.join(0.0)
+    released.set()
+    assert component.join(WITHIN_S)
+
+
+def test_an_exception_ends_the_thread_and_is_stored() -> None:
+    broken = RuntimeError("broken")
+
+    def step() -> None:
+        raise broken
+
+    component = Steps(step)
+    assert isinstance(component, Fallible)
+    component.start()
+    assert component.join(WITHIN_S)
+    assert component.failure() is broken
+    assert not component.ended
+
+
+def test_a_component_closed_before_its_start_runs_no_step() -> None:
+    stepped = threading.Event()
+    component: Component = Steps(stepped.set)
+    component.close()
+    assert component.join(0.0)
+    component.start()
+    assert component.join(WITHIN_S)
+    assert not stepped.is_set()
+
+
+def test_the_thread_has_the_name_of_the_component() -> None:
+    names: list[str] = []
+    stepped = threading.Event()
+
+    def step() -> None:
+        names.append(threading.current_thread().name)
+        stepped.set()
+
+    component = Steps(step)
+    component.start()
+    assert stepped.wait(WITHIN_S)
+    component.close()
+    assert component.join(WITHIN_S)
+    assert set(names) == {"steps"}
+
+
+def test_a_failure_of_a_thread_is_received_once_and_the_hook_is_restored() -> None:
+    broken, hook = RuntimeError("broken"), threading.excepthook
+
+    def fail() -> None:
+        raise broken
+
+    with watched_threads() as failures:
+        assert failures.failure() is None
+        for thread in (new_thread(fail, "first"), threading.Thread(target=fail)):
+            thread.start()
+            thread.join(WITHIN_S)
+            assert failures.failure() is broken
+    assert threading.excepthook is hook
+
+
+def test_the_first_failure_is_kept() -> None:
+    first, second = RuntimeError("first"), RuntimeError("second")
+    with watched_threads() as failures:
+        assert report_failure(first, "one")
+        assert report_failure(second, "two")
+    assert failures.failure() is first
+    assert not report_failure(second, "two")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_without_a_watcher_the_interpreter_prints_the_exception() -> None:
+    seen: list[BaseException | None] = []
+    before, threading.excepthook = threading.excepthook, lambda args: seen.append(args.exc_value)
+    broken = RuntimeError("broken")
+
+    def fail() -> None:
+        raise broken
+
+    try:
+        thread = new_thread(fail, "alone")
+        thread.start()
+        thread.join(WITHIN_S)
+    finally:
+        threading.excepthook = before
+    assert seen == [broken]
+
+
+def test_a_callback_raises_nothing_and_is_reported() -> None:
+    broken = ValueError("broken")
+
+    def callback(number: int) -> None:
+        assert number == 3
+        raise broken
+
+    with watched_threads() as failures:
+        unattended(callback, "library")(3)
+    assert failures.failure() is broken
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_thread_starts_beside_the_mechanism(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in STARTERS
+        for line in _bare_starts(path.read_text())
+    ]
+    assert not found, f"start these threads by tsdb.ops.threads.new_thread, and look at each future: {found}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "threading.Thread(target=run)",
+        "threading.Timer(1.0, run)",
+        "Thread(target=run)",
+        "_thread.start_new_thread(run, ())",
+        "class Mine(threading.Thread): ...",
+        "pool.submit(run, 1)",
+        "pool.map(run, some)",
+        "loop.create_task(run())",
+        "asyncio.ensure_future(run())",
+        "loop.run_in_executor(None, run)",
+        "asyncio.run_coroutine_threadsafe(run(), loop)",
+    ],
+)
+def test_the_check_finds_a_thread_whose_failure_nobody_sees(source: str) -> None:
+    assert list(_bare_starts("import threading\npool = ThreadPoolExecutor(2)\n" + source)) == [3]
+
+
+@pytest.mark.parametrize("source", ["future = pool.submit(run)", "lanes.submit(run)", "x = list(pool.map(run, some))"])
+def test_the_check_passes_work_whose_outcome_is_used(source: str) -> None:
+    pool = "" if source.startswith("lanes") else "pool = ThreadPoolExecutor(2)"
+    assert not list(_bare_starts(f"{pool}\n{source}"))
+
+
+_THREADS = {"Thread", "Timer", "start_new_thread"}
+_TASKS = {"create_task", "ensure_future", "run_in_executor", "run_coroutine_threadsafe"}
+_POOLS = {"ThreadPoolExecutor", "ProcessPoolExecutor"}
+
+
+def _bare_starts(source: str) -> Iterator[int]:
+    """Lines that start a thread themselves, or drop the future of work that they start."""
+    tree = ast.parse(source)
+    pooled = any(isinstance(node, ast.Call) and _name(node.func) in _POOLS for node in ast.walk(tree))
+    dropped = _TASKS | ({"submit", "map"} if pooled else set())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            starts = _name(node.func) in _THREADS
+        elif isinstance(node, ast.ClassDef):
+            starts = any(_name(base) in _THREADS for base in node.bases)
+        else:
+            call = node.value if isinstance(node, ast.Expr) else None
+            starts = isinstance(call, ast.Call) and _name(call.func) in dropped
+        if starts and isinstance(node, ast.expr | ast.stmt):
+            yield node.lineno
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
