@@ -8,6 +8,7 @@ from typing import Any
 from tsdb.model.errors import Overloaded
 from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
+from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
@@ -28,6 +29,9 @@ class LabelsRead:
         self._query = query
         self._caller = caller
         self._allow_holes = allow_holes
+        history = None if sources.history is None else sources.history.store
+        start_ms = NO_START_MS if query.start_ms is None else query.start_ms
+        self._accepted = AcceptedHoles(history, start_ms, query.end_ms, allow_holes=allow_holes)
 
     def names(
         self, request: reader_pb2.LabelNamesRequest, partitions: Sequence[int]
@@ -36,7 +40,7 @@ class LabelsRead:
         with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
-                lambda share: [share.store.label_names(_whole(request_for(request, share), share), self._caller)],
+                lambda share: [share.store.label_names(self._for(request, share), self._caller)],
             )
         found = {name for one in opened for name in one.first[0].names}
         found.update(name for canonical in self._history_labels(opened) for name, _ in parse_labels(canonical))
@@ -49,7 +53,7 @@ class LabelsRead:
         with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
-                lambda share: [share.store.label_values(_whole(request_for(request, share), share), self._caller)],
+                lambda share: [share.store.label_values(self._for(request, share), self._caller)],
             )
         found = {value for one in opened for value in one.first[0].values}
         for canonical in self._history_labels(opened):
@@ -61,7 +65,18 @@ class LabelsRead:
         start_ms = NO_START_MS if self._query.start_ms is None else self._query.start_ms
         history = self._sources.history is not None and self._query.start_ms is not None
         routing = Routing(self._sources.stores, self._sources.topic_id, start_ms, history=history)
-        return open_all(routing, partitions, start)
+        opened = open_all(routing, partitions, start, self._accepted.handle_refusal)
+        self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
+        return opened
+
+    def _for(self, request: Any, share: Share) -> Any:
+        """The request to the store of a share. Where history is added, it has no range: memory then gives all that it
+        holds."""
+        mine = self._accepted.apply(request_for(request, share), share)
+        if not share.alone:
+            mine.ClearField("start_ms")
+            mine.ClearField("end_ms")
+        return mine
 
     def _history_labels(self, opened: list[ShareStreams[Any]]) -> Iterator[bytes]:
         joined: dict[int, common_pb2.PartitionState] = {
@@ -88,14 +103,6 @@ def _check_values(request: reader_pb2.LabelValuesRequest, values: int) -> None:
         raise Overloaded(
             f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
         )
-
-
-def _whole(request: Any, share: Share) -> Any:
-    """The request without its range, where history is added: memory then gives all that it holds."""
-    if not share.alone:
-        request.ClearField("start_ms")
-        request.ClearField("end_ms")
-    return request
 
 
 def _header(opened: list[ShareStreams[Any]]) -> reader_pb2.SelectHeader:

@@ -18,7 +18,15 @@ from tsdb.reader.cardinality import cardinality_spec, count
 from tsdb.reader.experiment import with_experiment
 from tsdb.reader.limits import LABEL_VALUES_MAX, WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCall, ReadCalls
-from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
+from tsdb.reader.request import (
+    LabelsSpec,
+    labels_spec,
+    matchers_of,
+    partitions_of,
+    select_spec,
+    series_spec,
+    tokens_of,
+)
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, StorePartitionStatus
@@ -96,7 +104,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                 names.update(read.head.index.label_names(query.matchers, call.check_going))
                 call.hold(texts_bytes(names))
             call.release_when_sent()
-        return reader_pb2.LabelNamesResponse(header=_header(reads, query.start_ms), names=sorted(names))
+        return reader_pb2.LabelNamesResponse(header=_header(reads, query, request.options), names=sorted(names))
 
     def LabelValues(
         self, request: reader_pb2.LabelValuesRequest, context: grpc.ServicerContext
@@ -122,7 +130,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                     )
                 call.hold(texts_bytes(values))
             call.release_when_sent()
-        return reader_pb2.LabelValuesResponse(header=_header(reads, query.start_ms), values=sorted(values))
+        return reader_pb2.LabelValuesResponse(header=_header(reads, query, request.options), values=sorted(values))
 
     def Cardinality(
         self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext
@@ -131,7 +139,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         with self._calls.of(context) as call:
             reads = self._label_reads(request.options, call, None)
             response = count([read.head.index for read in reads], query, self._placement_labels, call)
-            response.header.CopyFrom(_header(reads, None))
+            response.header.CopyFrom(_states(read.status() for read in reads))
             call.release_when_sent()
         return response
 
@@ -212,10 +220,17 @@ def _check_coverage(status: StorePartitionStatus, start_ms: int | None) -> None:
         status.check_coverage(start_ms)
 
 
-def _header(reads: Iterable[_LabelRead], start_ms: int | None) -> reader_pb2.SelectHeader:
+def _header(reads: Iterable[_LabelRead], query: LabelsSpec, options: reader_pb2.ReadOptions) -> reader_pb2.SelectHeader:
+    """Raises OutOfCoverage and HoleInRange, where the request has a start."""
     statuses = [read.status() for read in reads]
     for status in statuses:
-        _check_coverage(status, start_ms)
+        _check_coverage(status, query.start_ms)
+        if query.start_ms is not None:
+            tolerance_of(options).check_holes(status, query.start_ms, query.end_ms)
+    return _states(statuses)
+
+
+def _states(statuses: Iterable[StorePartitionStatus]) -> reader_pb2.SelectHeader:
     return reader_pb2.SelectHeader(partitions=[status.to_proto() for status in statuses])
 
 

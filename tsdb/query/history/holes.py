@@ -1,4 +1,9 @@
-"""History holes: the holes of history that touch one answer, without accepted ones."""
+"""History holes: the holes of history that touch one answer, without accepted ones.
+
+A hole of a lost chunk names a pack whose series the index has: only reads of that pack miss samples. A hole of an
+unknown series names a pack too, but no index has the series, so no selection shows whether a reader asked for it: every
+read of the partition in its range may miss samples.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.head.holes import UNKNOWN_SERIES
 from tsdb.history.interface import ChunkRow
 from tsdb.model.errors import CorruptData, HoleInRange
 from tsdb.query.history.reads import HistoryReads
@@ -16,7 +22,7 @@ CORRUPT_CHUNK = "corrupt_chunk"
 
 @dataclass(slots=True)
 class HistoryHoles:
-    """Holes by partition. A hole of one pack counts only where that pack is read."""
+    """Holes by partition."""
 
     allowed: bool
     holes: dict[int, list[HoleRecord]] = field(default_factory=dict)
@@ -33,11 +39,12 @@ class HistoryHoles:
         return found
 
     def check(self, partition: int, pack_ids: Collection[int] = ()) -> None:
-        """Raises HoleInRange for a hole of the whole partition or of one of these packs, unless holes are allowed."""
+        """Raises HoleInRange for a hole that may hide samples of any series, or of these packs, unless holes are
+        allowed."""
         if self.allowed:
             return
         for hole in self.holes.get(partition, ()):
-            if not hole.pack_id or hole.pack_id in pack_ids:
+            if not _is_of_known_series(hole) or hole.pack_id in pack_ids:
                 raise _error(hole)
 
     def add_corrupt(self, partition: int, window_ms: int, row: ChunkRow, error: CorruptData) -> None:
@@ -71,6 +78,11 @@ class HistoryHoles:
                     record_offset=hole.record_offset,
                     pack_id=hole.pack_id,
                 )
+
+
+def _is_of_known_series(hole: HoleRecord) -> bool:
+    """Whether the index has every series that lost samples in the hole: they are those of its pack."""
+    return bool(hole.pack_id) and hole.reason != UNKNOWN_SERIES
 
 
 def _error(hole: HoleRecord) -> HoleInRange:

@@ -133,6 +133,8 @@ class PartitionJoin:
         ]
         if not found.pack_ids:
             return
+        # Derived series have packs of their own, whose chunks may be lost while those of the sources are not.
+        self.holes.check(state.partition, set(found.pack_ids))
         derived = DerivedSteps(part, self.query, found, sources.series_ids)
         wanted = replace(found, series_ids=derived.series_ids)
         for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms, on_progress):

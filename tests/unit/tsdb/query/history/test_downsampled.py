@@ -20,10 +20,12 @@ from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.client import SelectQuery, SelectResult
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.head.read import step_kernels as steps
+from tsdb.history.interface import HistoryHole
 from tsdb.log.downsampled import Downsampled
 from tsdb.model.clock import ManualClock
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.errors import HoleInRange, InvalidRequest
 from tsdb.model.labels import series_id
 from tsdb.model.resolution import derived_labels
 from tsdb.model.window import floor_to, index_epoch
@@ -163,3 +165,16 @@ def test_downsampled_needs_steps_and_matchers(seam: DownsampledSeam) -> None:
     for bad in (plain, by_id):
         with pytest.raises(InvalidRequest, match="goes with step_ms and matchers"):
             select(seam.service, bad)
+
+
+def test_a_lost_chunk_of_derived_series_refuses_the_reads_that_need_it() -> None:
+    seam = DownsampledSeam()
+    derived = derived_labels(canonical_of(1), "1h", "sum")
+    pack_id = PLACEMENT.place(derived).pack_id
+    assert pack_id != PLACEMENT.place(canonical_of(1)).pack_id
+    hole = HoleRecord(0, pack_id, START_MS, START_MS + WINDOW_MS, "corrupt_chunk", 7)
+    seam.history.hole_list = [HistoryHole(hole, False)]
+    asked = SelectQuery("m_1", START_MS, DERIVED_END_MS, step_ms=400, agg="sum")
+    assert select(seam.service, asked).samples
+    with pytest.raises(HoleInRange, match="corrupt_chunk"):
+        select(seam.service, dataclasses.replace(asked, downsampled=True))
