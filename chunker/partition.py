@@ -219,8 +219,8 @@ class ChunkPartition:
         self.unacknowledged_since = (self.unacknowledged_since or self._clock.monotonic()) if waits else None
 
     def _write_all(self, stage: ChunkStage, found: TakeOver) -> Iterator[WriteState]:
+        yield from self._acknowledged([hole_record(found.hole)] if found.hole else [])
         if found.case == "first":
-            yield from self._acknowledged([hole_record(found.hole)] if found.hole else [])
             yield from self._advance(found.progress)
         while True:
             emission = stage.due(self._clock.now_ms())

@@ -24,7 +24,7 @@ TRIES = 5  # A try fails when the log is trimmed between two of its requests.
 @dataclass(frozen=True, slots=True)
 class TakeOver:
     """Where to begin. next_offset: first record to read. series_offset: first announcement to read. case: commit,
-    marker or first. hole: of a trimmed log, at a first start only."""
+    marker or first. hole: of a trimmed log."""
 
     case: str
     topic_id: str
@@ -133,7 +133,7 @@ def _take_over(log: Log, partition: int, commit: Position | None, times: TimeSet
     facts = log_facts(log, partition, progress, times)
     check_end(progress, facts, partition)
     if case != "first":
-        check_gap(progress, facts, partition, times)
+        hole = check_gap(progress, facts, partition, times)
     next_offset = seek_offset(progress, facts)
     announced = series_offset(log, partition, next_offset, times, clock)
     return TakeOver(case, log.topic_id(METRICS), progress, next_offset, announced, hole)

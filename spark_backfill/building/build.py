@@ -10,8 +10,9 @@ from spark_backfill.building.reading import read_into
 from spark_backfill.building.window_and_late import WindowAndLate
 from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
 from tsdb.chunks.rebuild import WindowRebuild
-from tsdb.chunks.records import ChunkRecord
-from tsdb.chunks.resume import is_whole
+from tsdb.chunks.records import ChunkRecord, hole_record
+from tsdb.chunks.resume import holds_since, is_whole, trimmed_near
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.head.head import Head
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.records import first_records
@@ -53,7 +54,9 @@ def _base(item: BaseItem, start_ms: int, log: Log, options: BuildOptions, clock:
         raise Unavailable(
             f"partition {partition}: the window of {start_ms} ms is not closed by the log", reason="window_open"
         )
-    first = _whole_from(log, partition, start_ms, times)
+    first, hole = _whole_from(log, item, start_ms, times)
+    if hole is not None:
+        yield hole_record(hole)
     made = WindowRebuild(partition, start_ms, times=times, part_bytes_max=options.part_bytes_max)
     scan = _scan(partition, item.late_first, options, head=made.head)
     both = WindowAndLate(made, scan, item.late_first, item.late_end)
@@ -84,19 +87,25 @@ def _scan(
     )
 
 
-def _whole_from(log: Log, partition: int, start_ms: int, times: TimeSet) -> int:
-    """First record that a window needs. Raises LostOffsets (chunk_gap) when the log no longer has all its records."""
-    since_ms = start_ms - times.ahead_ms
+def _whole_from(log: Log, item: BaseItem, start_ms: int, times: TimeSet) -> tuple[int, HoleRecord | None]:
+    """First record that a window needs, and the hole that tsdb.chunks.resume.trimmed_near names. Raises LostOffsets
+    (chunk_gap) when the log no longer has all its records."""
+    partition, since_ms = item.partition, start_ms - times.ahead_ms
     first = log.offsets_for_times(METRICS, {partition: since_ms})[partition]
     assert first is not None, "there is one at D"
     low = log.watermarks(METRICS, [partition])[partition].low
     retained = first_records(log, METRICS, {partition: low} if low else {}).get(partition)
-    if not is_whole(start_ms, low, retained.broker_ms if retained else None, times):
+    retained_ms = retained.broker_ms if retained else None
+    if item.again:
+        needed_ms, enough = since_ms - times.ahead_ms, is_whole(start_ms, low, retained_ms, times)
+    else:
+        needed_ms, enough = since_ms, holds_since(since_ms, low, retained_ms)
+    if not enough:
         raise LostOffsets(
-            f"partition {partition}: the window of {start_ms} ms needs records from {since_ms - times.ahead_ms} ms on;"
+            f"partition {partition}: the window of {start_ms} ms needs records from {needed_ms} ms on;"
             f" the log begins at offset {low}",
             reason="chunk_gap",
             partition=partition,
             low=low,
         )
-    return first
+    return first, trimmed_near(start_ms, low, retained_ms, partition, times)

@@ -13,7 +13,7 @@ class BaseItem:
 
     late_first, late_end: records whose late chunks and holes are made in the same read of the log, as those of a
     LateItem; without any the two are equal. They lie between the decision offsets of the window before and of the only
-    window of the item.
+    window of the item. again: their base may exist already, so only a whole window may replace it.
     """
 
     partition: int
@@ -21,6 +21,7 @@ class BaseItem:
     end_ms: int
     late_first: int = 0
     late_end: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

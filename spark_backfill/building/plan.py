@@ -83,7 +83,7 @@ def items_of(log: Log, found: Sequence[PartitionRange], windows: Windows, times:
     """One item for each window, then stretches of late minutes: windows take longest, so they come first."""
     for one in found:
         for start_ms in range(max(windows.start_ms, one.first_base_ms), windows.end_ms, times.window_ms):
-            yield BaseItem(one.partition, start_ms, start_ms + times.window_ms)
+            yield BaseItem(one.partition, start_ms, start_ms + times.window_ms, again=True)
     for one in found:
         for first, end in stretches(
             log,

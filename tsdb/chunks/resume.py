@@ -13,7 +13,7 @@ from tsdb.model.errors import LostOffsets
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import ceil_to, floor_to
 
-TRIMMED_START, GAP_ACCEPTED = "trimmed_start", "gap_accepted"
+TRIMMED_START, GAP_ACCEPTED, TRIMMED_NEAR = "trimmed_start", "gap_accepted", "trimmed_near"
 LONG_AGO_MS = -(1 << 60)  # Before any sample.
 
 
@@ -51,6 +51,27 @@ def is_whole(start_ms: int, low: int, first_broker_ms: int | None, times: TimeSe
     return low == 0 or (first_broker_ms is not None and first_broker_ms + 2 * times.ahead_ms <= start_ms)
 
 
+def holds_since(broker_ms: int, low: int, first_broker_ms: int | None) -> bool:
+    """Whether the log has every record from the first one with this broker time on.
+
+    The first retained record is earlier, so the time lookup is not below the log's start.
+    """
+    return low == 0 or (first_broker_ms is not None and first_broker_ms < broker_ms)
+
+
+def trimmed_near(
+    start_ms: int, low: int, first_broker_ms: int | None, partition: int, times: TimeSet
+) -> HoleRecord | None:
+    """The hole of a log that holds_since(start_ms - ahead), but is not known to be whole from start_ms on.
+
+    Broker times may step back: a record that was trimmed just before the first retained one may have a later time, and
+    samples for the first `ahead` of the window.
+    """
+    if first_broker_ms is None or is_whole(start_ms, low, first_broker_ms, times):
+        return None
+    return HoleRecord(partition, 0, start_ms, first_broker_ms + 2 * times.ahead_ms, TRIMMED_NEAR, low)
+
+
 def first_progress(
     low: int, first_broker_ms: int, partition: int, times: TimeSet
 ) -> tuple[Progress, HoleRecord | None]:
@@ -68,10 +89,15 @@ def seek_offset(progress: Progress, facts: LogFacts) -> int:
     return progress.position if facts.required_offset is None else min(progress.position, facts.required_offset)
 
 
-def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> None:
-    """Raises LostOffsets (chunk_gap), naming the lost interval, when a record that must be read was trimmed."""
+def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> HoleRecord | None:
+    """The hole of a log that was trimmed close to the first needed record; None without a loss.
+
+    Raises LostOffsets (chunk_gap), naming the lost interval, when the position, or the lookup of required_ms, is below
+    the log's start.
+    """
     if not _has_gap(progress, facts, times):
-        return
+        next_start_ms = max(progress.emitted_through_ms, progress.whole_from_ms)
+        return trimmed_near(next_start_ms, facts.low, facts.first_broker_ms, partition, times)
     assert facts.low, "a log that was never trimmed has everything"
     lost = gap_hole(progress, facts, partition, times)
     raise LostOffsets(
@@ -111,8 +137,9 @@ def progress_after_gap(progress: Progress, facts: LogFacts, times: TimeSet) -> P
 
 
 def _has_gap(progress: Progress, facts: LogFacts, times: TimeSet) -> bool:
-    next_start_ms = max(progress.emitted_through_ms, progress.whole_from_ms)
-    return progress.position < facts.low or not is_whole(next_start_ms, facts.low, facts.first_broker_ms, times)
+    return progress.position < facts.low or not holds_since(
+        required_ms(progress, times), facts.low, facts.first_broker_ms
+    )
 
 
 def _whole_from_ms(facts: LogFacts, progress: Progress, times: TimeSet) -> int:

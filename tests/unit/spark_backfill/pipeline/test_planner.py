@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,7 @@ from support.servers.logs import LogFactory
 from support.spark.pipelines import build_options, still
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.resume import first_progress
-from tsdb.codec.chunk.key import ChunkKey, WindowKey, decode_key
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, WindowKey, decode_key
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.settings import LogSettings
@@ -234,3 +235,26 @@ def test_a_window_is_not_built_of_a_log_that_was_trimmed_into_a_gap_of_offsets(t
             with pytest.raises(LostOffsets, match=f"the log begins at offset {low}") as refused:
                 list(build(item, log, options, SystemClock()))
             assert refused.value.reason == "chunk_gap"
+
+
+def test_a_window_of_a_log_that_begins_just_before_it_is_built_once_and_never_again(tmp_path: Path) -> None:
+    """The Python chunker's rule of tests/unit/tsdb/chunks/test_resume.py."""
+    start_ms = BASE_MS - BASE_MS % DEMO.window_ms
+    item = BaseItem(0, start_ms, start_ms + DEMO.window_ms)
+    with LogFactory(f"sqlite:///{tmp_path / 'near.db'}", "") as logs:
+        admin = logs.create(1, timestamp_type=CREATE_TIME)
+        log = logs.open(clock=still(BASE_MS))
+        times = (-3 * DEMO.ahead_ms, -DEMO.ahead_ms - 1, 0, DEMO.window_ms + DEMO.grace_ms)
+        for at in times:
+            log.append_sync(METRICS, 0, encode_tick(), timestamp_ms=start_ms + at)
+        admin.trim(METRICS, {0: 1})
+        options = build_options(log, Places())
+        hole, marker = build(item, log, options, SystemClock())
+        assert isinstance(decode_key(marker.key), WindowKey)
+        assert decode_key(hole.key) == HoleKey(0, start_ms, start_ms + DEMO.ahead_ms - 1, 1)
+        with pytest.raises(LostOffsets, match="the log begins at offset 1") as refused:
+            list(build(replace(item, again=True), log, options, SystemClock()))
+        assert refused.value.reason == "chunk_gap"
+        admin.trim(METRICS, {0: 2})
+        with pytest.raises(LostOffsets, match="the log begins at offset 2"):
+            list(build(item, log, options, SystemClock()))

@@ -61,7 +61,25 @@ def test_it_reads_from_the_sooner_of_position_and_first_record_that_may_matter()
     ],
 )
 def test_a_log_with_all_needed_records_is_no_gap(facts: LogFacts) -> None:
-    check_gap(AT, facts, 3, TIMES)
+    assert check_gap(AT, facts, 3, TIMES) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "end_ms"),
+    [
+        (LogFacts(40, 99, 3_980, 44), 4_010),
+        (LogFacts(40, 99, 3_980, None), 4_010),
+        (LogFacts(40, 99, 3_984, 41), 4_014),
+        (LogFacts(50, 99, 3_971, 51), 4_001),
+    ],
+)
+def test_a_log_that_begins_just_before_the_lookup_is_no_gap_and_names_what_a_step_back_may_have_lost(
+    facts: LogFacts, end_ms: int
+) -> None:
+    hole = check_gap(AT, facts, 3, TIMES)
+    assert hole is not None
+    assert (hole.partition, hole.pack_id, hole.start_ms, hole.end_ms) == (3, 0, 4_000, end_ms)
+    assert (hole.reason, hole.record_offset) == ("trimmed_near", facts.low)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +88,7 @@ def test_a_log_with_all_needed_records_is_no_gap(facts: LogFacts) -> None:
         (LogFacts(51, 99, 3_900, 60), 4_000 - 100_000, 4_000),  # The position is gone: late samples of any age.
         (LogFacts(40, 99, 3_990, 40), 4_000, 4_400),  # A trimmed record before the first may have held samples.
         (LogFacts(12, 99, 3_990, 13), 4_000, 4_400),  # The same where the low watermark lies in a gap of offsets.
-        (LogFacts(40, 99, 3_980, 44), 4_000, 4_400),  # Broker times step back: a lost one may be ahead of the first.
-        (LogFacts(40, 99, 3_980, None), 4_000, 4_400),
+        (LogFacts(40, 99, 3_985, 40), 4_000, 4_400),  # The lookup is the first record: an earlier one may be gone.
         (LogFacts(99, 99, None, None), 4_000 - 100_000, 4_400),  # Everything is gone.
         (LogFacts(50, 50, None, None), 4_000, 4_400),
     ],
