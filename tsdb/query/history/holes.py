@@ -22,7 +22,7 @@ CORRUPT_CHUNK = "corrupt_chunk"
 
 @dataclass(slots=True)
 class HistoryHoles:
-    """Holes by partition."""
+    """Holes that are not accepted, by partition."""
 
     allowed: bool
     holes: dict[int, list[HoleRecord]] = field(default_factory=dict)

@@ -133,7 +133,7 @@ class PartitionJoin:
         ]
         if not found.pack_ids:
             return
-        # Derived series have packs of their own, whose chunks may be lost while those of the sources are not.
+        # The chunks of derived series may be lost while those of their sources are not: they have other packs.
         self.holes.check(state.partition, set(found.pack_ids))
         derived = DerivedSteps(part, self.query, found, sources.series_ids)
         wanted = replace(found, series_ids=derived.series_ids)

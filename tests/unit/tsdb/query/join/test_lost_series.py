@@ -55,13 +55,13 @@ def _rpc(method: str, request: Callable[..., Any], **fields: Any) -> Read:
 
 
 def _promql(seam: Seam, start_ms: int, end_ms: int, allow: bool) -> Any:
-    call = query_range('m_0{instance="i10"}', start_ms, end_ms - 1, 100, options=ReadOptions(allow_holes=allow))
+    call: Any = query_range('m_0{instance="i10"}', start_ms, end_ms - 1, 100, options=ReadOptions(allow_holes=allow))
     return list(seam.service.Query(call.request, context()))
 
 
 def _instant(seam: Seam, start_ms: int, end_ms: int, allow: bool) -> Any:
     text = f'count_over_time(m_0{{instance="i10"}}[{end_ms - start_ms}ms])'
-    call = query(text, end_ms - 1, options=ReadOptions(allow_holes=allow))
+    call: Any = query(text, end_ms - 1, options=ReadOptions(allow_holes=allow))
     return list(seam.service.Query(call.request, context()))
 
 
