@@ -41,7 +41,8 @@ class Inflight:
                 )
             if self._bytes + size > self._bytes_max:
                 raise Overloaded(
-                    f"{self._bytes} bytes wait for the log and this request has {size}; limit is {self._bytes_max}",
+                    f"{self._bytes} bytes wait for the log and this request has {size}; limit is {self._bytes_max} "
+                    "(inflight_bytes_max)",
                     reason="inflight_bytes",
                     retry_after_s=RETRY_AFTER_S,
                     got=self._bytes + size,

@@ -9,8 +9,13 @@ RETRY_AFTER_S = 1.0  # A broker fail-over takes seconds, and senders buffer for 
 
 
 def as_seen_by_sender(error: TsdbError) -> TsdbError:
-    """Retryable errors unchanged. Any other error is not the sender's problem, and becomes Unavailable."""
+    """Retryable errors, each with a time to wait. Any other error is not the sender's problem, and becomes Unavailable.
+
+    A sender of OTLP drops a request after RESOURCE_EXHAUSTED without RetryInfo.
+    """
     if isinstance(error, Overloaded | Unavailable):
+        if error.retry_after_s is None:
+            error.retry_after_s = RETRY_AFTER_S
         return error
     return Unavailable(
         f"the log refused the write: {error.message}",

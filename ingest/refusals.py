@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,6 @@ MESSAGE_BYTES_MAX = 224
 LISTED_IN_ERROR_MAX = 9
 SERIES_CHARS_MAX = 100
 
-# The refusal depends on the other series, so the same row may be accepted later.
-SERIES_LIMIT_REASONS = frozenset({"source_series_limit", "gateway_series_limit"})
 ROW_REASONS = (
     "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
     "id_conflict", "too_old", "too_far_ahead", "source_series_limit", "gateway_series_limit",
@@ -63,7 +60,8 @@ class Offender:
 class Refusals:
     """The refused rows of one request; OFFENDERS_MAX are kept with their text.
 
-    retry_after_s: rows are refused for the rate of their source, and may be accepted after this time.
+    retry_after_s: rows are refused for the rate of their source, and are accepted after this time. It is the one
+    refusal of a row that waiting mends: without it, the same request would be refused for ever.
     """
 
     offenders: list[Offender] = field(default_factory=list)
@@ -82,21 +80,26 @@ class Refusals:
         self.rows.add(row)
         self.samples[reason] += samples
 
-    def add_rate(self, rows: NDArray[np.int64], samples: int, reason: str, message: str, retry_after_s: float) -> None:
-        """Refuse the rows of a source for its rate. The first of them is listed, before rows with another problem."""
+    def add_rate(
+        self, rows: NDArray[np.int64], samples: int, reason: str, message: str, retry_after_s: float | None
+    ) -> None:
+        """Refuse the rows of a source for its rate. The first of them is listed, before rows with another problem.
+
+        retry_after_s: None for a source that may bring nothing.
+        """
         self.offenders = [Offender(int(rows[0]), reason, cut(message)), *self.offenders][:OFFENDERS_MAX]
         self.rows.update(rows.tolist())
         self.samples[reason] += samples
-        self.retry_after_s = max(retry_after_s, self.retry_after_s or 0)
+        if retry_after_s is not None:
+            self.retry_after_s = max(retry_after_s, self.retry_after_s or 0)
 
     def error(self, samples: int) -> RefusedRows:
         """The error of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
         first = self.offenders[0]
         more = f" (and {len(self.rows) - 1} more series)" if len(self.rows) > 1 else ""
         listed = self.offenders[1 : 1 + LISTED_IN_ERROR_MAX]
-        kind = SeriesOverLimit if self.samples.keys() <= SERIES_LIMIT_REASONS else RefusedSeries
-        refused = kind if self.retry_after_s is None else partial(SourceOverRate, retry_after_s=self.retry_after_s)
-        return refused(
+        return refused_rows(
+            self.retry_after_s,
             f"series_index {first.series_index}: {first.message}{more}; nothing was written",
             {**self.samples, IN_REFUSED_REQUEST: samples - self.samples.total()},
             self.offenders,
@@ -127,15 +130,26 @@ class RefusedRows(TsdbError):
 
 
 class RefusedSeries(RefusedRows, InvalidRequest):
-    """A request refused because of some rows."""
-
-
-class SeriesOverLimit(RefusedRows, Overloaded):
-    """A request whose only problem is new series over a limit. An immediate retry cannot help."""
+    """A request refused because of some rows. Sending it again cannot help, also where new series are over a limit."""
 
 
 class SourceOverRate(RefusedRows, Overloaded):
-    """A request with a source over a rate, and nothing of it was written. It may be sent again after retry_after_s."""
+    """A request with a source over a rate. It may be sent again after retry_after_s."""
+
+
+def refused_rows(
+    retry_after_s: float | None,
+    message: str,
+    samples: Mapping[str, int],
+    offenders: Sequence[Offender],
+    *,
+    reason: str,
+    **metadata: object,
+) -> RefusedRows:
+    """The error for refused rows: SourceOverRate where waiting helps, else RefusedSeries."""
+    if retry_after_s is None:
+        return RefusedSeries(message, samples, offenders, reason=reason, **metadata)
+    return SourceOverRate(message, samples, offenders, reason=reason, retry_after_s=retry_after_s, **metadata)
 
 
 def count_refused_samples(samples: Mapping[str, int]) -> None:

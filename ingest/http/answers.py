@@ -1,42 +1,40 @@
-"""Answers over HTTP: the status of each of our errors, the hint to retry, and the text of refused series."""
+"""Answers over HTTP: the status of each of our errors, the hint to retry, and the text of refused series.
+
+A sender repeats a request after 429 and 503, and sends nothing else meanwhile. So both are for what waiting mends. A
+refusal that the same request would meet again is 400, 413 or 415: its sender goes on with the next request.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial as bound
 
 from ingest.http.media import ENCODING, MEDIA_TYPE, VERSION
 from ingest.pipeline import WriteResult
-from ingest.refusals import SERIES_LIMIT_REASONS, RefusedRows, RefusedSeries, SeriesOverLimit, SourceOverRate
+from ingest.quota.source_quota import REASONS as SOURCE_RATES
+from ingest.quota.token_quota import REASONS as TOKEN_RATES
+from ingest.refusals import RefusedRows, refused_rows
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unauthenticated, Unavailable
 from tsdb.ops.http.bodies import HttpAnswer
 
 RETRY_AFTER_S = 1
-LIMIT_RETRY_AFTER_S = 30  # A limit of series is freed by windows, so a sender that tries each second only adds load.
 TEXT_BYTES_MAX = 4096
 TOO_LARGE = frozenset(
     {"message_too_large", "request_too_large", "too_many_series", "too_many_samples", "record_too_large"}
 )
 UNSUPPORTED = frozenset({MEDIA_TYPE, ENCODING, VERSION})
 METHOD = "method_not_allowed"
-CALLER_LIMITS = ("source_", "token_")  # Reasons of limits of one source or token begin with these.
+CALLER_RATES = frozenset({*SOURCE_RATES, *TOKEN_RATES})
 
 
 def status_of(error: TsdbError) -> int:
-    """The status code of an error. Senders repeat a request after 429, 503 and 500 only."""
+    """The status code of an error."""
     if isinstance(error, Unauthenticated):
         return 401
     if isinstance(error, InvalidRequest):
         return _invalid(error.reason)
     if isinstance(error, Overloaded):
-        return 429 if of_source(error) else 503
+        return 429 if error.reason in CALLER_RATES else 503  # A rate of the caller alone, or the load of the gateway.
     return 503 if isinstance(error, Unavailable) else 500
-
-
-def of_source(error: Overloaded) -> bool:
-    """Whether the error is a limit of the caller alone, not of the gateway's load."""
-    return error.reason in SERIES_LIMIT_REASONS or error.reason.startswith(CALLER_LIMITS)
 
 
 def _invalid(reason: str) -> int:
@@ -55,8 +53,7 @@ def error_headers(error: TsdbError) -> tuple[tuple[str, str], ...]:
     if status not in (429, 503):
         return ()
     hint_s = getattr(error, "retry_after_s", None)
-    default_s = LIMIT_RETRY_AFTER_S if status == 429 else RETRY_AFTER_S
-    return (("retry-after", str(default_s if hint_s is None else max(1, math.ceil(hint_s)))),)
+    return (("retry-after", str(RETRY_AFTER_S if hint_s is None else max(1, math.ceil(hint_s)))),)
 
 
 def error_text(error: TsdbError) -> str:
@@ -80,12 +77,9 @@ def partial_error(result: WriteResult) -> RefusedRows | None:
     """
     if not result.refused_series:
         return None
-    kind: Callable[..., RefusedRows]
-    kind = SeriesOverLimit if result.refused.keys() <= SERIES_LIMIT_REASONS else RefusedSeries
-    if result.retry_after_s is not None:
-        kind = bound(SourceOverRate, retry_after_s=result.retry_after_s)
     counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(result.refused.items()))
-    return kind(
+    return refused_rows(
+        result.retry_after_s,
         f"{result.refused_series} series with {result.refused_samples} samples are refused ({counts}); the other "
         f"{result.samples} samples are stored",
         result.refused,

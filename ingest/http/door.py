@@ -203,8 +203,8 @@ class _Route:
         self.authorization = protocol.authorization
 
     def check(self, head: HttpHead) -> None:
-        """Raises InvalidRequest (method_not_allowed, unsupported_media_type, unsupported_encoding), Overloaded (a token
-        over its rate)."""
+        """Raises InvalidRequest (method_not_allowed, unsupported_media_type, unsupported_encoding; a token with a rate
+        of 0), Overloaded (a token over its rate)."""
         if head.method not in self._protocol.methods:
             accepted = ", ".join(sorted(self._protocol.methods))
             raise InvalidRequest(f"method {head.method} is not accepted here; send {accepted}", reason=METHOD)

@@ -53,7 +53,7 @@ class _Room:
         """Reserve `size` bytes in all. Raises InvalidRequest (message_too_large), Overloaded."""
         if size > self.bytes_max:
             raise InvalidRequest(
-                f"the body expands to {size} bytes or more; limit is {self.bytes_max}: split it",
+                f"the body expands to {size} bytes or more; limit is {self.bytes_max} (request_bytes_max): split it",
                 reason="message_too_large",
                 got=size,
                 limit=self.bytes_max,

@@ -79,7 +79,7 @@ class Outcome:
     """The end of a request.
 
     result: what was written; None when nothing was. error: None for success. With both, the good rows are on the log
-    and the error (RefusedSeries, SeriesOverLimit) lists the others. decoded: None when `decode` raised the error, or
+    and the error (RefusedSeries, SourceOverRate) lists the others. decoded: None when `decode` raised the error, or
     the door refused the request before it.
     """
 

@@ -141,14 +141,14 @@ class _Output:
         limits = self._rules
         if result == kernels.ROWS_FULL:
             raise InvalidRequest(
-                f"the request has more than {limits.samples_max} samples: split it",
+                f"the request has more than {limits.samples_max} samples (samples_max): split it",
                 reason="too_many_samples",
                 limit=limits.samples_max,
             )
         if len(self.labels) >= limits.label_bytes_max:
             raise InvalidRequest(
-                f"the labels of all samples have more than {limits.label_bytes_max} bytes (line "
-                f"{self.state[kernels.LINE]}): split the request",
+                f"the labels of all samples have more than {limits.label_bytes_max} bytes "
+                f"(request_bytes_max), reached in line {self.state[kernels.LINE]}: split the request",
                 reason="request_too_large",
                 limit=limits.label_bytes_max,
             )

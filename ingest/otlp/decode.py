@@ -116,7 +116,7 @@ class OtlpDecoder:
             out, label_starts, ts_ms, samples, row_points, refused,
         )  # fmt: skip
         info, info_errors = _target_info(tables, mapped, refused)
-        errors = _errors(tables, mapped, row_points[:rows], refused)
+        errors = _errors(tables, mapped, row_points[:rows], refused, self._limits.tables.attributes_max)
         errors |= {rows + row: error for row, error in info_errors.items()}
         return Export(
             _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], info, errors),
@@ -158,8 +158,8 @@ def _label_bytes(
     total = int((row * (spans[:, 1] - spans[:, 0] + 3)).sum())
     if total > limits.label_bytes_max:
         raise InvalidRequest(
-            f"the label sets of the request's series have up to {total} bytes; limit is {limits.label_bytes_max}: "
-            "send fewer data points a request",
+            f"the label sets of the request's series have up to {total} bytes; limit is {limits.label_bytes_max} "
+            "(4 times request_bytes_max): send fewer data points a request",
             reason="request_too_large",
             got=total,
             limit=limits.label_bytes_max,
@@ -168,7 +168,11 @@ def _label_bytes(
 
 
 def _errors(
-    tables: Tables, mapped: MappedMetrics, row_points: NDArray[np.int64], refused: NDArray[np.int64]
+    tables: Tables,
+    mapped: MappedMetrics,
+    row_points: NDArray[np.int64],
+    refused: NDArray[np.int64],
+    attributes_max: int,
 ) -> dict[int, InvalidRequest]:
     """The error of each row of a refused point. Points of one metric share one error for each cause."""
     rows = np.flatnonzero(refused[row_points])
@@ -181,17 +185,22 @@ def _errors(
     ):
         key = metric, cause
         if key not in known:
-            known[key] = mapped.errors[metric] if cause == OF_METRIC else _point_error(tables, point, metric, cause)
+            known[key] = (
+                mapped.errors[metric]
+                if cause == OF_METRIC
+                else _point_error(tables, point, metric, cause, attributes_max)
+            )
         errors[row] = known[key]
     return errors
 
 
-def _point_error(tables: Tables, point: int, metric: int, cause: int) -> InvalidRequest:
+def _point_error(tables: Tables, point: int, metric: int, cause: int, attributes_max: int) -> InvalidRequest:
     at, end = tables.metrics[metric, [NAME_AT, NAME_END]].tolist()
     shown = f"a data point of metric {tables.data[at:end].tobytes()[:SHOWN_MAX].decode(errors='replace')!r}"
     row = tables.points[point]
     if cause == TOO_MANY_ATTRIBUTES:
-        return InvalidRequest(f"{shown} has {row[ATTRIBUTES]} attributes", reason="labels_too_many")
+        text = f"{shown} has {row[ATTRIBUTES]} attributes; limit is {attributes_max} (twice labels_max)"
+        return InvalidRequest(text, reason="labels_too_many")
     if cause == SCALE_TOO_SMALL:
         text = f"{shown} has scale {row[POINT_SCALE]}; {SCALE_MIN} is the smallest that is accepted"
         return InvalidRequest(text, reason="histogram_scale")

@@ -21,7 +21,7 @@ from tsdb.ops.metrics import gauge
 HOLDERS_MAX = 100_000
 EVICTED_SHARE = 16
 WAIT_S_LEAST = 0.05
-WAIT_S_MAX = 60.0  # Also of a holder that may bring nothing: its limit may be raised meanwhile.
+WAIT_S_MAX = 60.0
 FIRST_SLOTS = 256
 SOURCE, TOKEN = "source", "token"
 
@@ -155,6 +155,11 @@ class RateBuckets:
             del self._slot_of[holder]
             self._free.append(slot)
         self._full_at[victims] = np.inf
+
+
+def unit_over(wait_s: NDArray[np.float64], rates: NDArray[np.float64]) -> int:
+    """REQUESTS or SAMPLES, the one that refuses a holder. A rate of 0 comes first: no wait mends it."""
+    return int((rates == 0).argmax() if (rates == 0).any() else wait_s.argmax())
 
 
 def _room(rates: NDArray[np.float64], burst_s: float) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ import structlog
 from numpy.typing import NDArray
 
 from ingest.limits import REQUESTS, UNLIMITED, Rate, RateLimits
-from ingest.quota.buckets import SOURCE, RateBuckets
+from ingest.quota.buckets import SOURCE, RateBuckets, unit_over
 from tsdb.model.clock import Clock
 
 WARN_EVERY_S = 60.0
@@ -25,14 +25,16 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OverRate:
-    """A source over a rate. rows: int64, its rows of the request; wait_s: until it may send again.
+    """A source over a rate. rows: int64, its rows of the request.
+
+    wait_s: until it may send again; None for a rate of 0, which no wait mends.
 
     rate: the limit, a second; own: whether it is of this source alone.
     """
 
     rows: NDArray[np.int64]
     reason: str
-    wait_s: float
+    wait_s: float | None
     rate: float
     own: bool
 
@@ -41,6 +43,8 @@ class OverRate:
         unit = REASONS.index(self.reason)
         what, setting = (("requests", "source_requests_per_s"), ("samples", "source_samples_per_s"))[unit]
         place = f"{what}_per_s of its [[source]]" if self.own else setting
+        if self.wait_s is None:
+            return f"source {source} may send no {what} ({place} is 0): raise it in limits_file, or stop the source"
         return (
             f"source {source} sends more than {self.rate:g} {what} a second ({place}):"
             f" send again in {self.wait_s:.2g} s, or raise it in limits_file"
@@ -98,7 +102,8 @@ class SourceQuota:
 def _over_rate(
     rows: NDArray[np.int64], wait_s: NDArray[np.float64], rates: NDArray[np.float64], source: int, limits: RateLimits
 ) -> OverRate:
-    unit = int(wait_s.argmax())
+    unit = unit_over(wait_s, rates)
     own = limits.own.get(source, Rate())
     is_own = (own.requests_per_s if unit == REQUESTS else own.samples_per_s) is not None
-    return OverRate(rows, REASONS[unit], float(wait_s[unit]), float(rates[unit]), is_own)
+    wait = float(wait_s[unit]) if rates[unit] else None
+    return OverRate(rows, REASONS[unit], wait, float(rates[unit]), is_own)

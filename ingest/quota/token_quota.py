@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ingest.limits import Rate, RateLimits
-from ingest.quota.buckets import TOKEN, RateBuckets, Taken
+from ingest.quota.buckets import TOKEN, RateBuckets, Taken, unit_over
 from ingest.refusals import count_refused_request
 from tsdb.model.clock import Clock
-from tsdb.model.errors import Overloaded
+from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.auth import bearer_token, token_digest
 
 REASONS = ("token_requests_limit", "token_samples_limit")  # By column of the rates.
@@ -38,14 +38,15 @@ class TokenQuota:
         """As `check`; a refusal is counted as one of the pipeline."""
         try:
             self.check(authorization)
-        except Overloaded as error:
+        except (Overloaded, InvalidRequest) as error:
             count_refused_request(error, 0)
             raise
 
     def check(self, authorization: str | bytes | None) -> None:
         """Count a request, before it is read. The token is valid, or the process has none.
 
-        Raises Overloaded (token_requests_limit, token_samples_limit) with the time until the next request may come.
+        Raises Overloaded (token_requests_limit, token_samples_limit) with the time until the next request may come;
+        InvalidRequest with the same reasons for a rate of 0, which no wait mends.
         """
         limits = self._limits()
         holder = _holder(authorization, limits)
@@ -77,13 +78,20 @@ def _holder(authorization: str | bytes | None, limits: RateLimits) -> int | None
     return holder if limits.default.limited or holder in limits.own else None
 
 
-def _over_rate(taken: Taken, limits: RateLimits, holder: int) -> Overloaded:
-    unit = int(taken.wait_s[0].argmax())
-    wait_s, rate = float(taken.wait_s[0, unit]), float(limits.rates([holder])[0, unit])
+def _over_rate(taken: Taken, limits: RateLimits, holder: int) -> Overloaded | InvalidRequest:
+    rates = limits.rates([holder])[0]
+    unit = unit_over(taken.wait_s[0], rates)
+    wait_s, rate = float(taken.wait_s[0, unit]), float(rates[unit])
     own = limits.own.get(holder, Rate())
     is_own = (own.requests_per_s, own.samples_per_s)[unit] is not None
     name = f"token {own.name!r}" if own.name else "this bearer token"
     place = f"{_WHAT[unit]}_per_s of its [[token]]" if is_own else f"token_{_WHAT[unit]}_per_s"
+    if not rate:
+        return InvalidRequest(
+            f"{name} may send no {_WHAT[unit]} ({place} is 0): raise it in limits_file, or stop the sender",
+            reason=REASONS[unit],
+            limit="0",
+        )
     return Overloaded(
         f"{name} sends more than {rate:g} {_WHAT[unit]} a second ({place}):"
         f" send again in {wait_s:.2g} s, or raise it in limits_file",

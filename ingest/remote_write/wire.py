@@ -65,8 +65,8 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
     """
     data, totals = np.frombuffer(body, np.uint8), np.zeros(TOTALS, np.int64)
     _check_position(count_kernel(data, version, totals))
-    _check("series", totals[SERIES], limits.series_max, "too_many_series")
-    _check("samples", totals[SAMPLES] + totals[HISTOGRAMS], limits.samples_max, "too_many_samples")
+    _check("series", totals[SERIES], limits.series_max, "request_series_max", "too_many_series")
+    _check("samples", totals[SAMPLES] + totals[HISTOGRAMS], limits.samples_max, "samples_max", "too_many_samples")
     capacity = len(data) if version == VERSION_1 else max(LABELS_BYTES_MIN, LABELS_FACTOR * len(data))
     fixed = 17 * totals[SERIES] + 16 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
     fixed += 16 * totals[SYMBOLS]
@@ -76,7 +76,7 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
         wire, label_bytes = _rows(data, version, totals.copy(), capacity, limits.labels.total_bytes_max)
         if label_bytes <= capacity:
             return wire
-        _check("bytes of labels", label_bytes, limits.request_bytes_max, "request_too_large")
+        _check("bytes of labels", label_bytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
         capacity = label_bytes
 
 
@@ -116,8 +116,8 @@ def _check_position(bad: int) -> None:
         raise InvalidRequest(f"the protobuf message is corrupt at byte {bad}", reason="malformed_request", byte=bad)
 
 
-def _check(what: str, got: int, limit: int, reason: str) -> None:
+def _check(what: str, got: int, limit: int, setting: str, reason: str) -> None:
     if got > limit:
         raise InvalidRequest(
-            f"the request has {got} {what}; limit is {limit}: split it", reason=reason, got=got, limit=limit
+            f"the request has {got} {what}; limit is {limit} ({setting}): split it", reason=reason, got=got, limit=limit
         )

@@ -23,11 +23,18 @@ _active = gauge("tsdb_ingest_active_series", "Series announced by this gateway w
 
 @dataclass(frozen=True, slots=True)
 class LimitCheck:
-    """over_source, over_gateway: bool (n,) by key, never both. source_active: active series of its source before."""
+    """over_source, over_gateway: bool (n,) by key, never both.
+
+    source_active, source_new: series of the key's source, active before and new in the request. active, new: the same
+    of the gateway.
+    """
 
     over_source: NDArray[np.bool_]
     over_gateway: NDArray[np.bool_]
     source_active: NDArray[np.int64]
+    source_new: NDArray[np.int64]
+    active: int
+    new: int
 
     @property
     def refused(self) -> NDArray[np.bool_]:
@@ -67,7 +74,14 @@ class ActiveSeries:
             found = self._admission_locked(distinct, limits)
             if not (whole and found.refused.any()):
                 self._add_locked(distinct[~found.refused])
-        return LimitCheck(found.over_source[place], found.over_gateway[place], found.source_active[place])
+        return LimitCheck(
+            found.over_source[place],
+            found.over_gateway[place],
+            found.source_active[place],
+            found.source_new[place],
+            found.active,
+            found.new,
+        )
 
     def renew(self, keys: Keys) -> None:
         """Keep known series active after their renewal, whatever the limits. Keys may repeat."""
@@ -86,9 +100,10 @@ class ActiveSeries:
         first_of_source = np.searchsorted(of_key, np.arange(len(sources)))
         rank = before[1:] - before[first_of_source[of_key]]
         over_source = new & (rank > room[of_key])
-        left = limits.gateway_series_max - self._count_locked()
-        over_gateway = new & ~over_source & (np.cumsum(new & ~over_source) > left)
-        return LimitCheck(over_source, over_gateway, active[of_key])
+        held = self._count_locked()
+        over_gateway = new & ~over_source & (np.cumsum(new & ~over_source) > limits.gateway_series_max - held)
+        of_source = np.bincount(of_key, new, len(sources)).astype(np.int64)
+        return LimitCheck(over_source, over_gateway, active[of_key], of_source[of_key], held, int(new.sum()))
 
     def _add_locked(self, keys: Keys) -> None:
         before = self._previous.has(keys)

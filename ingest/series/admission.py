@@ -93,13 +93,15 @@ class SeriesAdmission:
     def _text(self, labels: bytes, source: np.uint32, found: LimitCheck, at: int, limits: SeriesLimits) -> str:
         if not found.over_source[at]:
             return (
-                f"the gateway has {limits.gateway_series_max} active series, its limit (gateway_series_max):"
-                " raise it, or let series end; known series go on"
+                f"{found.new} new series of the request beside {found.active} active ones of the gateway; limit is "
+                f"{limits.gateway_series_max} (gateway_series_max): raise it, or let series end; known series go on"
             )
         limit = limits.source_maxima(np.array([source], np.uint64))[0]
+        setting = "series_max of its [[source]]" if int(source) in limits.of_source else "source_series_max"
         return (
-            f"source {shown_source(labels, self._rule)} has {found.source_active[at]} active series; limit is {limit}"
-            " (source_series_max): drop labels that vary, or raise it in limits_file; known series go on"
+            f"source {shown_source(labels, self._rule)}: {found.source_new[at]} new series beside "
+            f"{found.source_active[at]} active ones; limit is {limit} ({setting}): drop labels that vary, or raise it "
+            "in limits_file; known series go on"
         )
 
     def _warn(self, reason: str, text: str) -> None:

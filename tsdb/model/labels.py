@@ -54,19 +54,21 @@ def parse_labels(canonical: bytes) -> tuple[tuple[str, str], ...]:
 def normalize_labels(raw: bytes, limits: LabelLimits) -> bytes:
     """Check labels as a caller sent them, in any order, and return them canonical.
 
-    Raises InvalidRequest with the label, its size and the limit; reasons labels_empty, labels_malformed,
-    labels_reserved, labels_duplicate, labels_too_many, labels_too_long. An empty value is kept as sent, so that a read
-    returns the written labels; matchers treat it as an absent label.
+    Raises InvalidRequest with the label, its size, the limit and the setting of a gateway that has it; reasons
+    labels_empty, labels_malformed, labels_reserved, labels_duplicate, labels_too_many, labels_too_long. An empty value
+    is kept as sent, so that a read returns the written labels; matchers treat it as an absent label.
     """
     if not raw:
         raise InvalidRequest("label set is empty; __name__ is required", reason="labels_empty")
     if len(raw) > limits.total_bytes_max:
-        _refuse(raw, "labels_too_long", f"{len(raw)} bytes in all; limit is {limits.total_bytes_max}")
+        _refuse(
+            raw, "labels_too_long", f"{len(raw)} bytes in all; limit is {limits.total_bytes_max} (labels_bytes_max)"
+        )
     parts = raw.split(SEPARATOR)
     if len(parts) % 2:
         _refuse(raw, "labels_malformed", "a label name without a value (names and values are joined by 0xFF)")
     if len(parts) // 2 > limits.labels_max:
-        _refuse(raw, "labels_too_many", f"{len(parts) // 2} labels; limit is {limits.labels_max}")
+        _refuse(raw, "labels_too_many", f"{len(parts) // 2} labels; limit is {limits.labels_max} (labels_max)")
     pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
     for index, (name, value) in enumerate(pairs):
         _check_pair(raw, name, value, limits)
@@ -83,11 +85,11 @@ def _check_pair(raw: bytes, name: bytes, value: bytes, limits: LabelLimits) -> N
     if not value and name == METRIC_NAME:
         _refuse(raw, "labels_malformed", "__name__ is empty")
     if len(name) > limits.name_bytes_max:
-        _refuse(raw, "labels_too_long", f"label name of {len(name)} bytes; limit is {limits.name_bytes_max}")
+        text = f"label name of {len(name)} bytes; limit is {limits.name_bytes_max} (label_name_bytes_max)"
+        _refuse(raw, "labels_too_long", text)
     if len(value) > limits.value_bytes_max:
-        _refuse(
-            raw, "labels_too_long", f"value of {_shown(name)} has {len(value)} bytes; limit is {limits.value_bytes_max}"
-        )
+        text = f"value of {_shown(name)} has {len(value)} bytes; limit is {limits.value_bytes_max}"
+        _refuse(raw, "labels_too_long", f"{text} (label_value_bytes_max)")
     if name.startswith(b"__") and name != METRIC_NAME:
         _refuse(
             raw, "labels_reserved", f"label {_shown(name)}: names that begin with __ are reserved, but for __name__"

@@ -16,10 +16,11 @@ _refused = counter("tsdb_request_bytes_refused_total", "Requests refused because
 
 
 class RequestBytes:
-    """At most `bytes_max` bytes are reserved at once."""
+    """At most `bytes_max` bytes are reserved at once. setting: its name, for messages; empty for a constant."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, setting: str = "") -> None:
         self._bytes_max = bytes_max
+        self._setting = f" ({setting})" if setting else ""
         # Guards _taken; an innermost lock.
         self._lock = threading.Lock()
         self._taken = 0
@@ -33,7 +34,7 @@ class RequestBytes:
         limit = self._bytes_max if small else self._bytes_max - self._bytes_max // RESERVED_SHARE
         if size > limit:
             raise InvalidRequest(
-                f"the request would take {size} bytes of memory; limit is {limit}: split it",
+                f"the request would take {size} bytes of memory; limit is {limit}{self._setting}: split it",
                 reason="message_too_large",
                 got=size,
                 limit=limit,
@@ -43,7 +44,8 @@ class RequestBytes:
             if others + size > limit:
                 _refused.inc()
                 raise Overloaded(
-                    f"requests in hand take {others} bytes and this one would take {size}; limit is {limit}",
+                    f"requests in hand take {others} bytes and this one would take {size}; "
+                    f"limit is {limit}{self._setting}",
                     reason="request_bytes",
                     retry_after_s=RETRY_AFTER_S,
                     got=others + size,

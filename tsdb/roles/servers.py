@@ -72,7 +72,7 @@ def grpc_server(
 
 def request_bytes(writes: GatewayFields) -> RequestBytes:
     """The memory of all requests in hand of a process that accepts writes, gRPC and HTTP together."""
-    return RequestBytes(_in_hand(writes))
+    return RequestBytes(_in_hand(writes), "inflight_bytes_max")
 
 
 def _largest(writes: GatewayFields) -> int:

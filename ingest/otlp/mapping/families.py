@@ -92,7 +92,7 @@ class Families:
         if attributes > self._attributes_max:
             return Resource(
                 error=InvalidRequest(
-                    f"a resource has {attributes} attributes; limit is {self._attributes_max}",
+                    f"a resource has {attributes} attributes; limit is {self._attributes_max} (twice labels_max)",
                     reason="labels_too_many",
                 )
             )

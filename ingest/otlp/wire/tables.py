@@ -73,8 +73,9 @@ def scan(data: Buffer, limits: TableLimits, reserve: Callable[[int], None]) -> T
     totals = np.zeros(TOTALS, np.int64)
     if not scan_kernel(values, False, limits.attributes_max, *_empty(totals), totals):
         raise malformed(f"it breaks the protobuf format at byte {totals[ERROR_AT]} of {len(data)}")
-    _check("series", totals[ROWS], limits.rows_max, "too_many_series")
-    _check("attribute values that are double, array, map or bytes", totals[ODD], limits.odd_max, "message_too_large")
+    _check("series", totals[ROWS], limits.rows_max, "request_series_max", "too_many_series")
+    texts = "attribute values that are double, array, map or bytes"
+    _check(texts, totals[ODD], limits.odd_max, "request_series_max", "message_too_large")
     reserve(_bytes(totals))
     tables, numbers = _empty(totals)
     again = np.zeros(TOTALS, np.int64)
@@ -123,8 +124,8 @@ def _bytes(totals: NDArray[np.int64]) -> int:
     return 8 * (items + sum(int(totals[size]) for size in numbers))
 
 
-def _check(what: str, got: int, limit: int, reason: str) -> None:
+def _check(what: str, got: int, limit: int, setting: str, reason: str) -> None:
     if got > limit:
         raise InvalidRequest(
-            f"the request has {got} {what}; limit is {limit}: split it", reason=reason, got=got, limit=limit
+            f"the request has {got} {what}; limit is {limit} ({setting}): split it", reason=reason, got=got, limit=limit
         )

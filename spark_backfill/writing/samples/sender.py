@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ingest.pipeline import WritePipeline, WriteResult
-from ingest.refusals import RefusedSeries, SeriesOverLimit
+from ingest.refusals import RefusedSeries
 from ingest.rows import Rows
 from ingest.validate import accepted_times
 from ingest.warm_up import warm_up
@@ -115,7 +115,7 @@ class SampleSender:
     def _send_all(self, request: Rows, into: Sent) -> None:
         try:
             _count(self._write(request, partial=False), into)
-        except (RefusedSeries, SeriesOverLimit) as error:
+        except RefusedSeries as error:
             raise _refused(error) from error
 
     def _send_partial(self, request: Rows, into: Sent) -> None:
@@ -135,8 +135,6 @@ class SampleSender:
             deadline = Deadline.after(self._options.limits.produce_timeout_s)
             try:
                 return self._pipeline.write(request, partial, deadline)
-            except SeriesOverLimit:
-                raise
             except (Unavailable, Overloaded) as error:
                 if error.reason in _FINAL or give_up.remaining() <= 0:
                     raise
@@ -152,7 +150,7 @@ def _count(result: WriteResult, into: Sent) -> None:
         into.example = result.offenders[0].message
 
 
-def _refused(error: RefusedSeries | SeriesOverLimit) -> InvalidRequest:
+def _refused(error: RefusedSeries) -> InvalidRequest:
     more = len(error.offenders) - 1
     next_step = _NEXT_STEP.get(error.reason, _OF_LABELS)
     return InvalidRequest(

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import grpc
 
-from tsdb.model.errors import Overloaded, TsdbError, Unauthenticated
+from tsdb.model.errors import TsdbError, Unauthenticated
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.calls import HEALTH_PREFIX, Continuation, Handler, Interceptor
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Admit = Callable[[str | bytes | None], None]
-"""Called with the authorization of a call before its request is read; raises Overloaded to refuse it."""
+"""Called with the authorization of a call before its request is read; raises a TsdbError to refuse it."""
 
 
 def authorization_of(metadata: Metadata) -> str | bytes | None:
@@ -36,7 +36,7 @@ class AdmitCheck(Interceptor):
         if admit is not None:
             try:
                 admit(authorization_of(handler_call_details.invocation_metadata))
-            except Overloaded as error:
+            except TsdbError as error:
                 return _refusal(error)
         return continuation(handler_call_details)
 

@@ -220,7 +220,8 @@ def test_a_wrong_method_is_405_and_an_unknown_path_404() -> None:
     [
         (Unavailable("the log is away", reason="unavailable", retry_after_s=0.2), 503, "1"),
         (Overloaded("full", reason="queue_full", retry_after_s=3.5), 503, "4"),
-        (Overloaded("full", reason="source_series_limit"), 429, "30"),
+        (Overloaded("full", reason="token_samples_limit", retry_after_s=29.1), 429, "30"),
+        (InvalidRequest("full", reason="source_series_limit"), 400, None),
         (InvalidRequest("bad", reason="too_many_samples"), 413, None),
     ],
 )

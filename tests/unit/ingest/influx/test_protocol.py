@@ -14,7 +14,7 @@ from ingest.influx.authorization import bearer
 from ingest.influx.lines import LineRules
 from ingest.influx.protocol import PING, WRITE_V1, WRITE_V2, influx_protocols
 from ingest.pipeline import WriteResult
-from ingest.refusals import Offender, RefusedSeries, SeriesOverLimit
+from ingest.refusals import Offender, RefusedSeries
 from support.counters import sample
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unauthenticated, Unavailable
@@ -127,12 +127,12 @@ def test_refused_series_are_named_by_their_line() -> None:
     ]
 
 
-OVER_LIMIT = SeriesOverLimit("over", {}, [Offender(0, "x", "y")], reason="source_series_limit")
+OVER_LIMIT = RefusedSeries("over", {}, [Offender(0, "x", "y")], reason="source_series_limit")
 ERRORS = [
     (Unavailable("the log is away", retry_after_s=2.0), 503, 503, "unavailable", "2"),
     (Overloaded("the queue is full", reason="queue_full"), 503, 503, "unavailable", "1"),
-    (Overloaded("too many", reason="source_series_limit"), 503, 429, "too many requests", "30"),
-    (OVER_LIMIT, 503, 429, "too many requests", "30"),
+    (Overloaded("too many", reason="source_samples_limit", retry_after_s=29.5), 503, 429, "too many requests", "30"),
+    (OVER_LIMIT, 400, 400, "invalid", None),
     (InvalidRequest("large", reason="message_too_large"), 413, 413, "request too large", None),
     (InvalidRequest("json", reason="unsupported_media_type"), 415, 415, "unsupported media type", None),
     (Unauthenticated("a token is required"), 401, 401, "unauthorized", None),

@@ -210,13 +210,13 @@ def test_a_log_that_is_away_is_503_with_a_time_to_retry(server: WriteServer, kin
     assert reply.error.code == 14  # UNAVAILABLE.
 
 
-def test_new_series_over_the_limit_of_a_source_are_429_with_a_time_to_retry() -> None:
+def test_new_series_over_the_limit_of_a_source_are_400_since_no_wait_mends_it() -> None:
     limits = IngestLimits(series=SeriesLimits(source_series_max=1))
     with write_server(protocol, bench=Bench(limits=limits)) as server:
         assert post(server, WIRE).status == 200
         reply = post(server, export_request(gauge(now(), name="new"), service__name="api").SerializeToString())
-        assert (reply.status, reply.error.code) == (429, 8)  # RESOURCE_EXHAUSTED.
-        assert int(reply.headers["retry-after"]) >= 1
+        assert (reply.status, reply.error.code) == (400, 3)  # INVALID_ARGUMENT.
+        assert "retry-after" not in reply.headers
         assert server.stored() == STORED
 
 

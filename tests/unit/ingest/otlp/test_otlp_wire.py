@@ -185,7 +185,7 @@ def test_endless_attributes_refuse_the_point_and_make_no_tables() -> None:
     reserved: list[int] = []
     export = OtlpDecoder().decode(gauge_of(attribute * 200_000), reserved.append)
     assert [error.message for error in export.rows.errors.values()] == [
-        "a data point of metric 'm' has 200000 attributes"
+        "a data point of metric 'm' has 200000 attributes; limit is 128 (twice labels_max)"
     ]
     assert sum(reserved) < 10_000
 

@@ -8,7 +8,7 @@ from ingest.limits import Rate, RateLimits
 from ingest.quota.token_quota import TokenQuota, holder_of
 from support.counters import sample
 from tsdb.model.clock import ManualClock
-from tsdb.model.errors import Overloaded
+from tsdb.model.errors import InvalidRequest, Overloaded
 
 
 def quota(limits: RateLimits) -> TokenQuota:
@@ -58,8 +58,26 @@ def test_a_caller_without_a_bearer_token_has_no_limit_of_tokens(header: str | by
 
 
 def test_a_refusal_is_counted() -> None:
-    at = quota(RateLimits(Rate(requests_per_s=0)))
+    at = quota(RateLimits(Rate(requests_per_s=1), burst_s=1))
+    at.admit("Bearer a")
     before = sample("tsdb_ingest_refused_requests_total", reason="token_requests_limit")
     with pytest.raises(Overloaded):
         at.admit("Bearer a")
     assert sample("tsdb_ingest_refused_requests_total", reason="token_requests_limit") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "reason"),
+    [
+        (Rate(requests_per_s=0), "token_requests_limit"),
+        (Rate(samples_per_s=0), "token_samples_limit"),
+        (Rate(requests_per_s=0.001, samples_per_s=0), "token_samples_limit"),
+    ],
+)
+def test_a_token_that_may_bring_nothing_gets_no_time_to_wait(rate: Rate, reason: str) -> None:
+    at = quota(RateLimits(rate))
+    before = sample("tsdb_ingest_refused_requests_total", reason=reason)
+    with pytest.raises(InvalidRequest, match=r"may send no \w+ \(token_\w+_per_s is 0\)") as caught:
+        at.admit("Bearer a")
+    assert caught.value.reason == reason
+    assert sample("tsdb_ingest_refused_requests_total", reason=reason) == before + 1

@@ -13,7 +13,7 @@ from ingest.refusals import MESSAGE_BYTES_MAX
 from support.counters import sample
 from support.servers.gateways import Bench, label_set
 from tsdb.log.interface import SERIES
-from tsdb.model.errors import ConfigMismatch, InvalidRequest, Overloaded
+from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.model.time_set import PRODUCTION
 
 WINDOW_MS = PRODUCTION.window_ms
@@ -34,11 +34,17 @@ def announced(at: Bench) -> int:
 def test_new_series_over_the_limit_of_their_source_never_reach_the_log() -> None:
     at = bench(source=10)
     at.write(series(range(10)))
-    with pytest.raises(Overloaded) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         at.write(series(range(5, 15)))
     assert caught.value.reason == "source_series_limit"
     assert announced(at) == 10
-    for part in ('instance="i0"', "10 active series", "limit is 10", "source_series_max", "limits_file"):
+    for part in (
+        'instance="i0"',
+        "5 new series beside 10 active ones",
+        "limit is 10",
+        "source_series_max",
+        "limits_file",
+    ):
         assert part in caught.value.message
     assert caught.value.metadata["refused_series"] == "5"
 
@@ -46,7 +52,7 @@ def test_new_series_over_the_limit_of_their_source_never_reach_the_log() -> None
 def test_known_series_of_a_source_at_its_limit_go_on() -> None:
     at = bench(source=10)
     at.write(series(range(10)))
-    with pytest.raises(Overloaded):
+    with pytest.raises(InvalidRequest):
         at.write(series(range(10, 20)))
     assert at.write(series(range(10))).samples == 10
 
@@ -64,7 +70,7 @@ def test_partial_writes_known_series_and_lists_those_over_the_limit() -> None:
 def test_a_request_refused_whole_takes_no_room() -> None:
     at = bench(source=10)
     for first in (0, 100, 200):
-        with pytest.raises(Overloaded):
+        with pytest.raises(InvalidRequest):
             at.write(series(range(first, first + 11)))
     assert at.write(series(range(10))).samples == 10
 
@@ -72,7 +78,7 @@ def test_a_request_refused_whole_takes_no_room() -> None:
 def test_one_source_at_its_limit_leaves_the_others_theirs() -> None:
     at = bench(source=10)
     at.write(series(range(10)))
-    with pytest.raises(Overloaded):
+    with pytest.raises(InvalidRequest):
         at.write(series(range(10, 11)))
     assert at.write(series(range(10), instance=1)).samples == 10
 
@@ -90,20 +96,22 @@ def test_all_sources_together_have_a_limit() -> None:
     result = at.write(series(range(10), instance=2), partial=True)
     assert result.samples == 5
     assert {offender.reason for offender in result.offenders} == {"gateway_series_limit"}
-    assert "gateway_series_max" in result.offenders[0].message
+    text = result.offenders[0].message
+    assert text.startswith("10 new series of the request beside 20 active ones of the gateway; limit is 25 (gateway_")
 
 
-def test_a_request_with_bad_labels_too_is_invalid_not_overloaded() -> None:
+def test_a_request_with_bad_labels_too_names_them_first() -> None:
     at = bench(source=1)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as caught:
         at.write([*series(range(3)), b"bad"])
+    assert caught.value.reason == "labels_malformed"
 
 
 def test_series_that_are_not_written_any_more_make_room_after_two_windows() -> None:
     at = bench(source=10)
     at.write(series(range(10)))
     at.clock.advance(WINDOW_MS - 1)
-    with pytest.raises(Overloaded):
+    with pytest.raises(InvalidRequest):
         at.write(series(range(10, 20)))
     at.clock.advance(WINDOW_MS + 1)
     assert at.write(series(range(10, 20))).samples == 10
@@ -114,7 +122,7 @@ def test_series_that_are_written_stay_active() -> None:
     for _ in range(12):
         at.write(series(range(10)))
         at.clock.advance(WINDOW_MS // 4)
-    with pytest.raises(Overloaded):
+    with pytest.raises(InvalidRequest):
         at.write(series(range(10, 11)))
     assert at.write(series(range(10))).samples == 10
 
@@ -126,7 +134,7 @@ def test_a_renewed_series_counts_once() -> None:
         at.clock.advance(WINDOW_MS * 9 // 10)
         at.write(series(range(10)))
     assert at.write(series([10])).samples == 1
-    with pytest.raises(Overloaded):
+    with pytest.raises(InvalidRequest):
         at.write(series([11]))
 
 
@@ -134,7 +142,7 @@ def test_refused_samples_and_requests_are_counted() -> None:
     at = bench(source=2)
     samples = sample("tsdb_ingest_refused_samples_total", reason="source_series_limit")
     requests = sample("tsdb_ingest_refused_requests_total", reason="source_series_limit")
-    with pytest.raises(Overloaded):
+    with pytest.raises(InvalidRequest):
         at.write(series(range(5)))
     assert sample("tsdb_ingest_refused_samples_total", reason="source_series_limit") == samples + 3
     assert sample("tsdb_ingest_refused_requests_total", reason="source_series_limit") == requests + 1
@@ -156,13 +164,13 @@ def changed(at: Bench, file: Path, text: str) -> None:
 def test_limits_move_without_a_restart(tmp_path: Path) -> None:
     file = written(tmp_path / "limits.toml", "source_series_max = 5\n")
     at = bench(source=10, file=file)
-    with pytest.raises(Overloaded, match="limit is 5"):
+    with pytest.raises(InvalidRequest, match="limit is 5"):
         at.write(series(range(6)))
     changed(at, file, "source_series_max = 6\n")
     assert at.write(series(range(6))).samples == 6
     changed(at, file, 'source_series_max = 6\n[[source]]\nlabels = {job = "j", instance = "i0"}\nseries_max = 20\n')
     assert at.write(series(range(20))).samples == 20
-    with pytest.raises(Overloaded, match="limit is 6"):
+    with pytest.raises(InvalidRequest, match="limit is 6"):
         at.write(series(range(7), instance=1))
 
 
@@ -171,7 +179,7 @@ def test_a_source_can_be_stopped_from_bringing_new_series(tmp_path: Path) -> Non
     at = bench(source=10, file=file)
     at.write(series(range(3)))
     changed(at, file, '[[source]]\nlabels = {job = "j", instance = "i0"}\nseries_max = 0\n')
-    with pytest.raises(Overloaded, match="limit is 0"):
+    with pytest.raises(InvalidRequest, match="limit is 0"):
         at.write(series([3]))
     assert at.write(series(range(3))).samples == 3
 
@@ -179,7 +187,9 @@ def test_a_source_can_be_stopped_from_bringing_new_series(tmp_path: Path) -> Non
 def test_a_source_without_placement_labels_is_named_by_its_metric(tmp_path: Path) -> None:
     file = written(tmp_path / "l.toml", '[[source]]\nlabels = {__name__ = "up_total"}\nseries_max = 1\n')
     at = bench(file=file)
-    with pytest.raises(Overloaded, match="source up has 0 active series; limit is 1"):
+    with pytest.raises(
+        InvalidRequest, match=r"source up: 2 new series beside 0 active ones; limit is 1 \(series_max of its"
+    ):
         at.write([b"__name__\xffup_total\xffn\xff1", b"__name__\xffup_total\xffn\xff2"])
 
 
@@ -194,7 +204,7 @@ def test_a_file_that_goes_wrong_leaves_the_limits_as_they_are(tmp_path: Path, te
     else:
         changed(at, file, text)
     for _ in range(3):
-        with pytest.raises(Overloaded, match="limit is 5"):
+        with pytest.raises(InvalidRequest, match="limit is 5"):
             at.write(series(range(6)))
         at.clock.advance(1000)
     assert sample("tsdb_ingest_limits_reload_failures_total") == failures + 1
@@ -239,7 +249,7 @@ def test_refused_series_do_not_push_known_ones_out_of_the_cache() -> None:
     at.write(series(range(60), instance=1))
     before = sample("tsdb_ingest_series_cache_evictions_total")
     for first in range(100, 2_100, 50):
-        with pytest.raises(Overloaded):
+        with pytest.raises(InvalidRequest):
             at.write(series(range(first, first + 50), instance=1))
         at.write(series(range(first, first + 50), instance=1), partial=True)
     assert sample("tsdb_ingest_series_cache_evictions_total") == before
