@@ -36,8 +36,8 @@ class LoaderFields(BaseModel):
     )
     load_accept_replay: bool = Field(
         False,
-        description="Accept a commit of unknown version, with a wrong checksum or of another topic, and load again "
-        "from its offset. Only after a refusal that asks for it.",
+        description="Accept a commit of unknown version or with a wrong checksum, and load again from its offset. Only "
+        "after a refusal that asks for it.",
     )
 
 

@@ -21,6 +21,7 @@ from tsdb.parallel_consumer.errors import (
     Requeue,
     SendFailed,
     SomeFailed,
+    TopicRecreated,
     WorkerDied,
 )
 from tsdb.parallel_consumer.executors.batch_executors import BatchExecutor, ColumnExecutor
@@ -97,6 +98,7 @@ __all__ = [
     "ThreadExecutor",
     "TopicPartition",
     "TopicProducer",
+    "TopicRecreated",
     "WorkerDied",
     "by_key",
     "by_partition",

@@ -33,7 +33,7 @@ from tsdb.parallel_consumer.record import Record, TopicPartition
 from tsdb.parallel_consumer.scheduling.completion import ThreadMailbox
 from tsdb.parallel_consumer.scheduling.executor import Executor
 from tsdb.parallel_consumer.setup import Setup, always, ignore_commits
-from tsdb.parallel_consumer.source import Source
+from tsdb.parallel_consumer.source import PolledSource, Source
 from tsdb.parallel_consumer.status import Status
 
 log = logging.getLogger("tsdb.parallel_consumer")
@@ -88,6 +88,8 @@ class ParallelConsumer:
             control=control or Control(),
             control_file=control_file,
         )
+        if isinstance(source, PolledSource):
+            source.check_drains({name: getattr(self._options, name) for name in ("drain_s", "rebalance_drain_s")})
         self._core = Core(source, executor, self._mailbox, setup)
         self._closing = threading.Event()
         self._error: BaseException | None = None
@@ -183,6 +185,7 @@ class ParallelConsumer:
         finally:
             self._beat_at = None
             self._executor.close()
+            self._core.clear_gauges()
             if self._error is not None:
                 log.error("ended by %s: %s", type(self._error).__name__, self._error)
 

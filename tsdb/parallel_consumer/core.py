@@ -45,7 +45,12 @@ class Core:
 
     def __init__(self, source: Source, executor: Executor, mailbox: Mailbox, setup: Setup) -> None:
         env = Environment(
-            setup.options, setup.policy, setup.metrics, LimitedLog(setup.clock), setup.clock, setup.randomness
+            setup.options,
+            setup.policy,
+            setup.metrics.of_consumer(),
+            LimitedLog(setup.clock),
+            setup.clock,
+            setup.randomness,
         )
         self._source = source
         self._mailbox = mailbox
@@ -129,6 +134,10 @@ class Core:
         self._drain(list(self._partitions.values()), self._options.drain_s)
         self._ended = True
         self._log.close()
+
+    def clear_gauges(self) -> None:
+        """Remove this consumer's part of the gauges that others share, once it has ended."""
+        self._metrics.clear()
 
     def abort(self) -> None:
         """End a drain at once; from any thread."""

@@ -20,10 +20,17 @@ class MetadataRefused(ConsumerError):
     """Commit metadata that cannot be trusted: reading on could skip or repeat records without notice.
 
     Reasons: unknown_version, bad_checksum, malformed, wrong_topic. With `accept_replay` the metadata is ignored and all
-    records from the committed offset on are handled again.
+    records from the committed offset on are handled again, except for wrong_topic: the first records of another topic
+    lie below that offset.
     """
 
     default_reason = "malformed"
+
+
+class TopicRecreated(ConsumerError):
+    """A topic was deleted and made again while it was read: offsets of the old one mean nothing in the new one."""
+
+    default_reason = "topic_recreated"
 
 
 class CommitFailed(ConsumerError):

@@ -95,3 +95,15 @@ class ColumnSource(Source, Protocol):
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
         """As poll, with columns."""
+
+
+@runtime_checkable
+class PolledSource(Protocol):
+    """A source whose member is expelled from the group when it is not polled in time. A source around another one
+    passes the call on.
+    """
+
+    def check_drains(self, drains_s: Mapping[str, float]) -> None:
+        """Called before the start. drains_s: by option, how long nothing is polled. Raises InvalidConfig for one that
+        is too long.
+        """

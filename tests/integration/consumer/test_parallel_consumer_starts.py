@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from prometheus_client import CollectorRegistry
 
 from stack.kafka import KafkaCluster
@@ -26,6 +26,7 @@ from support.servers.logs import wait_until
 from support.shared_servers import SharedBroker
 from tsdb.parallel_consumer import (
     Action,
+    ColumnExecutor,
     ConsumerError,
     ConsumerMetrics,
     ErrorPolicy,
@@ -33,6 +34,7 @@ from tsdb.parallel_consumer import (
     ParallelConsumer,
     Record,
     ThreadExecutor,
+    TopicRecreated,
 )
 from tsdb.parallel_consumer.consume import consume
 from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource, TransactionalSource
@@ -163,6 +165,93 @@ def test_a_recreated_topic_under_a_pattern_has_its_new_id(ground: Ground, caplog
     with reading(ground, [f"^{name}$"], seen, settings=settings) as consumer:
         wait_until(lambda: assigned(consumer, 1))  # Its commit has the id of the new topic, else it would be refused.
     admin.delete_topics([name])
+
+
+def recreate(ground: Ground, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient(ground.settings)
+    admin.delete_topics([ground.topic])[ground.topic].result(30)
+
+    def made() -> bool:
+        try:
+            admin.create_topics([NewTopic(ground.topic, partitions, 1)])[ground.topic].result(30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False  # The deletion is not complete.
+        return True
+
+    wait_until(made)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", ["records", "columns", "transactions"])
+def test_a_topic_recreated_while_it_is_read_ends_the_consumer_before_its_first_record(
+    ground: Ground, protocol: str, kind: str
+) -> None:
+    ground.fill(40)
+    seen: list[bytes] = []
+    settings = {**ground.settings, "group.id": ground.topic, "group.protocol": protocol}
+    inner = KafkaSource(settings, [ground.topic])
+    metrics = ConsumerMetrics(CollectorRegistry())
+    source: KafkaSource | TransactionalSource = inner
+    executor: Any = ThreadExecutor(lambda record: seen.append(record.value or b""), 4)
+    if kind == "columns":
+        executor = ColumnExecutor(lambda columns: seen.extend(columns.values))
+    elif kind == "transactions":
+        source = TransactionalSource(inner, {**ground.settings, "transactional.id": ground.topic})
+
+        def handle(record: Record) -> list[Any]:
+            seen.append(record.value or b"")
+            return []
+
+        executor = ThreadExecutor(source.producing(handle), 4)
+    consumer = ParallelConsumer(source, executor, policy=ALONE, options=OPTIONS, metrics=metrics)
+    consumer.start()
+    wait_until(lambda: len(seen) == 40 and ground.all_committed())
+    recreate(ground)
+    ground.fill(400)  # Above the old positions in each partition.
+    wait_until(lambda: consumer.failure() is not None)
+    with pytest.raises(TopicRecreated, match=f"topic {ground.topic} was deleted and made again") as ended:
+        consumer.join(30.0)
+    assert ended.value.reason == "topic_recreated"
+    assert len(seen) == 40
+    assert not any(at.next_offset for at in ground.committed().values())
+    again: Counter[bytes] = Counter()
+    with reading(ground, [ground.topic], again, settings={"group.protocol": protocol}):
+        wait_until(lambda: len(again) == 400)
+    assert again == numbers(40, 440)
+
+
+def test_a_topic_deleted_while_it_is_read_is_named(ground: Ground) -> None:
+    ground.fill(40)
+    seen: Counter[bytes] = Counter()
+    settings = {**ground.settings, "group.id": ground.topic}
+    consumer = consumer_of(KafkaSource(settings, [ground.topic]), lambda record: seen.update([record.value or b""]))
+    consumer.start()
+    wait_until(lambda: len(seen) == 40)
+    admin = AdminClient(ground.settings)
+    admin.delete_topics([ground.topic])[ground.topic].result(30)
+    wait_until(lambda: consumer.failure() is not None)
+    with pytest.raises(ConsumerError, match=ground.topic) as ended:
+        consumer.join(30.0)
+    assert ended.value.reason == "topic_gone"
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_partitions_added_to_a_topic_are_read_from_their_first_record(ground: Ground, start: str) -> None:
+    seen: Counter[bytes] = Counter()
+    settings = {"topic.metadata.refresh.interval.ms": 500}
+    with reading(ground, [ground.topic], seen, start=start, settings=settings) as consumer:
+        wait_until(lambda: assigned(consumer))
+        more = NewPartitions(ground.topic, PARTITIONS + 1)
+        admin = AdminClient(ground.settings)
+        admin.create_partitions([more])[ground.topic].result(30)
+        producer = Producer(ground.settings)
+        producer.produce(ground.topic, b"first", partition=PARTITIONS)
+        assert producer.flush(30) == 0
+        wait_until(lambda: assigned(consumer, PARTITIONS + 1))
+        wait_until(lambda: bool(seen))
+    assert seen == Counter([b"first"])
 
 
 def test_an_unreachable_broker_is_named_and_close_ends_the_wait(

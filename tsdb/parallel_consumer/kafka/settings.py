@@ -36,11 +36,20 @@ _COOPERATIVE = "cooperative-sticky"
 # With group.protocol=consumer (KIP-848) these are group settings on the brokers, not settings of a member.
 _OF_THE_BROKERS = (_ASSIGNMENT, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
 
+_POLL_INTERVAL = "max.poll.interval.ms"
+_SESSION = "session.timeout.ms"
+_HEARTBEAT = "heartbeat.interval.ms"
+_DEFAULT_MS = {_POLL_INTERVAL: 300_000, _SESSION: 45_000, _HEARTBEAT: 3_000}  # Of the library.
+
 # Better than the library's defaults; a caller's settings win. With 50 ms between connections a client whose brokers
 # are all away connects, and logs, 20 times a second for as long as that lasts.
 RECONNECTING: Mapping[str, object] = {"reconnect.backoff.ms": 500, "reconnect.backoff.max.ms": 5_000}
+# The library fetches a partition again this long after its topic is gone or has a new id; `Incarnations` relies on it.
+FETCH_BACKOFF = "fetch.error.backoff.ms"
+FETCH_BACKOFF_MS_LEAST = 100
 _CONSUMER: Mapping[str, object] = {
     **RECONNECTING,
+    FETCH_BACKOFF: 500,
     "fetch.queue.backoff.ms": 5,
     "topic.metadata.refresh.interval.ms": 10_000,
 }
@@ -75,7 +84,24 @@ def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str
             raise _refused(name, given[name], f"{why}; leave it out")
     _check_reset(given, rule)
     rest = {name: value for name, value in config.items() if name not in ("default.topic.config", "auto.commit.enable")}
-    return {**_CONSUMER, **rest, **_REQUIRED, **_of_protocol(given)}
+    settings = {**_CONSUMER, **rest, **_REQUIRED, **_of_protocol(given)}
+    _check_times(settings)
+    return settings
+
+
+def check_drains(config: Mapping[str, object], drains_s: Mapping[str, float]) -> None:
+    """Raises InvalidConfig for a drain, by option, that takes longer than the group waits for a poll.
+
+    A drain polls nothing, so the brokers expel the member after max.poll.interval.ms: it could commit nothing more.
+    """
+    poll_ms = _ms(config, _POLL_INTERVAL)
+    for name, seconds in drains_s.items():
+        if seconds * 1000 >= poll_ms:
+            raise InvalidConfig(
+                f"{name}={seconds:g} is refused: a member that drains does not poll, and the group expels it after"
+                f" {_POLL_INTERVAL}={poll_ms}; lower {name} below {poll_ms / 1000:g}, or raise {_POLL_INTERVAL}",
+                reason="setting",
+            )
 
 
 def producer_settings(config: Mapping[str, object]) -> dict[str, object]:
@@ -110,6 +136,29 @@ def _of_protocol(given: Mapping[str, object]) -> dict[str, object]:
         why = f"only {_COOPERATIVE} hands over partitions while others go on; leave it out"
         raise _refused(_ASSIGNMENT, given[_ASSIGNMENT], why)
     return {_ASSIGNMENT: _COOPERATIVE}
+
+
+def _check_times(settings: Mapping[str, object]) -> None:
+    """Refuse times that contradict each other."""
+    backoff_ms = _ms(settings, FETCH_BACKOFF)
+    if backoff_ms < FETCH_BACKOFF_MS_LEAST:
+        why = f"at least {FETCH_BACKOFF_MS_LEAST}: within it a re-created topic is noticed before it is read"
+        raise _refused(FETCH_BACKOFF, backoff_ms, why)
+    if str(settings.get("group.protocol", "classic")).lower() != "classic":
+        return  # The brokers decide session and heartbeat.
+    # The library refuses the second pair too, but only when the consumer's thread starts.
+    for lower, upper in ((_HEARTBEAT, _SESSION), (_SESSION, _POLL_INTERVAL)):
+        low, high = _ms(settings, lower), _ms(settings, upper)
+        if low > high or (low == high and lower == _HEARTBEAT):
+            raise _refused(lower, low, f"it is above {upper}={high}: the group would expel the member; lower it")
+
+
+def _ms(settings: Mapping[str, object], name: str) -> int:
+    value = settings.get(name, _DEFAULT_MS.get(name))
+    try:
+        return int(str(value))
+    except ValueError:
+        raise _refused(name, value, "it is a whole number of milliseconds") from None
 
 
 def _check_reset(given: Mapping[str, object], rule: StartRule) -> None:

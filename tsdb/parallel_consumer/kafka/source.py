@@ -24,16 +24,19 @@ from tsdb.parallel_consumer.kafka.errors import (
     member_ended,
     to_error,
 )
+from tsdb.parallel_consumer.kafka.incarnations import Incarnations
 from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.records import message_columns, records_of, runs_by_partition
-from tsdb.parallel_consumer.kafka.settings import consumer_settings
-from tsdb.parallel_consumer.kafka.start import EARLIEST, Start, StartRule
-from tsdb.parallel_consumer.kafka.topics import TopicLookup
+from tsdb.parallel_consumer.kafka.settings import check_drains, consumer_settings
+from tsdb.parallel_consumer.kafka.start import EARLIEST, TIME, Start, StartRule
+from tsdb.parallel_consumer.kafka.topics import TopicFacts, TopicLookup
 from tsdb.parallel_consumer.limited_log import LimitedLog
 from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
+CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
+HELD_MAX = 10_000  # A member polls even while records wait for a confirmation, and each poll may return one.
 PATTERN = "^"  # A topic with this prefix is a pattern, as in the client library.
 
 
@@ -47,7 +50,8 @@ class KafkaSource:
 
     The constructor raises InvalidConfig for settings that contradict the consumer. `start` and `poll` raise
     ConsumerError: misused, lost_offsets, topic_gone, denied, kafka; Fenced when another member has its
-    group.instance.id. While no broker answers, polls return nothing, and a warning is logged.
+    group.instance.id; TopicRecreated: no record of the new topic is returned, and nothing is committed to it. While no
+    broker answers, polls return nothing, and a warning is logged.
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], *, start: Start = EARLIEST) -> None:
@@ -60,7 +64,10 @@ class KafkaSource:
         self._consumer: Any = None  # The library's types are not complete.
         self._joined = False
         self._listener: SourceListener | None = None
-        self._topic_ids: dict[str, str] = {}
+        self._incarnations = Incarnations(self._config, self._names)
+        self._topics_seen: dict[str, TopicFacts] = {}  # Facts of each topic when it was last learned.
+        self._first_sizes: dict[str, int] = {}  # Partitions of each topic when this member first read it.
+        self._held: list[Any] = []  # Consumed, not yet confirmed: records, and ends of partitions.
         self._owned: set[TopicPartition] = set()
         self._failed: BaseException | None = None
 
@@ -73,8 +80,12 @@ class KafkaSource:
                 f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
             ) from error
 
+    def check_drains(self, drains_s: Mapping[str, float]) -> None:
+        """As PolledSource."""
+        check_drains(self._config, drains_s)
+
     def topic_id(self, topic: str) -> str:
-        return self._topic_ids[topic]
+        return self._topics_seen[topic].id
 
     def found(self, timeout_s: float) -> bool:
         """Whether a broker has answered and the topics exist; nothing is read before. Waits up to timeout_s."""
@@ -101,27 +112,38 @@ class KafkaSource:
         )
 
     def _consume(self, timeout_s: float, records_max: int) -> tuple[list[Any], dict[TopicPartition, int]]:
-        """Messages that are records, and partitions read to their end."""
+        """Confirmed messages that are records, and partitions read to their end."""
         if not self._joined and not self.found(timeout_s):
             return [], {}
-        # With a timeout consume() waits for the full count. So take available messages first, and wait for one message
-        # if nothing is available.
-        messages = self._consumer.consume(records_max, 0)
-        if not messages and timeout_s > 0:
-            messages = self._consumer.consume(1, timeout_s)
+        self._incarnations.check(reading=bool(self._held))
+        messages = self._consume_some(0.0 if self._held else timeout_s, max(1, records_max - len(self._held)))
         if self._failed is not None:
             self._join_again()
             return [], {}
-        ends: dict[TopicPartition, int] = {}
-        errors = [message for message in messages if message.error() is not None]
-        if errors:
-            messages = [message for message in messages if message.error() is None]
-            for message in errors:
-                self._note(message, ends)
-        return messages, ends
+        self._held += [message for message in messages if not self._noted(message)]
+        if not self._held:
+            return [], {}
+        if not self._incarnations.confirm(CONFIRM_WAIT_S):
+            # A later assignment of the same partition begins at its own position.
+            self._held = [message for message in self._held if _place(message) in self._owned]
+            return [], {}
+        messages, self._held = self._held[:records_max], self._held[records_max:]
+        ends = {_place(message): message.offset() for message in messages if message.error() is not None}
+        return ([message for message in messages if message.error() is None] if ends else messages), ends
+
+    def _consume_some(self, timeout_s: float, records_max: int) -> list[Any]:
+        if len(self._held) >= HELD_MAX:
+            return []
+        # With a timeout consume() waits for the full count. So take available messages first, and wait for one message
+        # if nothing is available.
+        messages: list[Any] = self._consumer.consume(records_max, 0)
+        if not messages and timeout_s > 0:
+            messages = self._consumer.consume(1, timeout_s)
+        return messages
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._consumer.pause([KafkaPartition(*topic_partition) for topic_partition in partitions])
+        self._drop_held(partitions)
 
     def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         partitions = [KafkaPartition(*topic_partition, offset) for topic_partition, offset in next_offsets.items()]
@@ -135,18 +157,19 @@ class KafkaSource:
         if unassigned:
             # Kafka checks that the member is current, not that it owns the partition.
             raise CommitFailed(f"not assigned any more: {sorted(unassigned)}", reason="stale_member")
-        offsets = [
-            KafkaPartition(*topic_partition, at.next_offset, at.metadata) for topic_partition, at in positions.items()
-        ]
-        try:
-            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            if ends_the_member(error.args[0]):
-                raise self._ended(error.args[0]) from error
-            raise commit_failed(error.args[0]) from error
-        for answer in answers or ():
-            if answer.error is not None:
-                raise commit_failed(answer.error)
+        self._incarnations.look(reading=False)
+        changed = self._incarnations.changed
+        current = {
+            topic_partition: at for topic_partition, at in positions.items() if topic_partition[0] not in changed
+        }
+        if current:
+            self._commit(current)
+        if len(current) < len(positions):
+            self.check_topics()
+
+    def check_topics(self) -> None:
+        """Raise TopicRecreated, or ConsumerError (topic_gone), when an assigned topic is known to be another one."""
+        self._incarnations.check(reading=False)
 
     @property
     def owned(self) -> Collection[TopicPartition]:
@@ -163,6 +186,20 @@ class KafkaSource:
                 self._consumer.close()  # Calls on_revoke, which may still commit.
             finally:
                 self._consumer = None
+
+    def _commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        offsets = [
+            KafkaPartition(*topic_partition, at.next_offset, at.metadata) for topic_partition, at in positions.items()
+        ]
+        try:
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if ends_the_member(error.args[0]):
+                raise self._ended(error.args[0]) from error
+            raise commit_failed(error.args[0]) from error
+        for answer in answers or ():
+            if answer.error is not None:
+                raise commit_failed(answer.error)
 
     def _subscribe(self) -> None:
         try:
@@ -196,6 +233,7 @@ class KafkaSource:
             [KafkaPartition(*topic_partition, at.next_offset) for topic_partition, at in starts.items()]
         )
         self._owned.update(starts)
+        self._watch_owned()
         if starts:
             self._listener.on_assigned(starts)
 
@@ -210,7 +248,14 @@ class KafkaSource:
                 starts[topic_partition] = Position(answer.offset, answer.metadata or "")
             else:
                 fresh.append(topic_partition)
-        offsets = self._rule.offsets(consumer, fresh, TIMEOUT_S)
+        # A partition that was added while its topic is read is new as a whole: "latest" would skip its first records.
+        added = [
+            at for at in fresh if at[1] >= self._first_sizes.setdefault(at[0], self._topics_seen[at[0]].partitions)
+        ]
+        offsets = self._rule.offsets(consumer, [at for at in fresh if at not in added], TIMEOUT_S)
+        if added:
+            rule = self._rule if self._rule.name == TIME else StartRule(EARLIEST)
+            offsets |= rule.offsets(consumer, added, TIMEOUT_S)
         return starts | {topic_partition: Position(offset) for topic_partition, offset in offsets.items()}
 
     def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
@@ -220,7 +265,20 @@ class KafkaSource:
         new = {at.topic for at in partitions} - {topic for topic, _ in self._owned}
         if new:
             found = TopicLookup(self._config, sorted(new)).answer_within(TIMEOUT_S)
-            self._topic_ids |= {topic: facts.id for topic, facts in found.items()}
+            for topic, facts in found.items():
+                before = self._topics_seen.get(topic)
+                if before is None or before.id != facts.id:
+                    self._first_sizes[topic] = facts.partitions
+            self._topics_seen |= found
+
+    def _watch_owned(self) -> None:
+        self._incarnations.ids = {topic: self._topics_seen[topic].id for topic, _ in self._owned}
+
+    def _drop_held(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop records that were not returned yet: they are fetched again after a resume, or by the next owner."""
+        if self._held:
+            dropped = set(partitions)
+            self._held = [message for message in self._held if _place(message) not in dropped]
 
     def _on_revoke(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "partitions before start"
@@ -229,28 +287,32 @@ class KafkaSource:
             if going:
                 self._listener.on_revoked(going)
         finally:
-            self._owned.difference_update(going)
+            self._disown(going)
 
     def _on_lost(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "partitions before start"
         unassigned = self._of_ours(partitions)
-        self._owned.difference_update(unassigned)
+        self._disown(unassigned)
         if unassigned:
             self._listener.on_lost(unassigned)
 
     def _of_ours(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
         return [topic_partition for at in partitions if (topic_partition := (at.topic, at.partition)) in self._owned]
 
-    def _note(self, message: Message, ends: dict[TopicPartition, int]) -> None:
+    def _disown(self, partitions: Collection[TopicPartition]) -> None:
+        self._owned.difference_update(partitions)
+        self._drop_held(partitions)
+        self._watch_owned()
+
+    def _noted(self, message: Message) -> bool:
+        """Whether the message is an error, which is handled; raises the ones that end the consumer."""
         error = message.error()
-        assert error is not None, "only errors come here"
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        if error.code() == KafkaError._PARTITION_EOF:
-            if topic is not None and partition is not None and offset is not None:
-                ends[topic, partition] = offset
-        elif ends_the_member(error):
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            return False
+        topic, partition = message.topic(), message.partition()
+        if ends_the_member(error):
             raise self._ended(error)
-        elif is_lost_offset(error) and (topic, partition) not in self._owned:
+        if is_lost_offset(error) and (topic, partition) not in self._owned:
             # Where commits could not be read, the library starts fetching without a start position until the rejoin.
             pass
         elif is_topic_gone(error) and topic not in self._names:
@@ -258,6 +320,11 @@ class KafkaSource:
         elif ends_the_consumer(error):
             raise to_error(error, f"topic {topic}, partition {partition}")
         # All other errors are temporary: the library retries, and lag shows them.
+        return True
+
+
+def _place(message: Any) -> TopicPartition:
+    return message.topic(), message.partition()
 
 
 def _checked(topics: Sequence[str]) -> list[str]:

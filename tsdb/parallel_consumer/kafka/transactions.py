@@ -47,6 +47,10 @@ class TransactionalSource:
         self._listener = listener
         self._inner.start(self)
 
+    def check_drains(self, drains_s: Mapping[str, float]) -> None:
+        """As PolledSource."""
+        self._inner.check_drains(drains_s)
+
     def topic_id(self, topic: str) -> str:
         return self._inner.topic_id(topic)
 
@@ -112,6 +116,7 @@ class TransactionalSource:
         unassigned = positions.keys() - self._inner.owned
         if unassigned:
             raise CommitFailed(f"not assigned any more: {sorted(unassigned)}", reason="stale_member")
+        self._inner.check_topics()
         self._transactor.run(records, positions, self._inner.group_metadata())
 
     @property

@@ -30,7 +30,7 @@ def assigned_partition(
 ) -> PartitionState:
     """State of a newly assigned partition. now: monotonic seconds.
 
-    Raises MetadataRefused for a commit that cannot be trusted, unless accept_replay.
+    Raises MetadataRefused for a commit that cannot be trusted; accept_replay allows all but wrong_topic.
     """
     progress = _decode(topic_partition, start, topic_id, metrics, accept_replay)
     tracker = OffsetTracker(start.next_offset, progress.finished)
@@ -53,7 +53,8 @@ def _decode(
     except MetadataRefused as error:
         topic, partition = topic_partition
         message = f"topic {topic}, partition {partition}, commit of offset {start.next_offset}: {error.message}"
-        if not accept_replay:
+        # Records of another topic below the committed offset were never handled, so a replay would skip them.
+        if not accept_replay or error.reason == "wrong_topic":
             raise MetadataRefused(message, reason=error.reason) from error
         metrics.metadata_refused.inc()
         log.warning("%s; accepted: all records from there on are repeated", message)

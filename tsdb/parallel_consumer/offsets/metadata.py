@@ -103,7 +103,10 @@ def _decode_body(position: int, body: bytes, topic_id: str) -> CommitMetadata:
     at = 3 + body[2]
     identity = body[3:at].decode(errors="replace")
     if identity != topic_id:
-        message = f"the commit is of topic id {identity}, the topic has id {topic_id}: it was made anew"
+        message = (
+            f"the commit is of topic id {identity}, the topic has id {topic_id}: it was made anew; set the group's"
+            " offsets (kafka-consumer-groups --reset-offsets --to-earliest reads it whole)"
+        )
         raise MetadataRefused(message, reason="wrong_topic")
     length, at = read_varint(body, at)
     if length > len(body) - at:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from tsdb.parallel_consumer.metrics import metric_on
+
 
 class RegistryMetrics:
-    """Counters and a gauge named prefix + name. Create one object per collector and prefix."""
+    """Counters and a gauge named prefix + name. Objects of one collector and prefix are the same metrics."""
 
     def __init__(self, collector: CollectorRegistry, prefix: str = "parallel_consumer_registry_") -> None:
         def counter(name: str, help: str) -> Counter:
-            return Counter(prefix + name, help, registry=collector)
+            return metric_on(collector, Counter, prefix + name, help)
 
         self.prepared = counter(
             "prepared_total", "Copies acknowledged by the wait topic; each attempt of a record counts."
@@ -29,6 +31,6 @@ class RegistryMetrics:
         )
         self.expired = counter("expired_total", "Records sent to the dead letters because they were never finished.")
         self.refused = counter("refused_total", "Records of the wait topic that are not wait records and are skipped.")
-        self.waiting = Gauge(
-            prefix + "waiting", "Copies without a null record, as seen by the scanner.", registry=collector
+        self.waiting = metric_on(
+            collector, Gauge, prefix + "waiting", "Copies without a null record, as seen by the scanner."
         )

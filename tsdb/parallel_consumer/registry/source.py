@@ -33,7 +33,7 @@ from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.registry.metrics import RegistryMetrics
 from tsdb.parallel_consumer.registry.partition_copies import CopyState, Entry, PartitionCopies
 from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, wait_key
-from tsdb.parallel_consumer.source import Polled, Source, SourceListener
+from tsdb.parallel_consumer.source import Polled, PolledSource, Source, SourceListener
 
 UNPOLLED_S_MAX = 1.0  # The broker needs a sign of life from the member; but a pause drops prefetched records.
 SETTLE_S = 0.005  # Between polls of the source while copies are in flight: their acknowledgements cannot wake it.
@@ -98,6 +98,11 @@ class RegistrySource:
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
         self._inner.start(self)
+
+    def check_drains(self, drains_s: Mapping[str, float]) -> None:
+        """As PolledSource."""
+        if isinstance(self._inner, PolledSource):
+            self._inner.check_drains(drains_s)
 
     def topic_id(self, topic: str) -> str:
         return self._inner.topic_id(topic)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from itertools import groupby
 
 from tsdb.parallel_consumer.columns import RecordColumns
-from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, SendFailed
+from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, SendFailed, TopicRecreated
 from tsdb.parallel_consumer.producer import OnSent, OutRecord
 from tsdb.parallel_consumer.record import Headers, Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
@@ -89,6 +89,14 @@ class MemoryBroker:
         ]
         self.starts[topic_partition] = max(self.starts[topic_partition], below)
 
+    def recreate(self, topic: str) -> None:
+        """Delete the topic and make it again, empty and with another id. As with Kafka, the group's commits go too."""
+        for topic_partition in [at for at in self.records if at[0] == topic]:
+            self.records[topic_partition] = []
+            self.starts[topic_partition] = self.ends[topic_partition] = 0
+            self.commits.pop(topic_partition, None)
+        self.topic_ids[topic] += "'"
+
     def kill(self, member: MemorySource) -> None:
         """The member crashes, or the group declares it dead; its partitions are free.
 
@@ -111,6 +119,7 @@ class MemorySource:
         self._listener: SourceListener | None = None
         self._next: dict[TopicPartition, int] = {}  # The next offset to read of each assigned partition.
         self._reported_end: dict[TopicPartition, int] = {}
+        self._ids: dict[TopicPartition, str] = {}  # Topic id of each assigned partition, as of its assignment.
         self.paused: set[TopicPartition] = set()
         self.assigned: set[TopicPartition] = set()
         self.polls: list[int] = []  # records_max of each poll.
@@ -129,6 +138,7 @@ class MemorySource:
         if self._broker.away:
             self.on_idle(timeout_s)
             return Polled()
+        self._check_ids(self.assigned)
         self._rebalance()
         found: list[Record] = []
         ends: dict[TopicPartition, int] = {}
@@ -157,7 +167,8 @@ class MemorySource:
         if self._broker.away:
             raise CommitFailed("no answer", reason="unavailable")
         faults = set()
-        for topic_partition, position in positions.items():
+        current = {at: position for at, position in positions.items() if self._is_current(at)}
+        for topic_partition, position in current.items():
             if topic_partition not in self.assigned or self not in self._broker.members:
                 raise CommitFailed(f"{topic_partition} is not ours", reason="stale_member")
             fault = self._broker.commit_fault(topic_partition)
@@ -167,10 +178,21 @@ class MemorySource:
                 self._broker.history.append((topic_partition, position))
         if faults - {None}:
             raise CommitFailed("no answer", reason="unavailable")
+        self._check_ids(positions)
 
     def close(self) -> None:
         self._give_back(self.assigned)
         self._broker.kill(self)
+
+    def _is_current(self, topic_partition: TopicPartition) -> bool:
+        assigned_id = self._ids.get(topic_partition)
+        return assigned_id is None or assigned_id == self._broker.topic_ids[topic_partition[0]]
+
+    def _check_ids(self, partitions: Iterable[TopicPartition]) -> None:
+        """As KafkaSource: nothing of a re-created topic is read, or committed to it."""
+        for topic_partition in partitions:
+            if not self._is_current(topic_partition):
+                raise TopicRecreated(f"topic {topic_partition[0]} was deleted and made again while it was read")
 
     def _read(
         self, topic_partition: TopicPartition, records_max: int, found: list[Record], ends: dict[TopicPartition, int]
@@ -210,6 +232,7 @@ class MemorySource:
                 for topic_partition in coming
             }
             self.assigned.update(coming)
+            self._ids |= {topic_partition: broker.topic_ids[topic_partition[0]] for topic_partition in coming}
             for topic_partition, start in starts.items():
                 self._seek(topic_partition, start.next_offset)
             self._listener.on_assigned(starts)

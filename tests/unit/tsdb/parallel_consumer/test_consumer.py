@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from support.servers.logs import wait_until
 from tsdb.parallel_consumer import (
@@ -28,6 +29,8 @@ from tsdb.parallel_consumer import (
     SendFailed,
     ThreadExecutor,
 )
+from tsdb.parallel_consumer import metrics as metrics_module
+from tsdb.parallel_consumer.registry import RegistryMetrics
 from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
 
 TOPIC = "orders"
@@ -207,3 +210,43 @@ def test_a_consumer_never_started_joins_at_once() -> None:
     consumer.close()
     assert consumer.join(0.0)
     consumer.abort()
+
+
+def test_two_consumers_of_one_process_share_the_metrics_of_its_registry() -> None:
+    registry, first, second = CollectorRegistry(), broker_of(20), broker_of(30)
+    done: list[int] = []
+    consumers = [
+        ParallelConsumer(
+            MemorySource(broker), on_threads(done), policy=POLICY, options=OPTIONS, metrics=ConsumerMetrics(registry)
+        )
+        for broker in (first, second)
+    ]
+    with consumers[0], consumers[1]:
+        wait_until(lambda: all_committed(first) and all_committed(second))
+        wait_until(lambda: registry.get_sample_value("parallel_consumer_partitions") == 4)
+    assert registry.get_sample_value("parallel_consumer_records_finished_total") == 50
+    assert registry.get_sample_value("parallel_consumer_partitions") == 0
+
+
+def test_consumers_on_the_default_registry_follow_each_other_and_a_reload() -> None:
+    for _ in range(2):
+        broker = broker_of(4)
+        with ParallelConsumer(MemorySource(broker), on_threads([]), policy=POLICY, options=OPTIONS):
+            wait_until(lambda: all_committed(broker))  # noqa: B023
+    before = REGISTRY.get_sample_value("parallel_consumer_records_finished_total")
+    importlib.reload(metrics_module).ConsumerMetrics(REGISTRY).finished.inc()
+    assert REGISTRY.get_sample_value("parallel_consumer_records_finished_total") == (before or 0) + 1
+
+
+def test_a_registry_and_its_scanner_twice_in_a_process_share_their_metrics() -> None:
+    collector = CollectorRegistry()
+    RegistryMetrics(collector).prepared.inc()
+    RegistryMetrics(collector).prepared.inc()
+    assert collector.get_sample_value("parallel_consumer_registry_prepared_total") == 2
+
+
+def test_a_metric_of_another_kind_under_the_name_is_refused() -> None:
+    registry = CollectorRegistry()
+    Counter("parallel_consumer_running", "Of another program.", registry=registry)
+    with pytest.raises(ValueError, match="parallel_consumer_running"):
+        ConsumerMetrics(registry)

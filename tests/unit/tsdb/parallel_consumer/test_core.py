@@ -18,6 +18,7 @@ from tsdb.parallel_consumer import (
     Options,
     Record,
     SpecialLane,
+    TopicRecreated,
     by_partition,
 )
 from tsdb.parallel_consumer.offsets.metadata import decode_metadata
@@ -474,6 +475,50 @@ def test_a_recreated_topic_is_refused() -> None:
     broker.topic_ids[TOPIC] = "another"
     with pytest.raises(MetadataRefused, match="made anew") as refused:
         simulate(broker, Flaky()).run_until(lambda: False)
+    assert refused.value.reason == "wrong_topic"
+
+
+@pytest.mark.parametrize("records", [0, 3, 5, 9])
+def test_a_topic_recreated_while_it_is_read_ends_the_consumer_and_nothing_is_committed_to_it(records: int) -> None:
+    broker, flaky = broker_of(5), Flaky()
+    simulation = simulate(broker, flaky)
+    simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
+    broker.recreate(TOPIC)
+    for number in range(records):
+        broker.append(TOPIC, 0, b"new %d" % number)
+    with pytest.raises(TopicRecreated, match="topic orders was deleted and made again while it was read") as ended:
+        simulation.run_until(lambda: False)
+    assert ended.value.reason == "topic_recreated"
+    simulation.close()
+    assert sorted(flaky.done) == list(range(5))
+    assert not broker.commits
+    later = Flaky()
+    simulate(broker, later).run_until(lambda: len(later.done) == records)
+
+
+def test_a_record_that_ends_after_its_topic_was_recreated_is_not_committed_to_the_new_topic() -> None:
+    broker, ended = MemoryBroker(1, TOPIC, "other"), list[int]()
+    for _ in range(5):
+        broker.append(TOPIC, 0, b"old")
+    broker.append("other", 0, b"kept")
+    simulation = simulate(broker, lambda record: ended.append(record.offset), ends_share=0.0)
+    simulation.run_until(lambda: len(simulation.scheduler.running) == 6)
+    broker.recreate(TOPIC)
+    while simulation.scheduler.running:
+        simulation.scheduler.end(0)
+    simulation.core.drain()
+    assert isinstance(simulation.core.failure, TopicRecreated)
+    assert {at: position.next_offset for at, position in broker.commits.items()} == {("other", 0): 1}
+
+
+def test_accept_replay_does_not_accept_a_commit_of_another_topic() -> None:
+    broker = broker_of(5)
+    simulation = simulate(broker, Flaky())
+    simulation.run_until(lambda: broker.commits.get(TOPIC_PARTITION, Position(0)).next_offset == 5)
+    simulation.close()
+    broker.topic_ids[TOPIC] = "another"
+    with pytest.raises(MetadataRefused, match="--reset-offsets") as refused:
+        simulate(broker, Flaky(), options=Options(accept_replay=True)).run_until(lambda: False)
     assert refused.value.reason == "wrong_topic"
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from tsdb.parallel_consumer import InvalidConfig
+from tsdb.parallel_consumer import (
+    Action,
+    ConsumerMetrics,
+    ErrorPolicy,
+    InvalidConfig,
+    Options,
+    ParallelConsumer,
+    Source,
+    ThreadExecutor,
+)
 from tsdb.parallel_consumer.consume import consume
-from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource
+from tsdb.parallel_consumer.kafka import KafkaProducer, KafkaSource, TransactionalSource
 from tsdb.parallel_consumer.kafka.settings import connection_settings, consumer_settings
 from tsdb.parallel_consumer.kafka.start import StartRule
+from tsdb.parallel_consumer.registry import RegistryMetrics, RegistryOptions, RegistrySource
 
 BROKERS = {"bootstrap.servers": "127.0.0.1:1"}
 MEMBER = {**BROKERS, "group.id": "billing"}
@@ -41,6 +53,12 @@ EARLIEST = StartRule.of("earliest")
             "earliest",
             "partition",
         ),
+        ({"fetch.error.backoff.ms": 20}, "earliest", "fetch.error.backoff.ms=20 is refused: at least 100"),
+        ({"heartbeat.interval.ms": 45_000}, "earliest", "heartbeat.interval.ms=45000 is refused: it is above session"),
+        ({"session.timeout.ms": 2_000}, "earliest", "heartbeat.interval.ms=3000 is refused"),
+        ({"max.poll.interval.ms": 30_000}, "earliest", "session.timeout.ms=45000 is refused: it is above max.poll"),
+        ({"session.timeout.ms": 400_000}, "earliest", "session.timeout.ms=400000 is refused: it is above max.poll"),
+        ({"max.poll.interval.ms": "soon"}, "earliest", "max.poll.interval.ms=soon is refused: it is a whole number"),
         ({"group.id": ""}, "earliest", "group.id is missing"),
         ({"bootstrap.servers": ""}, "earliest", "bootstrap.servers is missing"),
         ({}, "newest", "start='newest' is no start"),
@@ -52,6 +70,51 @@ EARLIEST = StartRule.of("earliest")
 def test_a_contradicting_setting_is_refused_by_name(settings: dict[str, object], start: Any, words: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         KafkaSource({**MEMBER, **settings}, ["orders"], start=start)
+    assert words in refused.value.message
+    assert refused.value.reason == "setting"
+
+
+def plain(settings: dict[str, object]) -> Source:
+    return KafkaSource(settings, ["orders"])
+
+
+def transactional(settings: dict[str, object]) -> Source:
+    return TransactionalSource(KafkaSource(settings, ["orders"]), {**BROKERS, "transactional.id": "one"})
+
+
+def registry(settings: dict[str, object]) -> Source:
+    metrics = RegistryMetrics(CollectorRegistry())
+    return RegistrySource(plain(settings), Refusing(), RegistryOptions("orders.wait"), metrics=metrics)
+
+
+class Refusing:
+    def send(self, record: object, on_sent: object) -> None: ...
+
+
+@pytest.mark.parametrize("source_of", [plain, transactional, registry])
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        ({}, {"drain_s": 301.0}, "drain_s=301 is refused"),
+        ({}, {"rebalance_drain_s": 300.0}, "rebalance_drain_s=300 is refused"),
+        ({"max.poll.interval.ms": 50_000}, {"drain_s": 60.0}, "max.poll.interval.ms=50000; lower drain_s below 50"),
+        ({"max.poll.interval.ms": "50000"}, {"rebalance_drain_s": 60.0}, "max.poll.interval.ms=50000"),
+        ({"max.poll.interval.ms": 10_000, "session.timeout.ms": 6_000}, {}, "drain_s=20 is refused"),
+        ({"max.poll.interval.ms": 10_000, "group.protocol": "consumer"}, {}, "drain_s=20 is refused"),
+    ],
+)
+def test_a_drain_above_the_poll_interval_is_refused_at_the_start(
+    source_of: Callable[[dict[str, object]], Source], settings: dict[str, object], options: dict[str, Any], words: str
+) -> None:
+    source = source_of({**MEMBER, **settings})
+    with pytest.raises(InvalidConfig) as refused:
+        ParallelConsumer(
+            source,
+            ThreadExecutor(print, 1),
+            policy=ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None),
+            options=Options(**options),
+            metrics=ConsumerMetrics(CollectorRegistry()),
+        )
     assert words in refused.value.message
     assert refused.value.reason == "setting"
 
