@@ -81,7 +81,6 @@ class KafkaSource:
             ) from error
 
     def check_drains(self, drains_s: Mapping[str, float]) -> None:
-        """As PolledSource."""
         check_drains(self._config, drains_s)
 
     def topic_id(self, topic: str) -> str:

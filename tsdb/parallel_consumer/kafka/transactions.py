@@ -48,7 +48,6 @@ class TransactionalSource:
         self._inner.start(self)
 
     def check_drains(self, drains_s: Mapping[str, float]) -> None:
-        """As PolledSource."""
         self._inner.check_drains(drains_s)
 
     def topic_id(self, topic: str) -> str:

@@ -100,7 +100,6 @@ class RegistrySource:
         self._inner.start(self)
 
     def check_drains(self, drains_s: Mapping[str, float]) -> None:
-        """As PolledSource."""
         if isinstance(self._inner, PolledSource):
             self._inner.check_drains(drains_s)
 
