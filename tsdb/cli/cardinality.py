@@ -12,8 +12,8 @@ import typer
 
 from tsdb.cli.options.arguments import selector
 from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.terminal.output import note, print_json, print_table
-from tsdb.client import ReadOptions
+from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
+from tsdb.cli.terminal.output import note, print_json, print_table, print_warnings
 from tsdb.client.cardinality import By, Cardinality, CardinalityGroup
 
 BAR_WIDTH = 24
@@ -35,16 +35,18 @@ def cardinality(
     matching: Annotated[
         str | None, typer.Option("--match", parser=selector, metavar="SELECTOR", help="Only of matching series.")
     ] = None,
-    allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")] = False,
+    allow_stale: AllowStale = False,
+    max_lag: MaxLag = None,
     output: Annotated[Literal["table", "json", "csv"], typer.Option("--output", help="Output format.")] = "table",
 ) -> None:
     """Print the largest groups of series in memory, with exact counts: by metric, label, label pair or source.
 
     Labels are ranked by their number of values. A source is the values of the placement labels.
     """
-    options = ReadOptions(allow_stale=allow_stale)
+    options = read_options(allow_stale, max_lag)
     with connection.open() as client:
         found = client.cardinality(matching, by=by, top=top, options=options)
+    print_warnings(found.warnings)
     if output == "json":
         print_json(
             {"by": by, "series": found.series, "groups_total": found.groups_total, "groups": list(_rows(found, by))}

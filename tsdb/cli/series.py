@@ -17,12 +17,11 @@ from tsdb.cli.options.arguments import (
     time_range,
 )
 from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.terminal.output import print_json, print_table
+from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
+from tsdb.cli.terminal.output import print_json, print_table, print_warnings
 from tsdb.client import Client, ReadOptions
 from tsdb.model.labels import format_series
 from tsdb.model.times import time_text
-
-AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]
 
 
 @connected()
@@ -36,6 +35,7 @@ def series(
         str | None, typer.Option("--group-by", metavar="LABEL[,LABEL]", help="Count series by these labels instead.")
     ] = None,
     allow_stale: AllowStale = False,
+    max_lag: MaxLag = None,
     output: TableOrJson = "table",
 ) -> None:
     """List matching series with the times of their first and last sample; with a range, only those with a sample in it.
@@ -45,7 +45,7 @@ def series(
     span = time_range(start, end, last)
     if group_by is not None and not all(group_by.split(",")):
         raise typer.BadParameter(f"--group-by {group_by!r} has an empty label name")
-    options = ReadOptions(allow_stale=allow_stale)
+    options = read_options(allow_stale, max_lag)
     with connection.open() as client:
         if group_by is not None:
             _print_groups(client, matching, group_by.split(","), span, options, output)
@@ -58,6 +58,7 @@ def _print_series(
 ) -> None:
     start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
     found = client.series(matching, start_ms=start_ms, end_ms=end_ms, options=options)
+    print_warnings(found.warnings)
     if output == "json":
         rows = [
             {
@@ -86,6 +87,7 @@ def _print_groups(
 ) -> None:
     start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
     groups = client.series_groups(matching, names, start_ms=start_ms, end_ms=end_ms, options=options)
+    print_warnings(groups.warnings)
     if output == "json":
         rows = [{"labels": dict(zip(names, group.values, strict=True)), "series": group.series} for group in groups]
         print_json({"groups": rows})
@@ -106,12 +108,13 @@ def labels(
     end: End = None,
     last: Last = None,
     allow_stale: AllowStale = False,
+    max_lag: MaxLag = None,
     output: TableOrJson = "table",
 ) -> None:
     """List label names, or the values of one label; with a range, also those of series in history."""
     span = time_range(start, end, last)
     start_ms, end_ms = (span.start_ms, span.end_ms) if span else (None, None)
-    options = ReadOptions(allow_stale=allow_stale)
+    options = read_options(allow_stale, max_lag)
     with connection.open() as client:
         if name is None:
             key = "names"
@@ -119,6 +122,7 @@ def labels(
         else:
             key = "values"
             found = client.label_values(name, matching, start_ms=start_ms, end_ms=end_ms, options=options)
+    print_warnings(found.warnings)
     if output == "json":
         print_json({key: found})
     else:

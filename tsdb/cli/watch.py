@@ -10,7 +10,7 @@ import typer
 
 from tsdb.cli.options.arguments import Milliseconds, SelectorArgument, duration
 from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.terminal.output import json_line, json_value
+from tsdb.cli.terminal.output import json_line, json_value, note, print_warnings
 from tsdb.client import WatchBatch
 from tsdb.model.labels import parse_labels
 
@@ -31,16 +31,30 @@ def watch(
     Lines are {"labels", "ts_ms", "value", "partition", "record_offset"}.
     """
     left = limit
+    lagging: set[int] = set()
     duration_s = None if for_ is None else for_.ms / 1000
     # Ctrl-C is the normal end of a watch, not a failure.
     with connection.open() as client, contextlib.suppress(KeyboardInterrupt):
         for batch in client.watch(selector, duration_s=duration_s, reconnect_s=connection.timeout.ms / 1000):
+            _note_lag(batch, lagging)
             lines = _lines(batch)[: left or None]
             sys.stdout.write("".join(lines))
             sys.stdout.flush()
             left -= len(lines)
             if limit and left <= 0:
                 return
+
+
+def _note_lag(batch: WatchBatch, lagging: set[int]) -> None:
+    """Print on stderr when a lag of the batch's partition begins and ends. lagging: partitions with a lag."""
+    if bool(batch.warning) == (batch.partition in lagging):
+        return
+    if batch.warning:
+        lagging.add(batch.partition)
+        print_warnings([batch.warning])
+    else:
+        lagging.remove(batch.partition)
+        note(f"partition {batch.partition} has caught up")
 
 
 def _lines(batch: WatchBatch) -> list[str]:

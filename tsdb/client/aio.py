@@ -21,7 +21,15 @@ from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
 from tsdb.client.queries import QueryInfo, cancel_query, queries
 from tsdb.client.query import QueryKeywords, QueryResult, query, query_range
-from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
+from tsdb.client.read import (
+    GroupKeywords,
+    LabelKeywords,
+    Listed,
+    SeriesGroup,
+    SeriesInfo,
+    SeriesKeywords,
+    ValueKeywords,
+)
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
 from tsdb.client.select import SelectKeywords, SelectQuery
@@ -111,7 +119,7 @@ class AsyncClient:
 
     async def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
-    ) -> list[SeriesInfo]:
+    ) -> Listed[SeriesInfo]:
         return await self.run(read.series(selector, **ask), timeout_s=timeout_s)
 
     async def series_groups(
@@ -121,12 +129,12 @@ class AsyncClient:
         *,
         timeout_s: float | None = None,
         **ask: Unpack[GroupKeywords],
-    ) -> list[SeriesGroup]:
+    ) -> Listed[SeriesGroup]:
         return await self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
 
     async def label_names(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[LabelKeywords]
-    ) -> list[str]:
+    ) -> Listed[str]:
         return await self.run(read.label_names(selector, **ask), timeout_s=timeout_s)
 
     async def label_values(
@@ -136,7 +144,7 @@ class AsyncClient:
         *,
         timeout_s: float | None = None,
         **ask: Unpack[ValueKeywords],
-    ) -> list[str]:
+    ) -> Listed[str]:
         return await self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 
     async def cardinality(

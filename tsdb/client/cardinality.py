@@ -39,12 +39,14 @@ class CardinalityGroup:
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """series: matching series in memory. groups: the largest, largest first. groups_total: of all; None: not known."""
+    """series: matching series in memory. groups: the largest, largest first. groups_total: of all; None: not known.
+    warnings: partitions that lag, so that series may be missing."""
 
     series: int
     groups: Sequence[CardinalityGroup]
     groups_total: int | None
     partitions: Sequence[common_pb2.PartitionState]
+    warnings: Sequence[str] = ()
 
 
 @arguments_of("cardinality")
@@ -65,7 +67,7 @@ def _result(answer: reader_pb2.CardinalityResponse, by: By) -> Cardinality:
         for group in answer.groups
     ]
     total = answer.groups_total if answer.HasField("groups_total") else None
-    return Cardinality(answer.series, groups, total, list(answer.header.partitions))
+    return Cardinality(answer.series, groups, total, list(answer.header.partitions), tuple(answer.header.warnings))
 
 
 def _labels(canonical: bytes, by: By) -> dict[str, str]:

@@ -97,7 +97,7 @@ class QueryResult:
 def query(text: str, at_ms: int, *, lookback_ms: int = 0, options: ReadOptions | None = None) -> Call[QueryResult]:
     """The value of a PromQL expression at one time. lookback_ms: how old a sample may be; 0: 5 minutes.
 
-    options: allow_stale and allow_holes alone.
+    options: allow_stale, allow_holes and max_lag_ms alone.
     """
     return _call(text, (at_ms, at_ms, 0), lookback_ms, options)
 

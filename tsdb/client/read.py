@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,17 @@ class SeriesInfo:
         return dict(parse_labels(self.canonical))
 
 
+Item = TypeVar("Item")
+
+
+class Listed(list[Item]):
+    """The items of an answer. warnings: a sentence for each partition that lags, so that items may be missing."""
+
+    def __init__(self, items: Iterable[Item], warnings: Iterable[str]) -> None:
+        super().__init__(items)
+        self.warnings = tuple(warnings)
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesGroup:
     """Number of series with these values of the grouping labels; "" for an absent label."""
@@ -84,7 +95,7 @@ def series(
     end_ms: int | None = None,
     series_max: int = 0,
     options: ReadOptions | None = None,
-) -> Call[list[SeriesInfo]]:
+) -> Call[Listed[SeriesInfo]]:
     """Matching series (None: all), sorted by labels. With a range, only those with a sample in [start_ms, end_ms)."""
     request = _series_request(selector, start_ms, end_ms, options)
     request.series_max = series_max
@@ -99,7 +110,7 @@ def series_groups(
     start_ms: int | None = None,
     end_ms: int | None = None,
     options: ReadOptions | None = None,
-) -> Call[list[SeriesGroup]]:
+) -> Call[Listed[SeriesGroup]]:
     """Number of series for each combination of values of the labels `group_by`, sorted."""
     if not group_by:
         raise InvalidRequest("group_by names no label", reason="bad_label")
@@ -115,12 +126,12 @@ def label_names(
     start_ms: int | None = None,
     end_ms: int | None = None,
     options: ReadOptions | None = None,
-) -> Call[list[str]]:
+) -> Call[Listed[str]]:
     """Label names, sorted. With start_ms also those of series in history from that time on. end_ms: exclusive."""
     request = reader_pb2.LabelNamesRequest(
         matchers=_matchers(selector), options=wire_options(options), start_ms=start_ms, end_ms=end_ms
     )
-    return Call(Method.LABEL_NAMES, request, lambda: Single(lambda answer: list(answer.names)))
+    return Call(Method.LABEL_NAMES, request, lambda: Single(_names))
 
 
 @arguments_of("label_values")
@@ -132,7 +143,7 @@ def label_values(
     end_ms: int | None = None,
     values_max: int = 0,
     options: ReadOptions | None = None,
-) -> Call[list[str]]:
+) -> Call[Listed[str]]:
     """Values of one label, sorted. start_ms, end_ms: as for label_names."""
     request = reader_pb2.LabelValuesRequest(
         name=name,
@@ -142,7 +153,7 @@ def label_values(
         start_ms=start_ms,
         end_ms=end_ms,
     )
-    return Call(Method.LABEL_VALUES, request, lambda: Single(lambda answer: list(answer.values)))
+    return Call(Method.LABEL_VALUES, request, lambda: Single(_values))
 
 
 def coverage() -> Call[list[common_pb2.PartitionState]]:
@@ -178,6 +189,14 @@ def _partitions(answer: reader_pb2.CoverageResponse) -> list[common_pb2.Partitio
     return sorted(partition_states(answer), key=lambda state: state.partition)
 
 
+def _names(answer: reader_pb2.LabelNamesResponse) -> Listed[str]:
+    return Listed(answer.names, answer.header.warnings)
+
+
+def _values(answer: reader_pb2.LabelValuesResponse) -> Listed[str]:
+    return Listed(answer.values, answer.header.warnings)
+
+
 def _matchers(selector: Selector | None) -> list[common_pb2.Matcher]:
     return [] if selector is None else wire_matchers(selector)
 
@@ -195,23 +214,25 @@ class _SeriesAnswer:
 
     def __init__(self) -> None:
         self._expected: set[int] | None = None
+        self._warnings: Sequence[str] = ()
         self._blocks: list[common_pb2.SeriesBlock] = []
 
     def add(self, message: Any) -> None:
         kind = message.WhichOneof("frame")
         if kind == "header":
             self._expected = {state.partition for state in message.header.partitions}
+            self._warnings = message.header.warnings
         elif kind == "series":
             self._blocks.append(message.series)
         else:
             raise malformed(f"a frame of kind {kind} in an answer of series")
 
-    def finish(self) -> list[SeriesInfo]:
+    def finish(self) -> Listed[SeriesInfo]:
         # The stream has no trailer, but its header names the partitions that must follow.
         if self._expected is None or self._expected != {block.partition for block in self._blocks}:
             raise Unavailable("the answer ended before all partitions came: it was cut off", reason="answer_cut")
         found = [info for block in self._blocks for info in _infos(block)]
-        return sorted(found, key=lambda info: info.canonical)
+        return Listed(sorted(found, key=lambda info: info.canonical), self._warnings)
 
 
 def _infos(block: common_pb2.SeriesBlock) -> list[SeriesInfo]:
@@ -232,16 +253,19 @@ class _GroupsAnswer:
 
     def __init__(self) -> None:
         self._groups: list[SeriesGroup] | None = None
+        self._warnings: Sequence[str] = ()
 
     def add(self, message: Any) -> None:
         kind = message.WhichOneof("frame")
         if kind == "groups":
             found = [SeriesGroup(tuple(group.values), group.series) for group in message.groups.groups]
             self._groups = (self._groups or []) + found
-        elif kind != "header":
+        elif kind == "header":
+            self._warnings = message.header.warnings
+        else:
             raise malformed(f"a frame of kind {kind} in an answer of groups")
 
-    def finish(self) -> list[SeriesGroup]:
+    def finish(self) -> Listed[SeriesGroup]:
         if self._groups is None:
             raise Unavailable("the answer ended before its groups: it was cut off", reason="answer_cut")
-        return self._groups
+        return Listed(self._groups, self._warnings)

@@ -44,7 +44,8 @@ class SelectResult:
 
     series_ids: uint64 (s,). canonical: their labels. starts: int64 (s + 1,), series i has samples
     [starts[i], starts[i + 1]) of ts_ms and values. orders: only with `partial`, else None: int64 (n,), offset in the
-    log of each sample below coverage, -1 for those above. partitions: state of each partition at the answer.
+    log of each sample below coverage, -1 for those above. partitions: state of each partition at the answer. warnings:
+    a sentence for each partition that lags so that samples of the range may be missing.
     """
 
     series_ids: NDArray[np.uint64]
@@ -54,6 +55,7 @@ class SelectResult:
     values: NDArray[np.float64]
     orders: NDArray[np.int64] | None
     partitions: Sequence[common_pb2.PartitionState]
+    warnings: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"SelectResult({len(self.series_ids)} series, {self.samples} samples)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -125,7 +125,8 @@ class SelectAnswer:
     def finish(self) -> SelectResult:
         """Raises Unavailable (answer_cut) without a trailer, CorruptData for frames that contradict each other."""
         answer = self._frames.finish()
-        return joined_result(answer.parts, answer.states, *self._range)
+        found = joined_result(answer.parts, answer.states, *self._range)
+        return replace(found, warnings=tuple(answer.warnings))
 
 
 def joined_result(

@@ -19,7 +19,15 @@ from tsdb.client.failures import Peer, call_error, client_closed
 from tsdb.client.options import Selector
 from tsdb.client.queries import QueryInfo, cancel_query, queries
 from tsdb.client.query import QueryKeywords, QueryResult, query, query_range
-from tsdb.client.read import GroupKeywords, LabelKeywords, SeriesGroup, SeriesInfo, SeriesKeywords, ValueKeywords
+from tsdb.client.read import (
+    GroupKeywords,
+    LabelKeywords,
+    Listed,
+    SeriesGroup,
+    SeriesInfo,
+    SeriesKeywords,
+    ValueKeywords,
+)
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
 from tsdb.client.select import SelectKeywords, SelectQuery
@@ -94,7 +102,7 @@ class Client:
 
     def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
-    ) -> list[SeriesInfo]:
+    ) -> Listed[SeriesInfo]:
         """Matching series (None: all). Further keywords: those of tsdb.client.read.series."""
         return self.run(read.series(selector, **ask), timeout_s=timeout_s)
 
@@ -105,13 +113,13 @@ class Client:
         *,
         timeout_s: float | None = None,
         **ask: Unpack[GroupKeywords],
-    ) -> list[SeriesGroup]:
+    ) -> Listed[SeriesGroup]:
         """Number of series for each combination of label values. Keywords: those of tsdb.client.read.series_groups."""
         return self.run(read.series_groups(selector, group_by, **ask), timeout_s=timeout_s)
 
     def label_names(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[LabelKeywords]
-    ) -> list[str]:
+    ) -> Listed[str]:
         """Label names, sorted. Keywords: those of tsdb.client.read.label_names."""
         return self.run(read.label_names(selector, **ask), timeout_s=timeout_s)
 
@@ -122,7 +130,7 @@ class Client:
         *,
         timeout_s: float | None = None,
         **ask: Unpack[ValueKeywords],
-    ) -> list[str]:
+    ) -> Listed[str]:
         """Values of one label, sorted. Keywords: those of tsdb.client.read.label_values."""
         return self.run(read.label_values(name, selector, **ask), timeout_s=timeout_s)
 

@@ -25,7 +25,9 @@ class WatchBatch:
     """Samples of one partition in the order of their application.
 
     record_offsets: int64, offset in the log of each sample's record. series_ids: uint64. ts_ms: int64, ms since epoch
-    UTC. values: float64. canonical: labels of every series in the batch, by series id.
+    UTC. values: float64. canonical: labels of every series in the batch, by series id. warning: the partition lags, so
+    samples that were acknowledged are still to come; "" without a lag. The begin and the end of a lag are batches, also
+    without samples.
     """
 
     partition: int
@@ -34,6 +36,7 @@ class WatchBatch:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     canonical: Mapping[int, bytes]
+    warning: str = ""
 
     def __len__(self) -> int:
         return len(self.ts_ms)
@@ -50,6 +53,7 @@ class WatchState:
             self._partitions = [int(partition) for partition in partitions]
             self._seen = {token.partition: (token.topic_id, token.record_offset) for token in resume}
         self._labels: dict[int, bytes] = {}
+        self._lagging: set[int] = set()
 
     def begin(self, coverage: Iterable[common_pb2.PartitionState]) -> None:
         """Start partitions without a resume point after the last applied record."""
@@ -73,7 +77,8 @@ class WatchState:
         return request
 
     def add(self, message: Any) -> WatchBatch | None:
-        """Take one message; None for a heartbeat. Raises WrongTopic for a re-created log, and CorruptData."""
+        """Take one message; None for a heartbeat that says nothing new. Raises WrongTopic for a re-created log, and
+        CorruptData."""
         known = self._seen.get(message.partition)
         if known is not None and known[0] != message.topic_id:
             raise WrongTopic(
@@ -81,7 +86,9 @@ class WatchState:
                 f"{known[0]!r}",
                 partition=message.partition,
             )
-        batch = self._batch(message) if message.ts_ms else None
+        changed = bool(message.warning) != (message.partition in self._lagging)
+        batch = self._batch(message) if message.ts_ms or changed else None
+        (self._lagging.add if message.warning else self._lagging.discard)(message.partition)
         self._seen[message.partition] = (message.topic_id, message.last_record_offset)
         return batch
 
@@ -97,6 +104,7 @@ class WatchState:
             ts_ms=ts_ms,
             values=unpack(message.values, F64, "values", len(ts_ms)),
             canonical={key: self._described(key) for key in np.unique(series_ids).tolist()},
+            warning=message.warning,
         )
 
     def _described(self, series_id: int) -> bytes:

@@ -65,6 +65,13 @@ class StoreFields(SelectFields):
         le=3600,
         description="A partition stops being ready above this lag in seconds; the gap avoids flapping.",
     )
+    max_lag_s: float = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        description="Refuse reads that a larger lag in seconds touches, where they state no max_lag; 0: answer them, "
+        "with a warning above 1 s.",
+    )
     watch_samples_max: int = Field(
         65_536,
         ge=1,

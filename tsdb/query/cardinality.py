@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.query.sources import Sources, request_for, stores_answering
+from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
 from tsdb.query.stores.fan_out import open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.cardinality import (
@@ -51,7 +51,9 @@ class CardinalityRead:
         self._caller.hold(GROUP_BYTES * sum(len(part.hashes) for part in parts))
         groups = combined(parts)
         states = sorted((state for one in found for state in one.header.partitions), key=lambda state: state.partition)
-        response = Response(header=reader_pb2.SelectHeader(partitions=states), series=sum(one.series for one in found))
+        warnings = joined_warnings(one.header for one in found)
+        header = reader_pb2.SelectHeader(partitions=states, warnings=warnings)
+        response = Response(header=header, series=sum(one.series for one in found))
         if self._query.seed and self._query.hashes is None:
             response.parts.CopyFrom(parts_to_wire(groups))
             return response

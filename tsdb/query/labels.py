@@ -10,7 +10,7 @@ from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
 from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.history_series import history_series
-from tsdb.query.sources import Sources, request_for, stores_answering
+from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.limits import LABEL_VALUES_MAX
@@ -70,12 +70,11 @@ class LabelsRead:
         return opened
 
     def _for(self, request: Any, share: Share) -> Any:
-        """The request to the store of a share. Where history is added, it has no range: memory then gives all that it
+        """The request to the store of a share. Where history is added, it has no start: memory then gives all that it
         holds."""
         mine = self._accepted.apply(request_for(request, share), share)
         if not share.alone:
             mine.ClearField("start_ms")
-            mine.ClearField("end_ms")
         return mine
 
     def _history_labels(self, opened: list[ShareStreams[Any]]) -> Iterator[bytes]:
@@ -107,4 +106,7 @@ def _check_values(request: reader_pb2.LabelValuesRequest, values: int) -> None:
 
 def _header(opened: list[ShareStreams[Any]]) -> reader_pb2.SelectHeader:
     states = [state for one in opened for state in one.first[0].header.partitions]
-    return reader_pb2.SelectHeader(partitions=sorted(states, key=lambda state: state.partition))
+    return reader_pb2.SelectHeader(
+        partitions=sorted(states, key=lambda state: state.partition),
+        warnings=joined_warnings(one.first[0].header for one in opened),
+    )

@@ -16,7 +16,7 @@ from tsdb.query.join.joined_read import JoinedRead
 from tsdb.query.join.partition_join import JoinedSamples, answered_total
 from tsdb.query.join.pieces import AnswerTotals, Piece, joined_pieces, merged, packed, pieces
 from tsdb.query.join.step_split import StepSplit
-from tsdb.query.sources import Sources, request_for, stores_answering
+from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.limits import SelectLimits
@@ -33,13 +33,14 @@ class OpenedSelect:
 
     alone: stores whose answers are whole. joined: partitions of other stores, ascending by store, joined with history
     when they are read. joined_states: of these partitions, with the holes of history. totals: of the answer; reading
-    the joined partitions adds to it, and the trailers of `alone` are for the caller to add.
+    the joined partitions adds to it, and the trailers of `alone` are for the caller to add. warnings: of all stores.
     """
 
     alone: list[ShareStreams[Response]]
     joined: list[Iterator[JoinedSamples]]
     joined_states: list[common_pb2.PartitionState]
     totals: AnswerTotals
+    warnings: list[str]
 
 
 class SelectRead:
@@ -85,7 +86,8 @@ class SelectRead:
         answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))
         totals = AnswerTotals(self._limits)
         states, joined = self._join([one for one in opened if not one.share.alone], totals, keeps)
-        return OpenedSelect(alone, joined, states, totals)
+        warnings = joined_warnings(first.header for one in opened for first in one.first)
+        return OpenedSelect(alone, joined, states, totals, warnings)
 
     def _join(
         self, opened: list[ShareStreams[Response]], totals: AnswerTotals, keeps: bool
@@ -104,7 +106,7 @@ class SelectRead:
         states = [state for one in opened.alone for state in one.first[0].header.partitions] + opened.joined_states
         parts: list[Iterator[Piece]] = [pieces(one.messages(), opened.totals) for one in opened.alone]
         parts += [joined_pieces(joined, self._query) for joined in opened.joined]
-        yield from packed(states, merged(parts), opened.totals)
+        yield from packed(states, opened.warnings, merged(parts), opened.totals)
 
     def _start(self, routing: Routing) -> Callable[[Share], Sequence[Iterator[Response]]]:
         def start(share: Share) -> Sequence[Iterator[Response]]:

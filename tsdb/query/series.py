@@ -15,7 +15,7 @@ from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import NO_SERIES, Choice, HistorySeries
 from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.history_series import history_series
-from tsdb.query.sources import Sources, request_for, stores_answering
+from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.frames import series_block
@@ -112,8 +112,7 @@ class SeriesRead:
         request = self._accepted.apply(request_for(self._request, share), share)
         if not share.alone:
             # All series: they are joined with history first, then cut to the range and counted.
-            request.ClearField("start_ms")
-            request.ClearField("end_ms")
+            request.partial = True
             del request.group_by[:]
         return [share.store.series(request, self._caller)]
 
@@ -133,7 +132,10 @@ class SeriesRead:
                 times = times.with_history(history.get(block.partition, NO_SERIES))
                 tally.update(_counted(times.labels, self._query.group_by))
                 blocks[block.partition] = times.block(block.partition)
-        yield Response(header=reader_pb2.SelectHeader(partitions=[states[p] for p in sorted(states)]))
+        warnings = joined_warnings(one.first[0].header for one in opened)
+        yield Response(
+            header=reader_pb2.SelectHeader(partitions=[states[p] for p in sorted(states)], warnings=warnings)
+        )
         if self._query.group_by:
             yield Response(groups=_message(tally))
             return

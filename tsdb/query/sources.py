@@ -74,6 +74,11 @@ def request_for(request: Request, share: Share) -> Request:
     return part
 
 
+def joined_warnings(headers: Iterable[reader_pb2.SelectHeader]) -> list[str]:
+    """The warnings of several stores' answers. A partition that was read twice warns once."""
+    return list(dict.fromkeys(text for header in headers for text in header.warnings))
+
+
 @contextmanager
 def stores_answering(request: Request, call: ReadCall) -> Iterator[None]:
     """Context for waiting for the stores' first messages. A store may itself wait for the records of `after`, so then

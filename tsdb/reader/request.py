@@ -41,7 +41,7 @@ class SeriesSpec:
     """A valid Series request. No matchers: every series.
 
     ranged: only series with a sample in [start_ms, end_ms). Without start_given the range begins with the oldest sample
-    in memory.
+    in memory. needed_end_ms: samples from then on do not matter to the caller.
     """
 
     matchers: tuple[Matcher, ...]
@@ -50,6 +50,7 @@ class SeriesSpec:
     start_ms: int
     end_ms: int
     group_by: tuple[str, ...]
+    needed_end_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,9 @@ def series_spec(request: reader_pb2.SeriesRequest) -> SeriesSpec:
     start_ms = request.start_ms if start_given else -TIME_MAX_MS
     end_ms = request.end_ms if request.HasField("end_ms") else TIME_MAX_MS
     check_range(start_ms, end_ms)
-    ranged = start_given or request.HasField("end_ms")
+    ranged = (start_given or request.HasField("end_ms")) and not request.partial
     matchers = matchers_of(request.matchers)
-    return SeriesSpec(matchers, ranged, start_given, start_ms, end_ms, tuple(request.group_by))
+    return SeriesSpec(matchers, ranged, start_given, start_ms, end_ms, tuple(request.group_by), end_ms)
 
 
 def labels_spec(request: reader_pb2.LabelNamesRequest | reader_pb2.LabelValuesRequest) -> LabelsSpec:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tsdb.config import CommonSettings, StoreSettings
-from tsdb.config.select import SelectFields
 from tsdb.config.store import StoreFields
 from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.head.limits import HeadLimits
@@ -70,11 +69,12 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
     return Store(log, partitions, options, SystemClock())
 
 
-def reader_of(store: Store, fields: SelectFields, calls: ReadCalls, experiment: str = "") -> ReaderService:
+def reader_of(store: Store, fields: StoreFields, calls: ReadCalls, experiment: str = "") -> ReaderService:
     """The Reader service over a store's heads. experiment: empty: production."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
+    max_lag_ms = round(fields.max_lag_s * 1000) or None
     return ReaderService(
-        store.topic_id, store.partitions, store.applied, limits, calls, store.placement_labels, experiment
+        store.topic_id, store.partitions, store.applied, limits, calls, store.placement_labels, experiment, max_lag_ms
     )
 
 

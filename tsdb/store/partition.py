@@ -14,16 +14,29 @@ from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator, is_old, is_stable
+from tsdb.store.readiness import (
+    FRESH_S,
+    HIGH_WATERMARK_OLD,
+    Observation,
+    PartitionReadiness,
+    ReadinessEvaluator,
+    is_fresh,
+    is_stable,
+)
 from tsdb.v1 import common_pb2
 
 LAG_REASONS = ("replaying", "lagging")  # Reasons that come from the lag alone.
+PAST_REASONS = ("", HIGH_WATERMARK_OLD)  # With these, ranges that end before the lag are exact: also without the log.
 LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: the lag is not known yet.
 
 
 @dataclass(frozen=True, slots=True)
 class ReadinessSnapshot:
-    """Replay position and readiness of a partition at one moment."""
+    """Replay position and readiness of a partition at one moment.
+
+    complete_through_ms: samples before this time are applied, late ones aside. None: not known. A sample is late when
+    it is acknowledged more than the grace of the time set after its timestamp.
+    """
 
     partition: int
     topic_id: str
@@ -31,9 +44,37 @@ class ReadinessSnapshot:
     high_watermark: int | None
     readiness: PartitionReadiness
     stopped_message: str
+    complete_through_ms: int | None = None
 
-    def check_fresh(self, max_lag_ms: int | None) -> None:
-        """Raises Unavailable naming partition and lag: not ready, or a lag above max_lag_ms of the request."""
+    def may_lack(self, end_ms: int | None) -> bool:
+        """Whether samples before end_ms may not be applied yet. None: the answer is all that the partition has.
+
+        A partition that replays, or is far behind, may lack late samples of any time that came hours ago.
+        """
+        if end_ms is None or self.complete_through_ms is None or self.readiness.reason not in PAST_REASONS:
+            return True
+        return end_ms > self.complete_through_ms
+
+    def warning(self, end_ms: int | None) -> str:
+        """A sentence on what an answer up to end_ms may lack; empty within the freshness objective."""
+        readiness = self.readiness
+        lag_ms = readiness.lag_ms
+        if readiness.ready and lag_ms is not None and lag_ms <= FRESH_S * 1000:
+            return ""
+        if not self.may_lack(end_ms):
+            return ""
+        reason = readiness.reason or "lagging"
+        lag = "unknown" if lag_ms is None else f"{lag_ms} ms"
+        return (
+            f"partition {self.partition} is behind the log: {reason}, lag {lag}; samples acknowledged within this time"
+            " may be missing"
+        )
+
+    def check_fresh(self, max_lag_ms: int | None, end_ms: int | None = None) -> None:
+        """Raises Unavailable naming partition and lag: not ready, or a lag above max_lag_ms of the request, where an
+        answer up to end_ms may lack samples."""
+        if not self.may_lack(end_ms):
+            return
         readiness = self.readiness
         reason, bound = readiness.reason, ""
         # The request's bound replaces the store's bound on the lag, where the lag is known.
@@ -62,12 +103,13 @@ class ReadinessSnapshot:
             self.high_watermark,
             self.readiness,
             self.stopped_message,
-            state,
-            sizes,
+            self.complete_through_ms,
+            state=state,
+            sizes=sizes,
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StorePartitionStatus(ReadinessSnapshot):
     """A readiness snapshot together with the head's state. sizes: None unless requested."""
 
@@ -149,8 +191,11 @@ class Partition:
         progress: PartitionProgress,
         evaluator: ReadinessEvaluator,
         clock: Clock,
+        grace_ms: int = 0,
     ) -> None:
+        """grace_ms: of the time set."""
         self.partition = partition
+        self._grace_ms = grace_ms
         self.topic_id = topic_id
         self._clock = clock
         self._evaluator = evaluator
@@ -195,6 +240,8 @@ class Partition:
         """Set the high watermark that was fetched at monotonic time `at`."""
         with self._lock:
             self._high_watermark, self._high_watermark_at = high_watermark, at
+            # Also while nobody reads: without passes the lag after an idle stretch would be that of the last read.
+            self._evaluator.observe(self._progress.next_offset, high_watermark, at)
             self._stable = None
 
     def check_going(self) -> None:
@@ -236,7 +283,7 @@ class Partition:
                 stable is not None
                 and stable.next_offset == progress.next_offset
                 and not progress.stopped
-                and not is_old(self._high_watermark_at, monotonic)
+                and is_fresh(self._high_watermark_at, monotonic)
             ):
                 return head, stable
             seen = Observation(
@@ -246,7 +293,8 @@ class Partition:
                 self._high_watermark_at,
                 progress.stopped or self._waiting,
             )
-            readiness = self._evaluator.evaluate(seen, now_ms=self._clock.now_ms(), monotonic=monotonic)
+            now_ms = self._clock.now_ms()
+            readiness = self._evaluator.evaluate(seen, now_ms=now_ms, monotonic=monotonic)
             snapshot = ReadinessSnapshot(
                 self.partition,
                 self.topic_id,
@@ -254,6 +302,7 @@ class Partition:
                 seen.high_watermark,
                 readiness,
                 progress.stopped_message or self._waiting_message,
+                None if readiness.lag_ms is None else now_ms - readiness.lag_ms - self._grace_ms,
             )
             self._stable = snapshot if is_stable(readiness) else None
         return head, snapshot

@@ -5,7 +5,7 @@ Between two steps of the replay nothing changes, and most reads find the same pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import is_
 
@@ -15,7 +15,8 @@ from tsdb.store.partition import Partition, ReadinessSnapshot, StorePartitionSta
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import reader_pb2
 
-PARTITIONS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name["partitions"].number
+_FIELDS = reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name
+PARTITIONS, WARNINGS = _FIELDS["partitions"].number, _FIELDS["warnings"].number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +39,16 @@ class ResponseHeader:
         holes = any(status.state.holes for status in statuses)
         return cls(statuses, message.joined(), max(starts, default=None), holes)
 
+    def encoded_for(self, end_ms: int) -> bytes:
+        """The SelectHeader message of an answer up to end_ms, with its warnings."""
+        texts = warnings(self.statuses, end_ms)
+        if not texts:
+            return self.encoded
+        message = Fields()
+        for text in texts:
+            message.add_bytes(WARNINGS, text.encode())
+        return self.encoded + message.joined()
+
     def check_coverage(self, start_ms: int) -> None:
         """As StorePartitionStatus.check_coverage, for each partition."""
         if self.complete_from_ms is not None and start_ms < self.complete_from_ms:
@@ -49,6 +60,11 @@ class ResponseHeader:
         if self.holes:
             for status in self.statuses:
                 tolerance.check_holes(status, start_ms, end_ms)
+
+
+def warnings(snapshots: Iterable[ReadinessSnapshot], end_ms: int | None) -> list[str]:
+    """Sentences on samples that an answer up to end_ms may lack because partitions are behind the log."""
+    return list(filter(None, (one.warning(end_ms) for one in snapshots)))
 
 
 class ResponseHeaderCache:

@@ -41,10 +41,11 @@ class ReadMemory:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """header: of the partitions that were read."""
+    """header: of the partitions that were read. end_ms: of the request."""
 
     header: ResponseHeader
     body: Body
+    end_ms: int
 
 
 def gather(
@@ -61,7 +62,7 @@ def gather(
     snapshots: list[ReadinessSnapshot] = []
     for partition in partitions:
         head, one = partition.evaluate()
-        tolerance.check_fresh(one)
+        tolerance.check_fresh(one, query.end_ms)
         heads.append(head)
         snapshots.append(one)
     # Before the series are selected: a series registered later must have no sample below the stated offset.
@@ -81,7 +82,7 @@ def gather(
     limits.check_bytes(body.payload_bytes)
     work.hold(body.bytes)
     memory.selections.remember(heads, query, selection)
-    return Answer(header, body)
+    return Answer(header, body, query.end_ms)
 
 
 def _columns(
@@ -232,7 +233,7 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
 def messages(answer: Answer) -> Iterator[bytes]:
     """Encoded SelectResponses, the first with the header."""
     message = Fields()
-    message.add_bytes(HEADER, answer.header.encoded)
+    message.add_bytes(HEADER, answer.header.encoded_for(answer.end_ms))
     for fields in answer.body.messages:
         message.add_fields(fields)
         yield message.joined()

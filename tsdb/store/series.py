@@ -15,6 +15,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
 from tsdb.reader.request import SeriesSpec
 from tsdb.store.partition import Partition, StorePartitionStatus
+from tsdb.store.response_header import warnings
 from tsdb.store.selection import BLOCK_COPIES
 from tsdb.store.tolerance import Tolerance
 from tsdb.v1 import common_pb2, reader_pb2
@@ -43,7 +44,7 @@ def find(
     """The matching series: exact or an error. Raises as Select for a start before coverage and a hole in the range."""
     snapshots = [partition.evaluate() for partition in partitions]
     for _, snapshot in snapshots:
-        tolerance.check_fresh(snapshot)
+        tolerance.check_fresh(snapshot, query.needed_end_ms)
     found = []
     for head, snapshot in snapshots:
         before = head.state()
@@ -64,7 +65,10 @@ def find(
 
 def frames(found: list[SeriesMatch], query: SeriesSpec, work: ReadWork) -> Iterator[Response]:
     """Header, then counts per group or the series of each partition. A block is built when it is sent."""
-    header = reader_pb2.SelectHeader(partitions=[part.status.to_proto() for part in found])
+    statuses = [part.status for part in found]
+    header = reader_pb2.SelectHeader(
+        partitions=[status.to_proto() for status in statuses], warnings=warnings(statuses, query.needed_end_ms)
+    )
     yield Response(header=header)
     if query.group_by:
         yield Response(groups=_groups(found, query.group_by))

@@ -30,6 +30,7 @@ from tsdb.reader.request import (
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, StorePartitionStatus
+from tsdb.store.response_header import warnings
 from tsdb.store.tolerance import tolerance_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
@@ -57,8 +58,11 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         calls: ReadCalls | None = None,
         placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
         experiment: str = "",
+        max_lag_ms: int | None = None,
     ) -> None:
+        """max_lag_ms: reads without their own bound are refused above this lag."""
         self._topic_id = topic_id
+        self._max_lag_ms = max_lag_ms
         self._placement_labels = placement_labels
         self._experiment = experiment
         self._partitions = partitions
@@ -73,7 +77,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     ) -> Generator[bytes]:
         query = select_spec(request)
         limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
-        tolerance = tolerance_of(request.options)
+        tolerance = tolerance_of(request.options, self._max_lag_ms)
         with self._calls.of(context) as call:
             partitions = self._ready_partitions(request.options, call)
             with select_seconds.time():
@@ -89,7 +93,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         limits = self._limits.lowered(request.series_max, 0, 0)
         with self._calls.of(context) as call:
             partitions = self._ready_partitions(request.options, call)
-            found = series.find(partitions, query, tolerance_of(request.options), limits, call)
+            found = series.find(partitions, query, tolerance_of(request.options, self._max_lag_ms), limits, call)
             yield from series.frames(found, query, call)
 
     def LabelNames(
@@ -98,7 +102,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         query = labels_spec(request)
         names: set[str] = set()
         with self._calls.of(context) as call:
-            reads = self._label_reads(request.options, call, query.start_ms)
+            reads = self._label_reads(request.options, call, query.start_ms, query.end_ms)
             for read in reads:
                 call.check_going()
                 names.update(read.head.index.label_names(query.matchers, call.check_going))
@@ -115,7 +119,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
         limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
         values: set[str] = set()
         with self._calls.of(context) as call:
-            reads = self._label_reads(request.options, call, query.start_ms)
+            reads = self._label_reads(request.options, call, query.start_ms, query.end_ms)
             for read in reads:
                 call.check_going()
                 index = read.head.index
@@ -137,9 +141,9 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     ) -> reader_pb2.CardinalityResponse:
         query = cardinality_spec(request)
         with self._calls.of(context) as call:
-            reads = self._label_reads(request.options, call, None)
+            reads = self._label_reads(request.options, call, None, None)
             response = count([read.head.index for read in reads], query, self._placement_labels, call)
-            response.header.CopyFrom(_states(read.status() for read in reads))
+            response.header.CopyFrom(_states([read.status() for read in reads], None))
             call.release_when_sent()
         return response
 
@@ -192,12 +196,14 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
                 self._applied.wait_for(self._partitions, tokens, _wait_s(call), call.check_going)
         return [self._partitions[number] for number in numbers]
 
-    def _label_reads(self, options: reader_pb2.ReadOptions, call: ReadCall, start_ms: int | None) -> list[_LabelRead]:
-        tolerance = tolerance_of(options)
+    def _label_reads(
+        self, options: reader_pb2.ReadOptions, call: ReadCall, start_ms: int | None, end_ms: int | None
+    ) -> list[_LabelRead]:
+        tolerance = tolerance_of(options, self._max_lag_ms)
         reads = []
         for partition in self._ready_partitions(options, call):
             head, snapshot = partition.evaluate()
-            tolerance.check_fresh(snapshot)
+            tolerance.check_fresh(snapshot, end_ms)
             reads.append(_LabelRead(head, snapshot.status(head.state(), head.sizes())))
             _check_coverage(reads[-1].before, start_ms)
         return reads
@@ -227,11 +233,13 @@ def _header(reads: Iterable[_LabelRead], query: LabelsSpec, options: reader_pb2.
         _check_coverage(status, query.start_ms)
         if query.start_ms is not None:
             tolerance_of(options).check_holes(status, query.start_ms, query.end_ms)
-    return _states(statuses)
+    return _states(statuses, query.end_ms)
 
 
-def _states(statuses: Iterable[StorePartitionStatus]) -> reader_pb2.SelectHeader:
-    return reader_pb2.SelectHeader(partitions=[status.to_proto() for status in statuses])
+def _states(statuses: Sequence[StorePartitionStatus], end_ms: int | None) -> reader_pb2.SelectHeader:
+    return reader_pb2.SelectHeader(
+        partitions=[status.to_proto() for status in statuses], warnings=warnings(statuses, end_ms)
+    )
 
 
 def _wait_s(call: ReadCall) -> float:

@@ -143,7 +143,8 @@ class Store:
     def _partition(self, partition: int, start: Start) -> Partition:
         evaluator = ReadinessEvaluator(enter_s=self._options.lag_enter_s, leave_s=self._options.lag_leave_s)
         head = self._head(partition, start)
-        return Partition(partition, self.topic_id, head, PartitionProgress(start.offset), evaluator, self._clock)
+        progress, grace_ms = PartitionProgress(start.offset), self._options.time_set.grace_ms
+        return Partition(partition, self.topic_id, head, progress, evaluator, self._clock, grace_ms)
 
     def _head(self, partition: int, start: Start) -> Head:
         return Head(

@@ -16,10 +16,11 @@ class Tolerance:
     allow_holes: bool = False
     max_lag_ms: int | None = None
 
-    def check_fresh(self, snapshot: ReadinessSnapshot) -> None:
-        """Raises Unavailable when the partition is further behind than accepted."""
+    def check_fresh(self, snapshot: ReadinessSnapshot, end_ms: int | None) -> None:
+        """Raises Unavailable when the partition is further behind than an answer up to end_ms accepts. None: the answer
+        is all that the partition has."""
         if not self.allow_stale and (snapshot.readiness.reason or self.max_lag_ms is not None):
-            snapshot.check_fresh(self.max_lag_ms)
+            snapshot.check_fresh(self.max_lag_ms, end_ms)
 
     def check_holes(self, status: StorePartitionStatus, start_ms: int, end_ms: int) -> None:
         """Raises HoleInRange when a hole touches [start_ms, end_ms), unless holes are accepted."""
@@ -27,7 +28,7 @@ class Tolerance:
             status.check_holes(start_ms, end_ms)
 
 
-def tolerance_of(options: reader_pb2.ReadOptions) -> Tolerance:
-    """The tolerance that the request states."""
-    max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else None
+def tolerance_of(options: reader_pb2.ReadOptions, max_lag_ms: int | None = None) -> Tolerance:
+    """The tolerance that the request states. max_lag_ms: the server's, for a request without its own."""
+    max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else max_lag_ms
     return Tolerance(options.allow_stale, options.allow_holes, max_lag_ms)

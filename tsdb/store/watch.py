@@ -84,7 +84,10 @@ class Watch:
     def _heartbeats(self) -> Iterator[reader_pb2.WatchResponse]:
         for number, partition in self._partitions.items():
             yield reader_pb2.WatchResponse(
-                partition=number, topic_id=partition.topic_id, last_record_offset=self._seen[number]
+                partition=number,
+                topic_id=partition.topic_id,
+                last_record_offset=self._seen[number],
+                warning=_warning(partition),
             )
 
     def _new_samples(self, number: int, select: Select) -> Iterator[reader_pb2.WatchResponse]:
@@ -119,6 +122,7 @@ class Watch:
             series_ids=series_ids.astype("<u8").tobytes(),
             ts_ms=batch.ts_ms[picked].tobytes(),
             values=batch.values[picked].tobytes(),
+            warning=_warning(self._partitions[number]),
         )
         fresh = self._not_described(number, refs, series_ids)
         if len(fresh):
@@ -135,6 +139,10 @@ class Watch:
         fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]
         described.update(ids.tolist())
         return refs[fresh]
+
+
+def _warning(partition: Partition) -> str:
+    return partition.evaluate()[1].warning(None)
 
 
 def _now(partition: Partition) -> int:

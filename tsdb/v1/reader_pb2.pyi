@@ -128,7 +128,7 @@ class ReadOptions(_message.Message):
     allow_stale: _builtins.bool
     """Answer although a partition lags."""
     max_lag_ms: _builtins.int
-    """Refuse above this lag; absent: the store's own readiness bound."""
+    """Refuse above this lag, where it touches the range; absent: the server's own bound."""
     allow_holes: _builtins.bool
     """Answer although a hole touches the range; the header lists it."""
     @_builtins.property
@@ -282,16 +282,24 @@ class SelectHeader(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionState]: ...
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A sentence for each partition that is behind the log by more than the freshness objective of one second, where samples
+        of the range may therefore be missing. Empty: the answer has every sample that was acknowledged a second before it.
+        """
+
     def __init__(
         self,
         *,
         partitions: _abc.Iterable[_common_pb2.PartitionState] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -447,7 +455,7 @@ class QueryRequest(_message.Message):
     """How old the newest sample of a step may be; 0: 5 minutes."""
     @_builtins.property
     def options(self) -> Global___ReadOptions:
-        """allow_stale and allow_holes alone; the header's warnings then name what is missing."""
+        """allow_stale, allow_holes and max_lag_ms alone; the header's warnings name what is missing."""
 
     def __init__(
         self,
@@ -715,10 +723,13 @@ class SeriesRequest(_message.Message):
     GROUP_BY_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     SERIES_MAX_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     start_ms: _builtins.int
     """Only series with a sample in [start_ms, end_ms), where given."""
     end_ms: _builtins.int
     series_max: _builtins.int
+    partial: _builtins.bool
+    """For queriers: every series that is held. The range then says only what a lag can touch."""
     @_builtins.property
     def matchers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Matcher]:
         """Empty: every series."""
@@ -738,10 +749,11 @@ class SeriesRequest(_message.Message):
         group_by: _abc.Iterable[_builtins.str] | None = ...,
         options: Global___ReadOptions | None = ...,
         series_max: _builtins.int = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "options", b"options", "start_ms", b"start_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "group_by", b"group_by", "matchers", b"matchers", "options", b"options", "series_max", b"series_max", "start_ms", b"start_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "end_ms", b"end_ms", "group_by", b"group_by", "matchers", b"matchers", "options", b"options", "partial", b"partial", "series_max", b"series_max", "start_ms", b"start_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
     _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
@@ -1327,6 +1339,7 @@ class WatchResponse(_message.Message):
     TS_MS_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     SERIES_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     topic_id: _builtins.str
     last_record_offset: _builtins.int
@@ -1339,6 +1352,8 @@ class WatchResponse(_message.Message):
     """i64[n]."""
     values: _builtins.bytes
     """f64[n]."""
+    warning: _builtins.str
+    """As in SelectHeader, of this partition: samples that were acknowledged are still to come."""
     @_builtins.property
     def series(self) -> _common_pb2.SeriesBlock:
         """Series not sent before on this stream, with labels."""
@@ -1354,10 +1369,11 @@ class WatchResponse(_message.Message):
         ts_ms: _builtins.bytes = ...,
         values: _builtins.bytes = ...,
         series: _common_pb2.SeriesBlock | None = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["series", b"series"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_record_offset", b"last_record_offset", "partition", b"partition", "record_offsets", b"record_offsets", "series", b"series", "series_ids", b"series_ids", "topic_id", b"topic_id", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_record_offset", b"last_record_offset", "partition", b"partition", "record_offsets", b"record_offsets", "series", b"series", "series_ids", b"series_ids", "topic_id", b"topic_id", "ts_ms", b"ts_ms", "values", b"values", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tsdb.api.prometheus.request import parameters
 from tsdb.api.prometheus.request.form import Form
 from tsdb.api.prometheus.storage import OpenStorage, QueryStorage, StorageOptions
 from tsdb.index.cardinality.groups import By
@@ -71,9 +72,13 @@ class ApiCall:
     held: HeldBytes
 
     @contextmanager
-    def storage(self) -> Iterator[QueryStorage]:
-        """The storage with the options of the request."""
-        options = StorageOptions(self.running, self.form.flag("allow_holes"), self.form.flag("allow_stale"))
+    def storage(self, max_lag_ms: int | None = None) -> Iterator[QueryStorage]:
+        """The storage with the options of the request. max_lag_ms: for a request without its own."""
+        allow_stale = self.form.flag("allow_stale")
+        own_ms = parameters.max_lag_ms(self.form)
+        options = StorageOptions(
+            self.running, self.form.flag("allow_holes"), allow_stale, max_lag_ms if own_ms is None else own_ms
+        )
         with self.sources.open_storage(options) as storage:
             yield storage
 

@@ -21,11 +21,12 @@ from tsdb.reader.read_call import Caller, ReadCalls
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
     """caller: the request; a read ends with it. allow_holes, allow_stale: answer without what is missing, and name it
-    in the warnings."""
+    in the warnings. max_lag_ms: refuse above this lag; None: the bound of the stores."""
 
     caller: Caller
     allow_holes: bool = False
     allow_stale: bool = False
+    max_lag_ms: int | None = None
 
 
 class QueryStorage(Storage, Protocol):
@@ -60,7 +61,9 @@ def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) ->
 
     @contextmanager
     def open_storage(options: StorageOptions) -> Iterator[QueryStorage]:
-        accepted = ReadOptions(allow_holes=options.allow_holes, allow_stale=options.allow_stale)
+        accepted = ReadOptions(
+            allow_holes=options.allow_holes, allow_stale=options.allow_stale, max_lag_ms=options.max_lag_ms
+        )
         with calls.of(options.caller) as call:
             yield _OfQuerier(
                 QuerierStorage(sources, limits, call, accepted), QuerierMetadata(sources, limits, call, accepted)

@@ -8,13 +8,21 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.options.arguments import Last, Milliseconds, Start, duration, instant, recent_range, selector
+from tsdb.cli.options.arguments import (
+    Last,
+    Milliseconds,
+    Start,
+    duration,
+    instant,
+    recent_range,
+    selector,
+)
 from tsdb.cli.options.connection import Connection, connected
+from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
 from tsdb.cli.query import promql, raw
 from tsdb.cli.query.raw import Aggregation, Encoding, RawForm
 from tsdb.cli.query.steps import steps_of
 from tsdb.cli.query.target import ResultFormat, Target
-from tsdb.client import ReadOptions
 
 TABLE_ROWS = 100
 LAST_N_MAX = (1 << 32) - 1  # The largest value of the request's field.
@@ -81,7 +89,8 @@ def query(
             help="With --raw: encoding on the wire, by default raw; columns is smaller and needs compiled kernels.",
         ),
     ] = None,
-    allow_stale: Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")] = False,
+    allow_stale: AllowStale = False,
+    max_lag: MaxLag = None,
     allow_holes: Annotated[
         bool, typer.Option("--allow-holes", help="Answer although a named loss is in the range.")
     ] = False,
@@ -101,7 +110,7 @@ def query(
     """
     target, form = Target(output, out, rows), RawForm(step, agg, last_n, downsampled, encoding or "raw")
     target.check()
-    options = ReadOptions(allow_stale=allow_stale, allow_holes=allow_holes)
+    options = read_options(allow_stale, max_lag, allow_holes=allow_holes)
     if raw_samples:
         _refuse({"--at": at, "--lookback": lookback}, "goes without --raw")
         span = recent_range(start, end, last)

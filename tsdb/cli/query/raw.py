@@ -12,7 +12,7 @@ from tsdb.cli.options.connection import Connection
 from tsdb.cli.query.formats import write_result
 from tsdb.cli.query.tables import print_sample_table
 from tsdb.cli.query.target import Target
-from tsdb.cli.terminal.output import message_dict
+from tsdb.cli.terminal.output import message_dict, print_warnings
 from tsdb.client import Client, ReadOptions, SelectResult
 
 Aggregation = Literal["last", "avg", "min", "max", "sum", "count"]
@@ -60,6 +60,7 @@ def print_samples(
     """Read the samples and print them."""
     with connection.open() as client:
         result = form.select(client, selector, span, options)
+    print_warnings(result.warnings)
     if target.form == "table":
         print_sample_table(result, span, target.rows_max)
         return

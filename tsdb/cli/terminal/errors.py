@@ -21,6 +21,7 @@ _OPTIONS = {
     "allow_holes": "--allow-holes",
     "allow_stale": "--allow-stale",
     "lookback_ms": "--lookback",
+    "max_lag_ms": "--max-lag",
     "record_offset": "record offset",
     "step_ms": "--step",
 }

@@ -23,6 +23,12 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print what an answer may lack, on stderr."""
+    for warning in warnings:
+        note(f"warning: {warning}")
+
+
 def print_json(value: Any) -> None:
     """Print one line of JSON on stdout."""
     sys.stdout.write(json_line(value))

@@ -29,11 +29,13 @@ class PartitionFrames:
 
 @dataclass(frozen=True, slots=True)
 class FramedAnswer:
-    """A complete answer that is not decoded. parts: in order of arrival. states: of its partitions."""
+    """A complete answer that is not decoded. parts: in order of arrival. states: of its partitions. warnings: samples
+    that it may lack."""
 
     parts: Sequence[PartitionFrames]
     states: Sequence[common_pb2.PartitionState]
     trailer: reader_pb2.SelectTrailer
+    warnings: Sequence[str]
 
 
 class AnswerFrames:
@@ -67,7 +69,8 @@ class AnswerFrames:
         if self._trailer is None or self._header is None:
             raise Unavailable("the answer ended before its trailer: it was cut off", reason="answer_cut")
         self._check(self._trailer)
-        return FramedAnswer(list(self._parts.values()), self._header.partitions, self._trailer)
+        header = self._header
+        return FramedAnswer(list(self._parts.values()), header.partitions, self._trailer, header.warnings)
 
     def _part(self, partition: int) -> PartitionFrames:
         if partition not in self._parts:

@@ -80,11 +80,14 @@ def merged(sources: Sequence[Iterable[Piece]]) -> Iterator[Piece]:
 
 
 def packed(
-    states: Iterable[common_pb2.PartitionState], parts: Iterable[Piece], totals: AnswerTotals
+    states: Iterable[common_pb2.PartitionState],
+    warnings: Sequence[str],
+    parts: Iterable[Piece],
+    totals: AnswerTotals,
 ) -> Iterator[Response]:
     """One answer: messages of about FRAME_BYTES_MAX, the header in the first and the trailer in the last."""
     ordered = sorted(states, key=lambda state: state.partition)
-    held, held_bytes = Response(header=reader_pb2.SelectHeader(partitions=ordered)), 0
+    held, held_bytes = Response(header=reader_pb2.SelectHeader(partitions=ordered, warnings=warnings)), 0
     for piece in parts:
         held.MergeFrom(piece.message)
         held_bytes += piece.message.ByteSize()

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tsdb.model.times import time_text
-from tsdb.store.partition import LAG_UNKNOWN_MS
 from tsdb.v1 import common_pb2
 
 LOSSES_MAX = 100  # Named in one answer; each corrupt chunk of history is a loss.
 
 
 def losses(
-    states: Iterable[common_pb2.PartitionState], start_ms: int, end_ms: int, *, allow_holes: bool
+    lags: Iterable[str],
+    states: Iterable[common_pb2.PartitionState],
+    start_ms: int,
+    end_ms: int,
+    *,
+    allow_holes: bool,
 ) -> tuple[str, ...]:
-    """One sentence for each partition that lags and, with allow_holes, for each hole in [start_ms, end_ms).
+    """The sentences of stores about their lag and, with allow_holes, one for each hole in [start_ms, end_ms).
 
     states: of all partitions in the answer. Stores and history may state the same hole: it is named once.
     """
     ordered = sorted(states, key=lambda state: state.partition)
-    found = list(dict.fromkeys(_found(ordered, start_ms, end_ms, allow_holes)))
+    found = [*lags, *dict.fromkeys(_found(ordered, start_ms, end_ms, allow_holes))]
     if len(found) > LOSSES_MAX:
         found[LOSSES_MAX:] = [f"{len(found) - LOSSES_MAX} more losses are not listed"]
     return tuple(found)
@@ -27,12 +31,6 @@ def losses(
 
 def _found(states: Iterable[common_pb2.PartitionState], start_ms: int, end_ms: int, allow_holes: bool) -> Iterator[str]:
     for state in states:
-        if not state.ready:
-            lag = "unknown" if state.lag_ms == LAG_UNKNOWN_MS else f"{state.lag_ms} ms"
-            yield (
-                f"partition {state.partition} is behind the log: {state.reason}, lag {lag}; its newest samples may be"
-                " missing"
-            )
         # Without allow_holes all holes here are accepted in history, and a read does not mention those.
         for hole in state.holes if allow_holes else ():
             if hole.start_ms < end_ms and hole.end_ms > start_ms:

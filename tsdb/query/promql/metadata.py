@@ -6,7 +6,7 @@ memory holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from tsdb.client.options import ReadOptions, wire_matchers
 from tsdb.client.wire import U64, block_labels, unpack
@@ -21,7 +21,7 @@ from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
 from tsdb.reader.request import labels_spec, series_spec
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import reader_pb2
 
 _LabelsRequest = reader_pb2.LabelNamesRequest | reader_pb2.LabelValuesRequest
 
@@ -64,7 +64,7 @@ class QuerierMetadata:
         for message in read.responses(wanted):
             self._keep(LABEL_COPIES * message.ByteSize())
             if message.HasField("header"):
-                self._warn(message.header.partitions, request)
+                self._warn(message.header, request)
             else:
                 block = message.series
                 found[block.partition] = block_labels(block, len(unpack(block.series_ids, U64, "series_ids")))
@@ -109,19 +109,17 @@ class QuerierMetadata:
         request: _LabelsRequest,
     ) -> list[str]:
         self._keep(texts_bytes(texts))
-        self._warn(header.partitions, request)
+        self._warn(header, request)
         return sorted(texts)
 
     def _keep(self, size: int) -> None:
         """Reserve memory until the end of the request: all its answers become one."""
         self._call.keep(self._call.kept_bytes + size)
 
-    def _warn(
-        self, states: Iterable[common_pb2.PartitionState], request: reader_pb2.SeriesRequest | _LabelsRequest
-    ) -> None:
+    def _warn(self, header: reader_pb2.SelectHeader, request: reader_pb2.SeriesRequest | _LabelsRequest) -> None:
         start_ms = request.start_ms if request.HasField("start_ms") else -TIME_MAX_MS
         end_ms = request.end_ms if request.HasField("end_ms") else TIME_MAX_MS
-        found = losses(states, start_ms, end_ms, allow_holes=self._options.allow_holes)
+        found = losses(header.warnings, header.partitions, start_ms, end_ms, allow_holes=self._options.allow_holes)
         self._warnings.update(dict.fromkeys(found))
 
 

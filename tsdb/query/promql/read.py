@@ -36,8 +36,10 @@ def check_query(request: reader_pb2.QueryRequest) -> None:
             f"the range has more than {STEPS_MAX} steps, which is the limit: take a larger step_ms", reason="bad_range"
         )
     options = request.options
-    if options.partitions or options.after or options.HasField("max_lag_ms"):
-        raise InvalidRequest("a query takes the options allow_stale and allow_holes alone", reason="bad_options")
+    if options.partitions or options.after:
+        raise InvalidRequest(
+            "a query takes the options allow_stale, allow_holes and max_lag_ms alone", reason="bad_options"
+        )
 
 
 class QueryRead:
@@ -57,11 +59,13 @@ class QueryRead:
         yield from messages(result)
 
     def _evaluated(self, request: reader_pb2.QueryRequest) -> QueryResult:
-        allowed = ReadOptions(allow_stale=request.options.allow_stale, allow_holes=request.options.allow_holes)
+        options = request.options
+        max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else None
+        allowed = ReadOptions(allow_stale=options.allow_stale, allow_holes=options.allow_holes, max_lag_ms=max_lag_ms)
         storage = QuerierStorage(self._sources, self._limits, self._call, allowed)
-        options = self._options
+        query = self._options
         if request.lookback_ms:
-            options = replace(options, lookback_ms=request.lookback_ms)
+            query = replace(query, lookback_ms=request.lookback_ms)
         if not request.step_ms:
-            return instant_query(request.query, storage, request.start_ms, options)
-        return range_query(request.query, storage, request.start_ms, request.end_ms, request.step_ms, options)
+            return instant_query(request.query, storage, request.start_ms, query)
+        return range_query(request.query, storage, request.start_ms, request.end_ms, request.step_ms, query)

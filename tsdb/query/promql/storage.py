@@ -88,7 +88,8 @@ class QuerierStorage:
         partitions.check(wanted)
         stored = partitions.stored(start_ms, end_ms, self._call.hold)
         states = [*opened.joined_states, *(state for answer in answers for state in answer.states)]
-        return replace(stored, warnings=losses(states, start_ms, end_ms, allow_holes=self._options.allow_holes))
+        found = losses(opened.warnings, states, start_ms, end_ms, allow_holes=self._options.allow_holes)
+        return replace(stored, warnings=found)
 
     def _answers(
         self, opened: Sequence[ShareStreams[reader_pb2.SelectResponse]], totals: AnswerTotals

@@ -4,6 +4,7 @@ import { count, duration, time } from "./format.js";
 
 const STALE_MS = 5 * 60_000;
 const AHEAD_MS = 60_000;
+const FRESH_MS = 1_000;  // The freshness objective.
 
 export function evidence(found) {
   const pairs = [
@@ -45,6 +46,7 @@ function lag({ partitions, partitions_missing: missing }) {
   const worst = partitions.reduce((most, one) => Math.max(most, one.lag_ms), 0);
   const title = partitions.map((one) => `partition ${one.partition}: ${one.lag_records} records, ${duration(one.lag_ms)}${one.is_ready ? "" : `, not ready: ${one.reason}`}`).join("\n");
   if (behind.length) return { text: `${count(behind.length, "partition")} not ready: ${behind[0].reason}`, bad: true, title };
+  if (worst > FRESH_MS) return { text: `${duration(worst)}: the newest samples may be missing`, bad: true, title };
   return { text: worst ? duration(worst) : "none", title };
 }
 

@@ -89,3 +89,16 @@ def test_samples_of_a_series_never_described_are_corrupt_and_do_not_move_the_res
     with pytest.raises(CorruptData, match="without its labels"):
         state.add(message(7, described=False))
     assert resume_points(state) == [(2, "t", 6)]
+
+
+def test_a_lag_that_begins_and_ends_is_a_batch_without_samples() -> None:
+    state = WatchState('{job="test"}')
+    quiet, late = (reader_pb2.WatchResponse(topic_id="t", last_record_offset=4, warning=text) for text in ("", "late"))
+    found = [state.add(message) for message in (quiet, late, late, quiet, quiet)]
+    assert [None if batch is None else (len(batch), batch.warning) for batch in found] == [
+        None,
+        (0, "late"),
+        None,
+        (0, ""),
+        None,
+    ]

@@ -33,7 +33,7 @@ READY = PartitionReadiness(True, "", 0, 0)
 
 def status(readiness: PartitionReadiness = READY, message: str = "", **changes: object) -> StorePartitionStatus:
     state = replace(STATE, **changes)  # type: ignore[arg-type]  # fields of HeadState
-    return StorePartitionStatus(2, "topic", 10, 12, readiness, message, state, SIZES)
+    return StorePartitionStatus(2, "topic", 10, 12, readiness, message, state=state, sizes=SIZES)
 
 
 def test_every_field_of_a_status_is_on_the_wire() -> None:

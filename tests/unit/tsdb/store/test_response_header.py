@@ -18,7 +18,7 @@ from tsdb.v1 import reader_pb2
 
 def status(partition: int, coverage_start_ms: int, *holes: Hole, from_start: bool = False) -> StorePartitionStatus:
     state = HeadState(3, coverage_start_ms, 2000, 9, 10, from_start, holes)
-    return StorePartitionStatus(partition, "topic", 10, 10, PartitionReadiness(True, "", 0, 0), "", state)
+    return StorePartitionStatus(partition, "topic", 10, 10, PartitionReadiness(True, "", 0, 0), "", state=state)
 
 
 def test_a_range_must_be_covered_in_every_partition() -> None:

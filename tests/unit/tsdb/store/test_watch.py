@@ -118,6 +118,16 @@ def test_a_quiet_stream_sends_its_last_offset_every_second() -> None:
     assert bench.clock.monotonic() == pytest.approx(before + 3 * HEARTBEAT_S)
 
 
+def test_messages_of_a_partition_that_lags_warn() -> None:
+    bench = Bench(new_head(series=1))
+    bench.partition.observe_high_watermark(0, 0.0)
+    stream = bench.stream()
+    assert next(stream).warning == ""
+    bench.clock.advance(2_000)
+    bench.partition.observe_high_watermark(5, bench.clock.monotonic())
+    assert "partition 0 is behind the log: lagging, lag 3000 ms" in next(stream).warning
+
+
 def test_each_series_is_described_once_a_stream() -> None:
     bench = Bench(new_head(series=3))
     stream = bench.stream()

@@ -186,6 +186,9 @@ def _request(call: ApiCall, times: reader_pb2.QueryRequest, lookback_ms: int) ->
     request = reader_pb2.QueryRequest(query=call.running.text, lookback_ms=lookback_ms)
     request.options.allow_stale = call.form.flag("allow_stale")
     request.options.allow_holes = call.form.flag("allow_holes")
+    max_lag_ms = parameters.max_lag_ms(call.form)
+    if max_lag_ms is not None:
+        request.options.max_lag_ms = max_lag_ms
     request.MergeFrom(times)
     return request
 

@@ -21,6 +21,7 @@ from tsdb.query.promql.storage import NO_SERIES
 
 SAMPLE_BYTES = 16
 LABEL_COPIES = 6  # The texts, and each name and value by itself, by which series are sorted.
+MAX_LAG_MS = 1000  # The freshness objective.
 WARNINGS_MAX = 10  # In the log, of one answer.
 
 _KEPT_STATUS = frozenset({401, 404, 405})  # Not of the handler: Prometheus's router and its proxies answer those.
@@ -30,11 +31,14 @@ log = get_logger(__name__)
 
 
 def read(call: ApiCall) -> Representation:
-    """Answers `/api/v1/read`. Parameters of the URL may accept losses; the log then names them."""
+    """Answers `/api/v1/read`. Parameters of the URL may accept losses; the log then names them.
+
+    The answer has no place for a warning, so a lag beyond the freshness objective is refused unless the URL accepts it.
+    """
     request = read_request(call.body, call.hold)
     call.running.text = " ".join(map(_text, request.queries))
     queue_s, began = call.running.age_s, time.perf_counter()
-    with call.storage() as storage:
+    with call.storage(MAX_LAG_MS) as storage:
         metered = MeteredStorage(storage, call.running.check)
         try:
             found = [_select(metered, query) for query in request.queries]

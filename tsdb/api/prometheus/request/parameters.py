@@ -120,6 +120,16 @@ def lookback_ms(form: Form, default_ms: int) -> int:
     return found_ms if found_ms > 0 else default_ms
 
 
+def max_lag_ms(form: Form) -> int | None:
+    """The lag above which an answer is refused; None: not given. Raises BadParameter."""
+    if not form.get("max_lag"):
+        return None
+    found_ms = duration_parameter(form, "max_lag") // MS_NS
+    if found_ms < 0:
+        raise BadParameter("max_lag", "max_lag must be non-negative")
+    return found_ms
+
+
 def limit(form: Form) -> int:
     """How many series or texts the answer may have; 0: all. Raises BadParameter."""
     text = form.get("limit")

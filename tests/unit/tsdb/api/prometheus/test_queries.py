@@ -288,3 +288,17 @@ def test_experimental_functions_are_behind_a_setting() -> None:
         assert served.get("query", query=query).failure[0] == 400
     with api_server(ApiOptions(query=QueryOptions(ALL_FEATURES))) as served:
         assert served.get("query", query=query).status == 200
+
+
+@pytest.mark.parametrize(("text", "max_lag_ms"), [("", None), ("1s", 1000), ("0.5", 500), ("0", 0), ("2m", 120_000)])
+@pytest.mark.parametrize("path", ["query", "series", "labels", "label/job/values"])
+def test_a_bound_on_the_lag_reaches_the_reads(served: ApiServer, path: str, text: str, max_lag_ms: int | None) -> None:
+    served.get(path, query="up", match="up", max_lag=text)
+    assert served.samples.options[-1].max_lag_ms == max_lag_ms
+
+
+@pytest.mark.parametrize("text", ["soon", "-1s", "-5"])
+def test_a_bound_on_the_lag_that_is_none_is_refused(served: ApiServer, text: str) -> None:
+    got = served.get("query", query="up", max_lag=text)
+    assert (got.status, got.json["errorType"]) == (400, "bad_data")
+    assert "max_lag" in got.json["error"]

@@ -129,6 +129,16 @@ def test_the_url_may_accept_losses(served: ApiServer) -> None:
     assert (options.allow_stale, options.allow_holes) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("url", "max_lag_ms"), [("read", 1000), ("read?max_lag=30s", 30_000), ("read?allow_holes=1", 1000)]
+)
+def test_a_lag_has_no_place_in_the_answer_so_it_is_refused_unless_the_url_accepts_it(
+    served: ApiServer, url: str, max_lag_ms: int
+) -> None:
+    assert read(served, [ALL], url=url).status == 200
+    assert served.samples.options[-1].max_lag_ms == max_lag_ms
+
+
 def test_large_series_span_frames(served: ApiServer) -> None:
     rng = np.random.default_rng(5)
     points = list(zip(range(160_000), rng.standard_normal(160_000).tolist(), strict=True))

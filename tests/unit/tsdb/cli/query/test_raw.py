@@ -114,6 +114,8 @@ def test_what_is_asked_reaches_the_server(shell: Shell, server: FakeServer) -> N
     assert (request.start_ms, request.end_ms) == (0, 100000)
     assert (request.step_ms, request.aggregation) == (60000, reader_pb2.AVG)
     assert (request.options.allow_stale, request.options.allow_holes) == (True, True)
+    shell.ok("query", "--raw", "up", "--address", server.address, *RANGE, "--max-lag", "1500ms")
+    assert asked(server).options.max_lag_ms == 1500
     shell.ok("query", "--raw", "up", "--address", server.address, "--last", "10m", "--encoding", "columns")
     request = asked(server)
     assert (request.end_ms - request.start_ms, request.encoding) == (600_001, reader_pb2.COLUMNS)

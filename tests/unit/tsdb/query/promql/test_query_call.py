@@ -64,9 +64,8 @@ def test_an_instant_query_has_one_value_for_each_series(seam: Seam) -> None:
         ({"step_ms": -1}, "must not be negative"),
         ({"lookback_ms": -1}, "must not be negative"),
         ({"start_ms": 1 << 62, "end_ms": 1 << 62}, "out of range"),
-        ({"options": reader_pb2.ReadOptions(partitions=[0])}, "allow_stale and allow_holes alone"),
-        ({"options": reader_pb2.ReadOptions(max_lag_ms=1)}, "allow_stale and allow_holes alone"),
-        ({"options": reader_pb2.ReadOptions(after=[common_pb2.Token()])}, "allow_stale and allow_holes alone"),
+        ({"options": reader_pb2.ReadOptions(partitions=[0])}, "allow_holes and max_lag_ms alone"),
+        ({"options": reader_pb2.ReadOptions(after=[common_pb2.Token()])}, "allow_holes and max_lag_ms alone"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(seam: Seam, fields: dict[str, Any], problem: str) -> None:
