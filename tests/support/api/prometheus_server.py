@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from support.promql.memory import MemoryStorage, label_filter
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.api.prometheus.call import ApiOptions, ApiSources
+from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
 from tsdb.api.prometheus.storage import StorageOptions
 from tsdb.index.cardinality.groups import By
 from tsdb.model.clock import ManualClock
@@ -180,6 +180,7 @@ def api_server(
     tokens: Tokens | None = None,
     limits: HttpLimits | None = None,
     families: dict[str, Family] | None = None,
+    families_age_s: float | None = None,
     answers: AnswerBytes | None = None,
     seen: Seen | None = None,
     beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
@@ -188,7 +189,7 @@ def api_server(
     samples, memory = Samples(), answers or AnswerBytes()
     sources = ApiSources(
         open_storage=samples.open,
-        families=lambda: families or {},
+        families=lambda: Families(families or {}, families_age_s),
         cardinality=_no_cardinality,
         settings=lambda: {
             "log": "sqlite:///x",

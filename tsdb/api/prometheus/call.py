@@ -40,6 +40,14 @@ class ApiOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Families:
+    """by_name: all families. age_s: of a copy that could not be read again; None: fresh."""
+
+    by_name: Mapping[str, Family]
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApiSources:
     """Sources of the answers.
 
@@ -49,7 +57,7 @@ class ApiSources:
     """
 
     open_storage: OpenStorage
-    families: Callable[[], Mapping[str, Family]]
+    families: Callable[[], Families]
     cardinality: Callable[[Caller, By, int], reader_pb2.CardinalityResponse]
     settings: Callable[[], Mapping[str, Any]]
     clock: Clock

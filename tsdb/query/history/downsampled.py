@@ -6,7 +6,6 @@ sum of the samples. Late data shows after the next run of the downsampling job.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,16 +17,19 @@ from tsdb.codec.chunk.fragment import Fragment
 from tsdb.head.read import step_kernels as steps
 from tsdb.log.downsampled import Downsampled
 from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.resolution import AGGREGATE, COUNT, LAST, MAX, MIN, RESOLUTION, RESOLUTIONS_MS, SUM, source_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.ops.metrics import counter
 from tsdb.query.history.index import HistorySeries
 from tsdb.query.history.stretch import narrow_fragment
+from tsdb.query.log_value import LogValue
 from tsdb.query.reduction import Reduction
 from tsdb.reader.request import SelectSpec
 
 READ_AGAIN_S = 60.0  # The job runs hourly at most.
+FAILED_AGAIN_S = 10.0
 
 # For each aggregation of a query: the derived series that it needs, and how their samples in one step are aggregated.
 _NEEDS: Mapping[int, Mapping[str, int]] = {
@@ -79,13 +81,9 @@ class Resolutions:
         clock: Clock,
         lengths_ms: Mapping[str, int] = MappingProxyType(RESOLUTIONS_MS),
     ) -> None:
-        self._read = read
-        self._clock = clock
         # The coarsest first.
         self._lengths_ms = sorted(lengths_ms.items(), key=lambda one: -one[1])
-        self._lock = threading.Lock()  # Guards all below. Held during the read: other queries need its result anyway.
-        self._known: Mapping[str, Downsampled] = {}
-        self._read_at: float | None = None
+        self._value = LogValue("downsampled-spans", read, clock, every_s=READ_AGAIN_S, again_s=FAILED_AGAIN_S)
 
     def part(self, query: SelectSpec) -> DerivedPart | None:
         """The part at the coarsest resolution that divides the query's steps; None when no resolution does or none has
@@ -103,11 +101,11 @@ class Resolutions:
         return None
 
     def _spans(self) -> Mapping[str, Downsampled]:
-        with self._lock:
-            if self._read_at is None or self._clock.monotonic() >= self._read_at:
-                self._known = self._read()
-                self._read_at = self._clock.monotonic() + READ_AGAIN_S
-            return self._known
+        """The spans as last read. Without the log and without any, steps come from samples alone, which is exact."""
+        try:
+            return self._value.get().value
+        except Unavailable:
+            return {}
 
 
 class DerivedSteps:

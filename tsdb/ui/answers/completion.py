@@ -103,7 +103,7 @@ def _functions(call: ApiCall, prefix: str) -> Iterator[Item]:
 
 
 def _metrics(call: ApiCall) -> Iterator[Item]:
-    families = call.sources.families()
+    families = call.sources.families().by_name
     for name in _found(call, CursorPlace(Wanted.VALUE, ""), METRIC_NAME):
         family = families.get(name)
         insert = name if _PLAIN_METRIC.fullmatch(name) else "{" + _quoted(name) + "}"

@@ -10,7 +10,7 @@ import pytest
 
 from support.servers.logs import wait_until
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.api.prometheus.call import ApiOptions, ApiSources
+from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
 from tsdb.model.clock import ManualClock
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness
@@ -27,7 +27,7 @@ def pages() -> UiRoutes:
     """Routes that answer nothing: their API is not started."""
     api_sources = ApiSources(
         open_storage=lambda _options: pytest.fail("no read is expected"),
-        families=dict,
+        families=lambda: Families({}),
         cardinality=lambda _caller, _by, _top: reader_pb2.CardinalityResponse(),
         settings=dict,
         clock=ManualClock(0),

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 
-from tsdb.api.prometheus.call import ApiCall
+from tsdb.api.prometheus.call import ApiCall, Families
 from tsdb.api.prometheus.json.envelope import Result, plain
 from tsdb.api.prometheus.request.parameters import integer
 from tsdb.model.clock import Clock
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
+from tsdb.query.log_value import LogValue
 
 REFRESH_S = 30.0  # A new family may show this much later.
+AGAIN_S = 10.0  # After a read that failed.
 UNKNOWN = "unknown"
+STALE = "the log does not answer; metadata is {:.0f} s old, and newer families may be missing"
 
 
 class FamiliesCache:
     """Families by name. read: reads all. Thread-safe; one thread at a time reads."""
 
     def __init__(self, read: Callable[[], Mapping[str, Family]], clock: Clock, refresh_s: float = REFRESH_S) -> None:
-        self._read = read
         self._clock = clock
-        self._refresh_s = refresh_s
-        self._lock = threading.Lock()  # Guards all below; held during a read.
-        self._families: Mapping[str, Family] = {}
-        self._read_at: float | None = None
+        self._value = LogValue("metadata", read, clock, every_s=refresh_s, again_s=AGAIN_S)
 
-    def families(self) -> Mapping[str, Family]:
-        """All families, as of the last REFRESH_S. Raises what `read` raises."""
-        with self._lock:
-            now = self._clock.monotonic()
-            if self._read_at is None or now - self._read_at >= self._refresh_s:
-                self._families = self._read()
-                self._read_at = now
-            return self._families
+    def families(self) -> Families:
+        """All families, as of the last REFRESH_S; an older copy while the log does not answer. Raises what `read`
+        raises without a copy, and Unavailable (log_slow)."""
+        known = self._value.get()
+        return Families(known.value, None if known.is_fresh else self._clock.monotonic() - known.at)
 
 
 def metadata(call: ApiCall) -> Result:
     """Answers `/api/v1/metadata`. Each family has one set of metadata here."""
     limit, per_metric = _limit(call, "limit"), _limit(call, "limit_per_metric")
     metric = call.form.get("metric")
-    families = call.sources.families()
+    known = call.sources.families()
+    families = known.by_name
     names = [metric] if metric else sorted(families)
     found: dict[str, list[dict[str, str]]] = {}
     for name in names:
@@ -49,7 +45,7 @@ def metadata(call: ApiCall) -> Result:
             break
         if name in families:
             found[name] = [] if per_metric == 0 else [_shown(families[name])]
-    return plain(found)
+    return plain(found, () if known.age_s is None else (STALE.format(known.age_s),))
 
 
 def _limit(call: ApiCall, name: str) -> int | None:

@@ -204,6 +204,12 @@ def test_metadata(served: ApiServer, asked: dict[str, Any], names: list[str]) ->
     assert data == {name: [shown[name]] for name in names}
 
 
+def test_metadata_that_could_not_be_read_again_is_stated() -> None:
+    with api_server(families=FAMILIES, families_age_s=42.4) as server:
+        got = server.get("metadata").json
+    assert got["warnings"] == ["the log does not answer; metadata is 42 s old, and newer families may be missing"]
+
+
 def test_families_are_read_again_after_a_while() -> None:
     clock = ManualClock()
     reads: list[int] = []
@@ -215,8 +221,9 @@ def test_families_are_read_again_after_a_while() -> None:
         return {"up": Family("up", "gauge", str(len(reads)))}
 
     cache = FamiliesCache(read, clock, refresh_s=30.0)
-    assert [cache.families()["up"].help for _ in range(3)] == ["1", "1", "1"]
+    assert [cache.families().by_name["up"].help for _ in range(3)] == ["1", "1", "1"]
     clock.advance(31_000)
-    with pytest.raises(Unavailable):
-        cache.families()
-    assert cache.families()["up"].help == "3"
+    old = cache.families()
+    assert (old.by_name["up"].help, old.age_s) == ("1", 31.0), "the last copy, and its age"
+    clock.advance(10_000)
+    assert cache.families().by_name["up"].help == "3"
