@@ -17,13 +17,40 @@ from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
 from tsdb.promql.syntax.tree import Duration
 
+# Values that subqueries compute and ranges visit: for a query that reads nothing and for each series that is read, and
+# for each sample that is read, which each step of a query may visit.
+SUBQUERY_WORK_MAX = 20_000_000
+SUBQUERY_WORK_A_SAMPLE = 11_000
+
+
+class SubqueryWork:
+    """Work of one query on its subqueries. Samples that are read allow more of it; those of constants read none."""
+
+    def __init__(self) -> None:
+        self._done = 0
+        self._max = SUBQUERY_WORK_MAX
+
+    def read(self, series: int, samples: int) -> None:
+        """series, samples: that the query has read."""
+        self._max += series * SUBQUERY_WORK_MAX + samples * SUBQUERY_WORK_A_SAMPLE
+
+    def add(self, values: int) -> None:
+        """values: that are computed, or visited by ranges. Raises EvaluationError (too_many_samples)."""
+        self._done += max(0, values)
+        if self._done > self._max:
+            raise EvaluationError(
+                f"query processing would compute too many values: {self._done} in subqueries over all their steps; the"
+                f" limit is {self._max} for what the query has read, ask for a larger step or a shorter range",
+                reason="too_many_samples",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """start_ms, end_ms, step_ms: of the steps here. query_start_ms and its like: of the whole query.
 
     An instant query has one step and step_ms 0. values_max: of one vector, over all its steps. in_hand: the memory of
-    the whole query.
+    the whole query. subqueries: of the whole query.
     """
 
     storage: Storage
@@ -42,6 +69,7 @@ class Context:
     in_hand: ValuesInHand
     check: Callable[[], None]
     fixed: Fixed = field(default_factory=Fixed)
+    subqueries: SubqueryWork = field(default_factory=SubqueryWork)
 
     @property
     def times_ms(self) -> NDArray[np.int64]:

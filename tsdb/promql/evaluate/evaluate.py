@@ -13,7 +13,7 @@ from tsdb.promql.evaluate.groups.aggregate import aggregated, check_label, count
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.label_functions import LABEL_FUNCTIONS
 from tsdb.promql.evaluate.names import without_name
-from tsdb.promql.evaluate.ranges.range_functions import RANGE_FUNCTIONS, over_range
+from tsdb.promql.evaluate.ranges.range_functions import RANGE_FUNCTIONS, over_range, visits
 from tsdb.promql.evaluate.selection.select import (
     Ranges,
     as_samples,
@@ -36,6 +36,7 @@ from tsdb.promql.syntax.tree import (
     Subquery,
     Unary,
     VectorSelector,
+    children,
 )
 
 Value = Block | Scalar | Text
@@ -97,13 +98,24 @@ def _subquery(context: Context, node: Subquery) -> Ranges:
     if start_ms > at_ms.max():
         return Ranges(no_samples(context.pool), at_ms, range_ms, range_ms, 0)
     inner = context.at(start_ms, int(at_ms.max()), step_ms)
+    visited = visits(inner.steps, context, range_ms)
+    nodes, reads = _nodes(node.expression)
+    if not reads:  # Before the values are computed: nothing that is read will allow more.
+        context.subqueries.add(nodes * inner.steps + visited)
     before = context.in_hand.bytes
     block = evaluate(inner, node.expression)
     assert isinstance(block, Block), "the parser checks types"
+    context.subqueries.add((len(block) if reads else len(block) - 1) * visited)
     context.in_hand.admit(SAMPLE_BYTES * block.values.size)
     samples = as_samples(block, inner.times_ms)
     context.in_hand.replace(before, samples.nbytes)
     return Ranges(samples, at_ms, range_ms, range_ms, 0)
+
+
+def _nodes(node: Expression) -> tuple[int, bool]:
+    """(number of nodes of an expression, whether it has a selector)."""
+    parts = [_nodes(part) for part in children(node)]
+    return 1 + sum(count for count, _ in parts), isinstance(node, VectorSelector) or any(reads for _, reads in parts)
 
 
 def _unary(context: Context, node: Unary) -> Value:

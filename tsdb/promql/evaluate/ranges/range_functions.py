@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,8 @@ RANGE_FUNCTIONS = {
     "ts_of_first_over_time": codes.TS_OF_FIRST,
     "ts_of_last_over_time": codes.TS_OF_LAST,
 }
+# A query that is over its time ends after a piece: a second of work at most.
+VISITS_A_PIECE = 50_000_000
 _KEEP_NAME = frozenset({"last_over_time", "first_over_time"})
 _COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 _EXTENSIONS = {
@@ -77,30 +80,54 @@ def over_range(context: Context, node: Call, ranges: Ranges, parameters: Sequenc
     block = Block(samples.labels, np.empty(shape), np.empty(shape, np.bool_), samples.loses_name)
     times_ms = context.times_ms
 
-    def work(rows: slice) -> None:
-        range_kernel(
-            RANGE_FUNCTIONS[node.name],
-            samples.starts[rows.start : rows.stop + 1],
-            samples.ts_ms,
-            samples.values,
-            ranges.at_ms,
-            times_ms,
-            ranges.range_ms,
-            ranges.before_ms,
-            ranges.after_ms,
-            _EXTENSIONS[ranges.extension],
-            one,
-            two,
-            block.values[rows],
-            block.present[rows],
-        )
+    def work(steps: slice, values: NDArray[np.float64], present: NDArray[np.bool_]) -> Callable[[slice], None]:
+        def of_rows(rows: slice) -> None:
+            range_kernel(
+                RANGE_FUNCTIONS[node.name],
+                samples.starts[rows.start : rows.stop + 1],
+                samples.ts_ms,
+                samples.values,
+                ranges.at_ms[steps],
+                times_ms[steps],
+                ranges.range_ms,
+                ranges.before_ms,
+                ranges.after_ms,
+                _EXTENSIONS[ranges.extension],
+                one[steps],
+                two[steps],
+                values[rows],
+                present[rows],
+            )
 
-    over_parts(work, shape[0], samples.values.nbytes + block.values.nbytes)
+        return of_rows
+
+    size = samples.values.nbytes + block.values.nbytes
+    pieces = -(-visits(len(samples.values), context, ranges.range_ms) // VISITS_A_PIECE)
+    if pieces <= 1:
+        over_parts(work(slice(None), block.values, block.present), shape[0], size)
+    else:
+        for steps in _pieces(context.steps, pieces):
+            context.check()
+            part = shape[0], steps.stop - steps.start
+            values, present = np.empty(part), np.empty(part, np.bool_)
+            over_parts(work(steps, values, present), shape[0], size)
+            block.values[:, steps], block.present[:, steps] = values, present
     block = block.compact()
     _annotate(context, node, block, one)
     if node.name == "absent_over_time":
         return block  # Labels of its series do not matter.
     return merged(block) if node.name in _KEEP_NAME else without_name(context, block)
+
+
+def visits(samples: int, context: Context, range_ms: int) -> int:
+    """About how often ranges of this length, one at each step, visit these samples in all."""
+    overlap = range_ms // context.step_ms + 1 if context.step_ms else 1
+    return samples * min(context.steps, overlap)
+
+
+def _pieces(steps: int, count: int) -> Iterator[slice]:
+    ends = [steps * piece // min(count, steps) for piece in range(min(count, steps) + 1)]
+    return (slice(first, end) for first, end in pairwise(ends))
 
 
 def _annotate(context: Context, node: Call, block: Block, quantile: NDArray[np.float64]) -> None:

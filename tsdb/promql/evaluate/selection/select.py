@@ -124,6 +124,7 @@ def as_samples(block: Block, times_ms: NDArray[np.int64]) -> Samples:
 def _stored(context: Context, node: VectorSelector, start_ms: int, end_ms: int) -> StoredSeries:
     context.check()
     stored = context.storage.select(node.matchers, start_ms, end_ms)
+    context.subqueries.read(len(stored.labels), len(stored.ts_ms))
     for warning in stored.warnings:
         context.annotations.warn_of_storage(warning)
     return stored

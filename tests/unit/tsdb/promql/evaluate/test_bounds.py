@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from support.promql.memory import MemoryStorage
 from tsdb.model.errors import Overloaded
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
+from tsdb.promql.evaluate.ranges import range_functions
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import Pool, label_sets, parsed
 from tsdb.promql.syntax.features import ALL_FEATURES
@@ -117,3 +120,59 @@ def test_equal_texts_have_one_number() -> None:
     pool = Pool()
     sets = label_sets(pool, [{"a": "x", "b": "x"}])
     assert sets.numbers.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum_over_time(vector(1)[30d:1s])",
+        "quantile_over_time(0.5, vector(time())[30d:1s])",
+        "max_over_time((time() * vector(1))[30d:1s])",
+        "sum_over_time(absent(nothing)[30d:1s])",
+        "sum_over_time((nothing or vector(1))[30d:1s])",
+        "sum_over_time(vector(scalar(nothing))[30d:1s])",
+        "sum_over_time(sum_over_time(vector(1)[1d:1s])[1d:1s])",
+        " + ".join(["sum_over_time(vector(1)[1d:1m])"] * 20),
+        f"sum_over_time(({'+'.join(['vector(1)'] * 150)})[1d:1s])",
+        "rate(vector(1)[30d:1s])",
+        "-(vector(1) + on() sum_over_time(vector(1)[30d:1s]))",
+    ],
+)
+def test_subqueries_of_constants_are_refused_before_they_take_time(storage: MemoryStorage, query: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(EvaluationError, match="in subqueries over all their steps; the limit is 20000000") as refusal:
+        range_query(query, storage, 0, 10_999 * 60_000, 60_000)
+    assert refusal.value.reason == "too_many_samples"
+    assert time.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum_over_time(vector(1)[1d:1m])",
+        "max_over_time(vector(time())[1h:1m])",
+        "sum_over_time(x{row='1'}[7d:10m])",
+        "count_over_time(x[1h:1m])",
+    ],
+)
+def test_subqueries_that_are_small_or_read_samples_are_answered(storage: MemoryStorage, query: str) -> None:
+    found = range_query(query, storage, 0, 9_999 * 60_000, 60_000)
+    assert isinstance(found.value, Block)
+
+
+def test_a_range_function_over_many_samples_ends_with_its_query_and_has_the_same_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    storage.add((("__name__", "y"),), [(ts * 1000, float(ts % 7)) for ts in range(4000)])
+    whole = range_query("quantile_over_time(0.3, y[10m])", storage, 0, 4_000_000, 1000).value
+    monkeypatch.setattr(range_functions, "VISITS_A_PIECE", 20_000)
+    checks: list[int] = []
+    pieces = range_query(
+        "quantile_over_time(0.3, y[10m])", storage, 0, 4_000_000, 1000, QueryOptions(check=lambda: checks.append(1))
+    ).value
+    assert isinstance(whole, Block)
+    assert isinstance(pieces, Block)
+    assert len(checks) > 100
+    assert (whole.present == pieces.present).all()
+    assert (whole.values[whole.present] == pieces.values[pieces.present]).all()
