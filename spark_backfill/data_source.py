@@ -6,6 +6,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark.sql.types import StructType
 
 from spark_backfill.failures import quoted_errors
+from spark_backfill.places import HISTORY as HISTORY_URL
 from spark_backfill.places import places_of
 from spark_backfill.source.chunks import CHUNK_SCHEMA, ChunksReader
 from spark_backfill.source.columns import columns_of, sample_schema
@@ -41,10 +42,12 @@ class TsdbDataSource(DataSource):
         return "tsdb"
 
     def schema(self) -> StructType:
-        """Default schema of the source that the options name. A stream has that of the source log, which is the same
-        as of history."""
-        options = self._parsed()
-        return CHUNK_SCHEMA if options.source == CHUNKS else sample_schema(options.wide, runs=options.runs)
+        """Default schema of the source that the options name. Spark does not say here whether it reads a stream, so
+        options that name neither a source nor a history are those of the log."""
+        options = source_options(self.options, HISTORY if self.options.get(HISTORY_URL) else LOG)
+        if options.source == CHUNKS:
+            return CHUNK_SCHEMA
+        return sample_schema(options.wide, runs=options.runs, versions=options.source == LOG)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns in `schema`: the source's columns or some of them, in any order."""
@@ -52,13 +55,14 @@ class TsdbDataSource(DataSource):
         options = self._parsed()
         if options.source == CHUNKS:
             return ChunksReader(options, schema)
-        readers = {HISTORY: HistoryReader, LOG: LogSourceReader}
-        return readers[options.source](options, columns_of(schema, runs=options.runs))
+        if options.source == LOG:
+            return LogSourceReader(options, columns_of(schema, versions=True))
+        return HistoryReader(options, columns_of(schema, runs=options.runs))
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         """A stream of the log's samples, with the columns of the batch source."""
         with quoted_errors():
-            return LogStreamReader(stream_options(self.options), columns_of(schema))
+            return LogStreamReader(stream_options(self.options), columns_of(schema, versions=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A writer of samples: an import into history, or with target=log into the log."""
@@ -85,7 +89,7 @@ class TsdbDataSource(DataSource):
     def _import(self, schema: StructType) -> FrameWriter:
         """The option job_id names the import; the same rows again change nothing."""
         check_names(self.options, IMPORT, "an import")
-        columns_of(schema)
+        columns_of(schema, versions=True)
         job_id = self.options.get("job_id")
         if not job_id:
             raise InvalidRequest(

@@ -14,6 +14,8 @@ from tsdb.model.errors import TsdbError
 _RAISED = re.compile(r"^(?:tsdb\.model\.errors\.)(\w+): (?:\[(\w+)\] )?(.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 TEXT_MAX = 2_000
+WORKER_LATE = "worker_late"
+_CONNECT_BACK = "Python worker failed to connect back"  # Spark's words; it waits 10 s, by a constant.
 
 
 @contextmanager
@@ -51,6 +53,11 @@ def error_of(text: str) -> TsdbError:
         kind = getattr(errors, raised[1], TsdbError)
         known = isinstance(kind, type) and issubclass(kind, TsdbError)
         return (kind if known else TsdbError)(raised[3].strip(), reason=raised[2])
+    if _CONNECT_BACK in text:
+        return errors.Unavailable(
+            "a Python process of Spark did not connect within 10 s: the machine is busy; begin again",
+            reason=WORKER_LATE,
+        )
     # Lines of the JVM have the same form, but begin with a Java package.
     python = next((line for line in _PYTHON.finditer(text) if not line[1].startswith(("org.", "java."))), None)
     quoted = (python[0] if python else text).strip()

@@ -121,7 +121,7 @@ class _Scan:
 
         schema = sample_schema(runs=rows == RUNS)
         options = Places(history=self._url).options()
-        reader = spark.read.format("tsdb").options(**options, splits="8", rows=rows)
+        reader = spark.read.format("tsdb").options(**options, splits="8", rows=rows, partial="true")
         return reader.schema(StructType([schema[name] for name in columns])).load()
 
     def _spent(self, spark: SparkSession, call: Callable[[], object]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from chunker.stage_metrics import StageMetrics, StagePlace
 from chunker.takeover import TakeOver, take_over
 from chunker.ticker import IDLE_S
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.failures import translate_spark_errors
+from spark_backfill.failures import WORKER_LATE, translate_spark_errors
 from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, places
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.idle import IdleTicks
@@ -32,6 +32,7 @@ from tsdb.log.interface import CHUNKS, METRICS, Log, Position, Watermarks
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,14 @@ LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
 LOOKS_UNTIL_TICK = 3  # The first reads the end, the second finds it unchanged, the third finds the wait over.
 FLUSH_S = 30.0
 SIGNAL_WITHIN_S = 1.0  # A signal to all processes of a service may end the JVM before it reaches the driver.
+
+# Spark waits 10 s for the query's planner to connect, by a constant. On a busy machine two of seven starts took longer.
+STARTS_MAX = 5
+
+starts_again_total = counter(
+    "tsdb_spark_query_starts_again_total",
+    "Starts of the chunk stage's query that were repeated, because its Python process did not connect in time.",
+)
 
 log = get_logger(__name__)
 
@@ -128,7 +137,8 @@ class Pipeline:
     def run(self, membership: GroupMembership) -> RunTotals:
         """Run until `stop`, or with trigger_s None until all records are processed.
 
-        Raises Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,
+        A query whose Python process does not connect in time is started again, at most STARTS_MAX times in all. Raises
+        Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,
         commit_*), and the error that failed the query. Batches done before the error are committed.
         """
         with membership:
@@ -136,17 +146,28 @@ class Pipeline:
             ticks = IdleTicks(self._log, self._options.build, self._clock, self._metrics)
             if self._options.trigger_s is None:
                 self._tick_first(committer, ticks)
-            if self._stopping.is_set():
-                return self.totals
-            with translate_spark_errors():
-                query = self._begin(committer.committed)
-            try:
-                with self._failures():
-                    self._watch(query, membership, committer, ticks)
-            finally:
-                with self._failures():
-                    self._end(query, committer)
+            starts = 1
+            while not self._stopping.is_set():
+                try:
+                    self._run_query(membership, committer, ticks)
+                    break
+                except TsdbError as error:
+                    if error.reason != WORKER_LATE or self.has_begun or starts == STARTS_MAX:
+                        raise
+                    starts_again_total.inc()
+                    log.warning("the query is started again", starts=starts, error=error.message)
+                    starts += 1
         return self.totals
+
+    def _run_query(self, membership: GroupMembership, committer: ProgressCommitter, ticks: IdleTicks) -> None:
+        with translate_spark_errors():
+            query = self._begin(committer.committed)
+        try:
+            with self._failures():
+                self._watch(query, membership, committer, ticks)
+        finally:
+            with self._failures():
+                self._end(query, committer)
 
     def _take_over(self, membership: GroupMembership) -> ProgressCommitter:
         commits = membership.committed()

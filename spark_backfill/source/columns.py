@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DoubleType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
 from tsdb.model.errors import InvalidRequest
 
 LABELS, SERIES_ID, PACK_ID, TS, VALUE = "labels", "series_id", "pack_id", "ts", "value"
+ORDER, PARTITION, OFFSET, BROKER_TIME = "order", "partition", "offset", "broker_time"
 # Only the column of an absent label is null. Unless the type excludes nulls, Spark's generated code checks each element
 # for null, a quarter of the JVM's work for rows that are runs. A schema given as text always allows nulls.
 MAP = MapType(StringType(), StringType(), valueContainsNull=False)
@@ -34,6 +36,13 @@ _SPARK: dict[str, DataType] = {
     PACK_ID: LongType(),
     TS: TimestampType(),
     VALUE: DoubleType(),
+}
+# Columns of the source log: the place and the rank of one version of a sample. As text, such a name is a label's.
+VERSION: dict[str, DataType] = {
+    ORDER: LongType(),
+    PARTITION: IntegerType(),
+    OFFSET: LongType(),
+    BROKER_TIME: TimestampType(),
 }
 ARROW_MAP = pa.map_(pa.string(), pa.string())
 ARROW_TS = pa.timestamp("us", tz="UTC")
@@ -63,7 +72,12 @@ class SampleColumns:
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the columns that show one label each."""
-        return tuple(name for name in self.names if name not in _SPARK)
+        return tuple(of.name for of in self.arrow if of.name not in _SPARK and not is_version(of))
+
+    @property
+    def need_versions(self) -> bool:
+        """Whether a column shows the place or the rank of a sample's version."""
+        return any(map(is_version, self.arrow))
 
     @property
     def need_labels(self) -> bool:
@@ -71,8 +85,14 @@ class SampleColumns:
         return LABELS in self.names or bool(self.labels)
 
 
-def sample_schema(wide: Sequence[str] = (), *, runs: bool = False) -> StructType:
+def is_version(of: pa.Field) -> bool:
+    """Whether the column is one of VERSION, and not a label with such a name."""
+    return of.name in VERSION and not pa.types.is_string(of.type)
+
+
+def sample_schema(wide: Sequence[str] = (), *, runs: bool = False, versions: bool = False) -> StructType:
     """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`.
+    With `versions`, those of VERSION too, but for names that `wide` has.
 
     Raises InvalidRequest (bad_option) for a name that is a column already or given twice.
     """
@@ -83,14 +103,26 @@ def sample_schema(wide: Sequence[str] = (), *, runs: bool = False) -> StructType
         raise InvalidRequest(f"option wide names a label twice: {', '.join(wide)}", reason="bad_option")
     names = [*(wide or (LABELS,)), SERIES_ID, PACK_ID, TS, VALUE]
     types = _SPARK_RUNS if runs else _SPARK
-    return StructType([StructField(name, types.get(name, StringType())) for name in names])
+    fields = [StructField(name, types.get(name, StringType())) for name in names]
+    if versions:
+        fields += [StructField(name, of) for name, of in VERSION.items() if name not in names]
+    return StructType(fields)
 
 
-def columns_of(schema: StructType, *, runs: bool = False) -> SampleColumns:
-    """Columns of a schema. Raises InvalidRequest (bad_schema) for a wrong type, or a label that is no text."""
+def columns_of(schema: StructType, *, runs: bool = False, versions: bool = False) -> SampleColumns:
+    """Columns of a schema. versions: those of VERSION may be among them.
+
+    Raises InvalidRequest (bad_schema) for a wrong type, or a label that is no text.
+    """
     types = _SPARK_RUNS if runs else _SPARK
     for field in schema.fields:
-        wanted = types.get(field.name, StringType())
+        of_version = field.name in VERSION and field.dataType != StringType()
+        if of_version and not versions:
+            raise InvalidRequest(
+                f"column {field.name} is of the source log alone; as text it is the label {field.name}",
+                reason="bad_schema",
+            )
+        wanted = VERSION[field.name] if of_version else types.get(field.name, StringType())
         if field.dataType.simpleString() != wanted.simpleString():
             raise InvalidRequest(
                 f"column {field.name} is {field.dataType.simpleString()}; want {wanted.simpleString()}",

@@ -5,6 +5,7 @@ Every returned row satisfies each filter taken here, so Spark does not apply it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ from pyspark.sql.datasource import (
     IsNotNull,
     LessThan,
     LessThanOrEqual,
+    Not,
+    StringEndsWith,
+    StringStartsWith,
 )
 
 from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
@@ -27,6 +31,7 @@ from tsdb.model.selector import Matcher, MatchType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1_000
+_PATTERN_CHARS_MAX = 4_096  # A longer list stays with Spark.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +61,17 @@ def push(filters: Iterable[Filter], columns: SampleColumns) -> Pushed:
             left.append(each)
         else:
             narrowing = taken
-    # Spark adds IsNotNull to an equality. A matcher that takes the equality implies it.
-    present = {matcher.name for matcher in narrowing.matchers}
-    return Pushed(narrowing, [each for each in left if not (isinstance(each, IsNotNull) and _label(each) in present)])
-
-
-def _label(one: IsNotNull) -> str:
-    return one.attribute[0] if len(one.attribute) == 1 else ""
+    return Pushed(narrowing, left)
 
 
 def _taken(one: Filter, to: Narrowing, columns: SampleColumns) -> Narrowing | None:
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+    inner = one.child if isinstance(one, Not) else one
+    attribute: tuple[str, ...] = getattr(inner, "attribute", ())
     if len(attribute) != 1:
         return None
     name = attribute[0]
-    if isinstance(one, IsNotNull):
-        return to if name in (LABELS, SERIES_ID, PACK_ID, TS, VALUE) else None
+    if isinstance(one, IsNotNull) and name in (LABELS, SERIES_ID, PACK_ID, TS, VALUE):
+        return to
     if name == TS:
         return _on_time(one, to)
     if name in (SERIES_ID, PACK_ID):
@@ -120,9 +120,27 @@ def _on_id(one: Filter, name: str, to: Narrowing) -> Narrowing | None:
 
 
 def _on_label(one: Filter, name: str, to: Narrowing) -> Narrowing | None:
-    # To a matcher "" means an absent label; to Spark it is a text like others. So it stays with Spark.
-    if isinstance(one, EqualTo) and isinstance(one.value, str) and one.value:
-        return replace(to, matchers=(*to.matchers, Matcher(MatchType.EQUAL, name, one.value)))
+    found = _matchers(one, name)
+    return None if found is None else replace(to, matchers=tuple(dict.fromkeys((*to.matchers, *found))))
+
+
+def _matchers(one: Filter, name: str) -> tuple[Matcher, ...] | None:
+    """Matchers of the series that satisfy the filter. To a matcher "" is an absent label, which Spark shows as null."""
+    present = Matcher(MatchType.NOT_EQUAL, name, "")
+    match one:
+        case IsNotNull():
+            return (present,)
+        case EqualTo(value=str(value)) if value:
+            return (Matcher(MatchType.EQUAL, name, value),)
+        case In(value=values) if all(isinstance(value, str) and value for value in values):
+            pattern = "|".join(map(re.escape, values))
+            return (Matcher(MatchType.REGEX, name, pattern),) if 0 < len(pattern) <= _PATTERN_CHARS_MAX else None
+        case StringStartsWith(value=value) if value:
+            return (Matcher(MatchType.REGEX, name, f"{re.escape(value)}.*"),)
+        case StringEndsWith(value=value) if value:
+            return (Matcher(MatchType.REGEX, name, f".*{re.escape(value)}"),)
+        case Not(child=EqualTo(value=str(value))) if value:  # Not equal to null is null, and gives no row.
+            return present, Matcher(MatchType.NOT_EQUAL, name, value)
     return None
 
 

@@ -1,7 +1,8 @@
 """Source `history`: each sample once, with the value of the highest order.
 
 A full read is split by token ranges, a narrowed read by packs. Each task opens history itself, reads the labels of its
-series, and decodes one window of one pack at a time.
+series, and decodes one window of one pack at a time. With a log too, a read goes on where history ends (seam.py).
+Without one, a range that history does not hold whole is refused.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.source.empty_plan import is_empty_plan
 from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.history_series import HistoryTable, history_table
+from spark_backfill.source.late import LatePart, LateSeries, late_parts, late_series, read_late
+from spark_backfill.source.log import newest_parts
+from spark_backfill.source.log_samples import LogQuery, OffsetsPart, labelled, read_part
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.source.options import Span
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
 from spark_backfill.source.runs import SampleRuns, gathered, run_batches
+from spark_backfill.source.seam import check_loaded, seam_of
 from spark_backfill.source.series_table import SeriesLabels
+from spark_backfill.worker_log import worker_log
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.history.interface import ChunkRow, ChunkStore, TokenRange, WindowRange
@@ -32,17 +38,22 @@ from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import ConfigMismatch, CorruptData, HoleInRange, Unavailable
 
 EVER = Span(TS_MS_MIN, TS_MS_MAX)
+OR_PARTIAL = "or read what is loaded with the option partial=true"
+ENDS_EARLIER = f"end the range there (end_ms), add the option log for what is newer, {OR_PARTIAL}"
+RUNS_END_EARLIER = f"end the range there (end_ms), read samples in place of runs, {OR_PARTIAL}"
 HOLES_SHOWN = 3
 
 
 # Parts carry the results of planning: Spark serialises the reader for tasks before it calls `partitions`.
 @dataclass
 class TokensPart(InputPartition):
-    """All packs of the token range (after, through]. log_partitions: the log's number of partitions."""
+    """All packs of the token range (after, through]. log_partitions: the log's number of partitions. late: what other
+    parts read."""
 
     log_partitions: int
     after: int
     through: int
+    late: LateSeries | None = None
 
 
 @dataclass
@@ -53,33 +64,75 @@ class PacksPart(InputPartition):
     pack_ids: bytes
     start_ms: int
     end_ms: int
+    late: LateSeries | None = None
 
 
 class HistoryReader(NarrowedReader):
     """Reader that plans by token ranges, and by packs when the query is narrowed."""
 
     def partitions(self) -> list[InputPartition]:
-        """Input partitions. Raises ConfigMismatch (history_schema), HoleInRange (hole)."""
+        """Input partitions. Raises ConfigMismatch (history_schema), HoleInRange (hole), Unavailable (history_behind),
+        OutOfCoverage (before_retention), and as late_series does."""
         with quoted_errors(), self._options.places.open_history() as store:
             log_partitions, window_ms = self._shared()
             if not self._options.allow_holes:
                 self._check_holes(store)
+            # `loaded` is read before any chunk: a sample that is loaded later is in the log's part, or in both.
+            late, of_log = self._beyond(store, log_partitions)
             if self._reads_all:
                 ranges = store.token_ranges(self._options.splits_of(store.chunk_bytes()))
-                return [TokensPart(log_partitions, part.after, part.through) for part in ranges]
-            return self._pack_parts(store, log_partitions, window_ms)
+                return [*(TokensPart(log_partitions, part.after, part.through, late) for part in ranges), *of_log]
+            return [*self._pack_parts(store, log_partitions, window_ms, late), *of_log]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if is_empty_plan(partition):
+            return
+        if isinstance(partition, OffsetsPart | LatePart):
+            yield from self._read_log(partition)
             return
         assert isinstance(partition, TokensPart | PacksPart), f"no part of ours: {partition}"
         with quoted_errors(), self._options.places.open_history() as store:
             table = self._table(store, partition.log_partitions) if self._needs_table else None
             windows = _windows(self._pieces(store, partition))
             for runs in gathered(merge([_decoded(row) for row in rows]) for rows in windows):
-                yield from self._batches(self._wanted(runs, table), table.series if table else None)
+                wanted = self._wanted(runs if partition.late is None else partition.late.without(runs), table)
+                yield from self._batches(wanted, table.series if table else None)
+
+    def _read_log(self, part: OffsetsPart | LatePart) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        query = LogQuery(self._columns, self._narrowing, options.allow_holes, options.labels_bytes_max)
+        records = part.records if isinstance(part, LatePart) else part
+        with quoted_errors():
+            log = worker_log(options.places, records.topic_id)
+            if isinstance(part, OffsetsPart):
+                yield from read_part(log, part, query)
+                return
+            with options.places.open_history() as store:
+                found = read_late(log, store, part, self._narrowing, options.allow_holes)
+                yield from labelled(log, records.partition, found, query)
 
     # On the driver.
+
+    def _beyond(self, store: ChunkStore, log_partitions: int) -> tuple[LateSeries | None, list[InputPartition]]:
+        """Series that history's tasks leave out, and the parts of the log that has them and all newer samples."""
+        options, span = self._options, self._narrowing.span
+        if options.partial:
+            return None, []
+        if not options.places.log:
+            check_loaded(store, None, log_partitions, span, ENDS_EARLIER)
+            return None, []
+        with options.places.open_log() as log:
+            if self._columns.runs:
+                check_loaded(store, log, log_partitions, span, RUNS_END_EARLIER)
+                return None, []
+            seam = seam_of(store, log, span, allow_holes=options.allow_holes)
+            late = late_parts(seam)
+            found = late_series(log, seam, late, self._narrowing, options.allow_holes)
+        each = max(options.splits // log_partitions, 1)
+        recent: list[InputPartition] = []
+        if span.end_ms is None or span.end_ms > seam.from_ms:
+            recent += newest_parts(seam.topic_id, seam.ahead_ms, seam.recent, each, seam.from_ms)
+        return found, [*(late if len(found.series_id) else []), *recent]
 
     def _shared(self) -> tuple[int, int]:
         """(partitions of the log, window length in ms), from history's shared settings."""
@@ -102,14 +155,16 @@ class HistoryReader(NarrowedReader):
                 " allow_holes=true, or accept them (`tsdb holes`)"
             )
 
-    def _pack_parts(self, store: ChunkStore, log_partitions: int, window_ms: int) -> list[InputPartition]:
+    def _pack_parts(
+        self, store: ChunkStore, log_partitions: int, window_ms: int, late: LateSeries | None
+    ) -> list[InputPartition]:
         table = history_table(store, self._narrowing, log_partitions)
         start_ms, end_ms = self._span
         windows = WindowRange.touching(max(start_ms, table.start_ms), min(end_ms, table.end_ms), window_ms)
         if not len(table.pack_ids) or windows.start_ms >= windows.end_ms:
             return []
         shares = np.array_split(table.pack_ids, min(self._options.splits, len(table.pack_ids)))
-        return [PacksPart(log_partitions, share.tobytes(), windows.start_ms, windows.end_ms) for share in shares]
+        return [PacksPart(log_partitions, share.tobytes(), windows.start_ms, windows.end_ms, late) for share in shares]
 
     # In tasks.
 

@@ -1,11 +1,12 @@
-"""Source `log`: the samples in the log as written. A (series, timestamp) written twice gives two rows.
+"""Source `log`: the samples in the log, each once with the version that counts, or all versions as they were written.
 
-Records are split by offsets.
+All versions are split by offsets. To find the version that counts, a task needs all records of its partition: these
+tasks share the series of a partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -14,11 +15,13 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.source.empty_plan import is_empty_plan
-from spark_backfill.source.log_samples import LogQuery, OffsetsPart, read_part
+from spark_backfill.source.log_samples import LogQuery, NewestPart, OffsetsPart, read_part
 from spark_backfill.source.log_starts import first_offsets, times_of
 from spark_backfill.source.narrowed import NarrowedReader
 from spark_backfill.worker_log import worker_log
 from tsdb.log.interface import METRICS
+
+SHARE_RECORDS = 100_000  # In a shorter range a second reader costs more than its core brings.
 
 
 class LogSourceReader(NarrowedReader):
@@ -30,9 +33,12 @@ class LogSourceReader(NarrowedReader):
             starts = first_offsets(
                 log, marks, self._narrowing.span.start_ms, times, allow_holes=self._options.allow_holes
             )
-            each = max(self._options.splits // len(marks), 1)
+            topic_id, each = log.topic_id(METRICS), max(self._options.splits // len(marks), 1)
+            if not self._options.all_versions:
+                ranges = {partition: (starts[partition], mark.high) for partition, mark in marks.items()}
+                return list(newest_parts(topic_id, times.ahead_ms, ranges, each))
             return [
-                OffsetsPart(log.topic_id(METRICS), times.ahead_ms, partition, start, end)
+                OffsetsPart(topic_id, times.ahead_ms, partition, start, end)
                 for partition, mark in marks.items()
                 for start, end in even_stretches(starts[partition], mark.high, each)
             ]
@@ -44,6 +50,19 @@ class LogSourceReader(NarrowedReader):
         query = LogQuery(self._columns, self._narrowing, self._options.allow_holes, self._options.labels_bytes_max)
         with quoted_errors():
             yield from read_part(worker_log(self._options.places, partition.topic_id), partition, query)
+
+
+def newest_parts(
+    topic_id: str, ahead_ms: int, ranges: Mapping[int, tuple[int, int]], shares_max: int, from_ms: int | None = None
+) -> Iterator[NewestPart]:
+    """Parts for the versions that count in [first, end) of each partition, of samples at or after from_ms.
+
+    Each share of a partition reads all its records twice, so a short range has one share.
+    """
+    for partition, (start, end) in ranges.items():
+        shares = min(shares_max, -(-(end - start) // SHARE_RECORDS))
+        for number in range(shares):
+            yield NewestPart(topic_id, ahead_ms, partition, start, end, from_ms, number, shares)
 
 
 def even_stretches(start: int, end: int, parts: int) -> list[tuple[int, int]]:

@@ -5,8 +5,8 @@ A sample with a timestamp too far ahead of its record gives no row; every reader
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,10 @@ from pyspark.sql.datasource import InputPartition
 from spark_backfill.reading import batches_between
 from spark_backfill.source.columns import SampleColumns
 from spark_backfill.source.filters import Narrowing
+from spark_backfill.source.newest import newest
+from spark_backfill.source.options import Span
 from spark_backfill.source.partition_series import PartitionSeries, worker_series
-from spark_backfill.source.rows import Samples, record_batches
+from spark_backfill.source.rows import Samples, Versions, order_of, record_batches
 from spark_backfill.source.series_table import ABSENT
 from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.log.interface import METRICS, SERIES, Log, RecordBatch
@@ -38,9 +40,13 @@ skipped_total = counter(
 log = get_logger(__name__)
 
 
+KEYS_MAX = 16 << 20  # Samples out of order that a task remembers: some 400 MiB.
+
+
 @dataclass
 class OffsetsPart(InputPartition):
-    """Records [start, end) of a partition of the log. ahead_ms: a sample's longest distance ahead of its record.
+    """All versions in the records [start, end) of a partition. ahead_ms: longest distance of a sample ahead of its
+    record.
 
     The part carries the log's topic_id and ahead_ms because Spark serialises the reader for tasks before it plans.
     """
@@ -50,6 +56,15 @@ class OffsetsPart(InputPartition):
     partition: int
     start: int
     end: int
+
+
+@dataclass
+class NewestPart(OffsetsPart):
+    """The versions that count in the records, of samples at or after from_ms, of the share `number` of all series."""
+
+    from_ms: int | None = None
+    number: int = 0
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +86,47 @@ def read_part(opened: Log, part: OffsetsPart, query: LogQuery) -> Iterator[pa.Re
     """Rows of the part, in the order of the log.
 
     Raises HoleInRange (trimmed, corrupt_record, unknown_series) unless holes are allowed, UnknownVersion, Overloaded
-    (labels_bytes), and as the log does.
+    (labels_bytes, late_samples), and as the log does.
     """
-    series = worker_series.of(opened.topic_id(SERIES), part.partition) if query.needs_series else None
-    for batch in _batches(opened, part, query.allow_holes):
-        records = decode_records(batch.values, batch.value_starts)
-        _check(batch, records, query.allow_holes)
-        samples = _narrowed(batch, records, query.narrowing, part.ahead_ms)
-        if series is not None:
-            samples = _announced(opened, samples, series, part.partition, query)
-        yield from record_batches(samples, query.columns, series)
+    if isinstance(part, NewestPart):
+        # Each pass and each share reads the same records: one of them counts what is passed over.
+        counted = iter((part.number == 0, False))
+        found = newest(lambda: _of_share(opened, part, query, count=next(counted)), KEYS_MAX)
+    else:
+        found = samples_of(opened, part, query.narrowing, query.allow_holes)
+    yield from labelled(opened, part.partition, found, query)
+
+
+def labelled(opened: Log, partition: int, found: Iterable[Samples], query: LogQuery) -> Iterator[pa.RecordBatch]:
+    """Rows of the samples that satisfy the matchers, with their labels. Raises as read_part."""
+    series = worker_series.of(opened.topic_id(SERIES), partition) if query.needs_series else None
+    for samples in found:
+        chosen = samples if series is None else _announced(opened, samples, series, partition, query)
+        yield from record_batches(chosen, query.columns, series)
         if series is not None:
             worker_series.bound(query.labels_bytes_max)
+
+
+def samples_of(
+    opened: Log, part: OffsetsPart, narrowing: Narrowing, allow_holes: bool, *, count: bool = True
+) -> Iterator[Samples]:
+    """All versions of the part by ascending order, but for conditions on labels. count: count what is passed over.
+
+    Raises HoleInRange (trimmed, corrupt_record) unless holes are allowed, UnknownVersion, and as the log does.
+    """
+    for batch in _batches(opened, part, allow_holes):
+        records = decode_records(batch.values, batch.value_starts)
+        _check(batch, records, allow_holes, count)
+        yield _narrowed(batch, records, narrowing, part.ahead_ms)
+
+
+def _of_share(opened: Log, part: NewestPart, query: LogQuery, *, count: bool) -> Iterator[Samples]:
+    span = query.narrowing.span.within(Span(start_ms=part.from_ms))
+    for samples in samples_of(opened, part, replace(query.narrowing, span=span), query.allow_holes, count=count):
+        if part.shares == 1:
+            yield samples
+        else:
+            yield samples.where(samples.series_id % np.uint64(part.shares) == np.uint64(part.number))
 
 
 def trimmed(partition: int, next_offset: int, low: int) -> HoleInRange:
@@ -120,7 +164,7 @@ def _batches(opened: Log, part: OffsetsPart, allow_holes: bool) -> Iterator[Reco
             next_offset = low
 
 
-def _check(batch: RecordBatch, records: DecodedRecords, allow_holes: bool) -> None:
+def _check(batch: RecordBatch, records: DecodedRecords, allow_holes: bool, count: bool) -> None:
     unknown = np.flatnonzero(records.status == STATUS_UNKNOWN_VERSION)
     if len(unknown):
         offset = int(batch.offsets[unknown[0]])
@@ -129,12 +173,17 @@ def _check(batch: RecordBatch, records: DecodedRecords, allow_holes: bool) -> No
     if len(corrupt) and not allow_holes:
         offset = int(batch.offsets[corrupt[0]])
         raise HoleInRange(f"partition {batch.partition}, record {offset}: corrupt; {READ_PAST}", reason=CORRUPT)
-    skipped_total.labels(CORRUPT).inc(len(corrupt))
+    if count:
+        skipped_total.labels(CORRUPT).inc(len(corrupt))
 
 
 def _narrowed(batch: RecordBatch, records: DecodedRecords, narrowing: Narrowing, ahead_ms: int) -> Samples:
-    samples = Samples(records.series_id, np.repeat(records.pack_id, records.pack_length), records.ts_ms, records.value)
-    broker_ms = np.repeat(batch.broker_ms, np.diff(records.sample_start))
+    counts = np.diff(records.sample_start)
+    broker_ms = np.repeat(batch.broker_ms, counts)
+    index = np.arange(len(records.ts_ms)) - np.repeat(records.sample_start[:-1], counts)
+    versions = Versions(batch.partition, order_of(np.repeat(batch.offsets, counts), index), broker_ms)
+    pack_id = np.repeat(records.pack_id, records.pack_length)
+    samples = Samples(records.series_id, pack_id, records.ts_ms, records.value, versions)
     kept: NDArray[np.bool_] = samples.ts_ms <= broker_ms + ahead_ms
     if narrowing.span.start_ms is not None:
         kept &= samples.ts_ms >= narrowing.span.start_ms

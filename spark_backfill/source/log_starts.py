@@ -26,7 +26,7 @@ def first_offsets(
     if start_ms is None:
         return {partition: mark.low for partition, mark in marks.items()}
     if not allow_holes:
-        _check_retention(log, marks, start_ms, times)
+        check_retention(log, marks, start_ms, times)
     found = log.offsets_for_times(METRICS, dict.fromkeys(marks, max(start_ms - times.ahead_ms, 0)))
     return {
         partition: mark.high if found[partition] is None else max(found[partition] or 0, mark.low)
@@ -34,7 +34,8 @@ def first_offsets(
     }
 
 
-def _check_retention(log: Log, marks: Mapping[int, Watermarks], start_ms: int, times: TimeSet) -> None:
+def check_retention(log: Log, marks: Mapping[int, Watermarks], start_ms: int, times: TimeSet) -> None:
+    """Raises OutOfCoverage (before_retention) when a trimmed log may lack samples from start_ms on."""
     trimmed = {partition: mark.low for partition, mark in marks.items() if mark.low}
     for partition, record in first_records(log, METRICS, trimmed).items():
         whole_from_ms = None if record is None else record.broker_ms + 2 * times.ahead_ms

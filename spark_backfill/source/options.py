@@ -16,13 +16,15 @@ HISTORY, LOG, CHUNKS = "history", "log", "chunks"
 SOURCES = (HISTORY, LOG, CHUNKS)
 SAMPLES, RUNS = "samples", "runs"
 ROWS = (SAMPLES, RUNS)
+NEWEST, ALL = "newest", "all"
+VERSIONS = (NEWEST, ALL)
 SPLITS, SPLITS_MAX = 32, 100_000
 SPLIT_BYTES, SPLIT_BYTES_MAX = 64 << 20, 1 << 40
 LABELS_BYTES, LABELS_BYTES_MAX = 1 << 30, 1 << 40
 WAIT_S_MAX = 7 * 24 * 3600
 PLACES = (LOG_URL, LOG_PREFIX, LOG_SETTINGS, HISTORY_URL, HISTORY_SETTINGS)
 READ = (*PLACES, "source", "selector", "start_ms", "end_ms", "wide", "splits", "split_bytes", "allow_holes", "rows",
-        "labels_bytes_max")  # fmt: skip
+        "labels_bytes_max", "partial", "versions")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class SourceOptions:
 
     splits: approximate minimum of input partitions. split_bytes: approximate maximum of chunk bytes in one; a larger
     history gets more input partitions. allow_holes: read past named losses. runs: a row is a run, not a sample.
-    labels_bytes_max: memory of a worker for labels of series in the log.
+    labels_bytes_max: memory of a worker for labels of series in the log. partial: read what history holds, although the
+    range ends later. all_versions: rows of the log as written, also those of a sample that was written again.
     """
 
     source: str
@@ -63,6 +66,8 @@ class SourceOptions:
     allow_holes: bool = False
     runs: bool = False
     labels_bytes_max: int = LABELS_BYTES
+    partial: bool = False
+    all_versions: bool = False
 
     def splits_of(self, size: int) -> int:
         """Number of input partitions for `size` bytes of chunks, at most SPLITS_MAX."""
@@ -87,6 +92,8 @@ def source_options(given: Mapping[str, str], default_source: str = HISTORY) -> S
         _flag(given, "allow_holes"),
         _runs(given, source),
         number_of(given, "labels_bytes_max", LABELS_BYTES, 1, LABELS_BYTES_MAX),
+        _of_source(given, "partial", source, HISTORY) and _flag(given, "partial"),
+        _of_source(given, "versions", source, LOG) and _one_of(given, "versions", NEWEST, VERSIONS) == ALL,
     )
 
 
@@ -99,10 +106,22 @@ def check_names(given: Mapping[str, str], known: Collection[str], what: str) -> 
         raise InvalidRequest(f"{what} has no option {unknown[0]}{meant}", reason="bad_option")
 
 
+def _one_of(given: Mapping[str, str], name: str, default: str, known: Collection[str]) -> str:
+    text = given.get(name, default)
+    if text not in known:
+        raise InvalidRequest(f"option {name} is {text!r}; want {' or '.join(known)}", reason="bad_option")
+    return text
+
+
+def _of_source(given: Mapping[str, str], name: str, source: str, wanted: str) -> bool:
+    """Whether the source has the option. Raises InvalidRequest (bad_option) when it is given to another one."""
+    if name in given and source != wanted:
+        raise InvalidRequest(f"option {name} is of the source {wanted}; the source is {source}", reason="bad_option")
+    return source == wanted
+
+
 def _runs(given: Mapping[str, str], source: str) -> bool:
-    rows = given.get("rows", SAMPLES)
-    if rows not in ROWS:
-        raise InvalidRequest(f"option rows is {rows!r}; want {' or '.join(ROWS)}", reason="bad_option")
+    rows = _one_of(given, "rows", SAMPLES, ROWS)
     if rows == RUNS and source != HISTORY:
         raise InvalidRequest(f"option rows is {RUNS!r}; source {source} has none", reason="bad_option")
     return rows == RUNS

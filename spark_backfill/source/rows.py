@@ -9,37 +9,68 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.source.columns import ARROW_TS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
+from spark_backfill.source.columns import (
+    ARROW_TS,
+    BROKER_TIME,
+    OFFSET,
+    ORDER,
+    PACK_ID,
+    PARTITION,
+    SERIES_ID,
+    TS,
+    VALUE,
+    SampleColumns,
+    is_version,
+)
 from spark_backfill.source.series_table import LabelTable
 
 BATCH_ROWS = 65_536  # About 20 MiB with six labels.
 US_PER_MS = 1_000
+INDEX_BITS = 20  # A record has at most 1 MiB, so fewer samples than this many bits count.
 # Range of Spark's timestamps, int64 microseconds.
 TS_MS_MIN, TS_MS_MAX = -(1 << 63) // US_PER_MS + 1, (1 << 63) // US_PER_MS - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Versions:
+    """Places of n samples in one partition of the log. order: int64 (n,), the rank among the versions of a sample: the
+    higher counts. broker_ms: int64 (n,), of the record."""
+
+    partition: int
+    order: NDArray[np.int64]
+    broker_ms: NDArray[np.int64]
+
+    def at(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> Versions:
+        """The places of these rows."""
+        return Versions(self.partition, self.order[rows], self.broker_ms[rows])
+
+
+@dataclass(frozen=True, slots=True)
 class Samples:
-    """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,)."""
+    """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,). versions: of samples of the
+    log."""
 
     series_id: NDArray[np.uint64]
     pack_id: NDArray[np.uint64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+    versions: Versions | None = None
 
     def __len__(self) -> int:
         return len(self.ts_ms)
 
     def where(self, kept: NDArray[np.bool_]) -> Samples:
         """The samples where `kept`, bool (n,), is true. Returns itself when all are kept."""
-        if kept.all():
-            return self
-        return Samples(self.series_id[kept], self.pack_id[kept], self.ts_ms[kept], self.value[kept])
+        return self if kept.all() else self.at(kept)
 
     def part(self, start: int, end: int) -> Samples:
         """Samples [start, end), sharing memory."""
-        rows = slice(start, end)
-        return Samples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows])
+        return self.at(slice(start, end))
+
+    def at(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> Samples:
+        """The samples of these rows."""
+        versions = None if self.versions is None else self.versions.at(rows)
+        return Samples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows], versions)
 
 
 def record_batches(samples: Samples, columns: SampleColumns, table: LabelTable | None) -> Iterator[pa.RecordBatch]:
@@ -63,9 +94,31 @@ def _column(of: pa.Field, samples: Samples, table: LabelTable | None, rows: NDAr
         return times_column(samples.ts_ms)
     if of.name == VALUE:
         return values_column(samples.value)
+    if is_version(of):
+        assert samples.versions is not None, f"column {of.name} of samples without a place in the log"
+        return _version_column(of, samples.versions)
     assert table is not None, f"column {of.name} without a table of series"
     assert rows is not None, f"column {of.name} is of labels"
     return table.labels(of, rows)
+
+
+def _version_column(of: pa.Field, versions: Versions) -> pa.Array:
+    if of.name == BROKER_TIME:
+        return times_column(versions.broker_ms)
+    if of.name == PARTITION:
+        return pa.array(np.full(len(versions.order), versions.partition, np.int32))
+    assert of.name in (ORDER, OFFSET), f"no column of versions: {of.name}"
+    return pa.array(versions.order if of.name == ORDER else offset_of(versions.order))
+
+
+def order_of(offset: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rank of the sample at `index` of the record at `offset` among all versions of the sample."""
+    return (offset << INDEX_BITS) | index
+
+
+def offset_of(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Offset of the record of an order."""
+    return order >> INDEX_BITS
 
 
 def ids_column(ids: NDArray[np.uint64]) -> pa.Array:

@@ -252,6 +252,7 @@ def test_loaded_is_of_one_incarnation_of_the_log(store: ChunkStore) -> None:
         written(lambda done, mark=mark: store.write_loaded(mark, done))  # type: ignore[misc]
     assert store.loaded("new") == {0: Loaded("new", 0, 3, 5), 1: Loaded("new", 1, 0, 5)}
     assert store.loaded("none") == {}
+    assert store.loaded_topics() == ["new", "old"]
 
 
 # Holes.

@@ -38,6 +38,7 @@ def test_the_example_reads_daily_means_from_history(
     (row,) = report.collect()
     assert (row["instance"], row["samples"], row["lowest"], row["highest"]) == ("a", 4, 4.0, 7.0)
 
+    embedded.mark_loaded(int((FIRST + timedelta(days=2)).timestamp() * 1000))
     history = embedded.places.options()["history"]
     rows = daily_means(spark, history, "node_load1", FIRST, FIRST + timedelta(days=2)).collect()
     assert [(row["instance"], row["mean"], row["highest"], row["samples"]) for row in rows] == [

@@ -101,14 +101,15 @@ def test_a_frame_comes_back_bit_for_bit_whole_or_narrowed(spark: SparkSession, g
     assert [tuple(row) for row in counted] == [("i2", None, 2 * STEPS)]
 
     # A row a series and window; flat again they are the same samples.
-    runs = read(spark, ground, rows="runs", splits=8)
+    runs = read(spark, ground, rows="runs", splits=8, partial="true")
     window_ms = ground.shared.time_set.window_ms
     windows = {(START_MS + step * STEP_MS) // window_ms for step in range(STEPS)}
     assert runs.count() == len(LABELS) * len(windows)
     assert rows_of(runs.selectExpr("labels", "inline(arrays_zip(ts, value))").toArrow()) == rows_of(table)
-    said = spark.read.format("tsdb").options(**ground.places.options(), rows="runs")
+    said = spark.read.format("tsdb").options(**ground.places.options(), rows="runs", partial="true")
     text = said.schema("labels map<string,string>, ts array<timestamp>, value array<double>").load()
     assert rows_of(text.selectExpr("labels", "inline(arrays_zip(ts, value))").toArrow()) == rows_of(table)
+    ground.mark_loaded(START_MS + STEPS * STEP_MS)
     some = read(spark, ground, rows="runs", selector='{instance="i1"}', end_ms=START_MS + 10 * STEP_MS)
     assert [row[0] for row in some.selectExpr("sum(size(value))").collect()] == [2 * 10]
 
@@ -141,14 +142,15 @@ def test_the_log_is_read_as_it_was_written(spark: SparkSession, embedded: Import
     for step in range(5):
         gateway.write(labels, np.full(16, now_ms + step), np.arange(16) + step)
     gateway.write(labels, np.full(16, now_ms), np.full(16, 100.0))
-    whole = read(spark, embedded, source="log", splits=9)
+    whole = read(spark, embedded, source="log", splits=9, versions="all")
     expected = [
         (parse_labels(each), now_ms + step, float(n + step)) for step in range(5) for n, each in enumerate(labels)
     ]
     expected += [(parse_labels(each), now_ms, 100.0) for each in labels]
     found = [(pairs, ts_ms, float(np.uint64(bits).view("f8"))) for pairs, ts_ms, bits in rows_of(whole.toArrow())]
     assert sorted(found) == sorted(expected)
-    assert read(spark, embedded, source="log", selector='m{n="3"}').count() == 6
+    for versions, count in (("all", 6), ("newest", 5)):
+        assert read(spark, embedded, source="log", selector='m{n="3"}', versions=versions).count() == count
     assert read(spark, embedded, source="log", start_ms=now_ms + 1).count() == 4 * 16
 
 
@@ -196,3 +198,21 @@ def test_a_too_recent_or_overwriting_frame_is_refused(spark: SparkSession, embed
     writer = spark.createDataFrame(samples()).write.format("tsdb").options(**embedded.places.options(), job_id="x")
     with pytest.raises(InvalidRequest, match="mode append"), translate_spark_errors():
         writer.mode("overwrite").save()
+
+
+def test_a_sample_that_was_just_acknowledged_is_read_with_the_log_and_refused_without(
+    spark: SparkSession, embedded: ImportGround
+) -> None:
+    write(spark, embedded, samples())
+    embedded.mark_loaded(START_MS + STEPS * STEP_MS)
+    now_ms = SystemClock().now_ms()
+    Gateway(embedded.log).write([label_set(1)], np.array([now_ms]), np.array([5.0]))
+    both = read(spark, embedded, wide="instance")
+    assert both.count() == len(LABELS) * STEPS + 1
+    assert both.where(both.ts >= datetime.fromtimestamp(now_ms / 1000 - 60, UTC)).count() == 1
+    alone = spark.read.format("tsdb").option("history", embedded.places.history).load()
+    with pytest.raises(Unavailable, match="add the option log") as refused, translate_spark_errors():
+        alone.count()
+    assert refused.value.reason == "history_behind"
+    ended = alone.where(alone.ts < at(STEPS))  # A pushed condition ends the range too.
+    assert ended.count() == len(LABELS) * STEPS

@@ -172,6 +172,9 @@ class ChunkStore(ChunkSink, Protocol):
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
         """All rows of a token range, in pieces as in `read`, one row key after another."""
 
+    def loaded_topics(self) -> list[str]:
+        """Topic ids of the logs that `loaded` has rows of, ascending: several after a log topic was made anew."""
+
     def accept_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
         """Mark a hole as accepted, so that reads no longer fail for it."""
 

@@ -12,8 +12,9 @@ from spark_backfill.jobs.exports.day_files import DayFiles
 from spark_backfill.jobs.exports.result import ExportResult
 from spark_backfill.places import Places
 from spark_backfill.source.options import RUNS, Span
+from spark_backfill.source.seam import check_loaded, loaded_through
 from tsdb.log.interface import METRICS
-from tsdb.model.errors import InvalidRequest, Unavailable
+from tsdb.model.errors import InvalidRequest
 
 # Rows are runs, so that labels are converted to text once a window and not once a sample.
 SCHEMA = "labels map<string,string>, ts array<timestamp>, value array<double>"
@@ -57,7 +58,7 @@ def export(spark: SparkSession, places: Places, options: ExportOptions) -> Expor
 def _read(spark: SparkSession, places: Places, options: ExportOptions, span: Span) -> DataFrame:
     reader = spark.read.format("tsdb").options(**places.options(), rows=RUNS).schema(SCHEMA)
     given = {"selector": options.selector, "start_ms": span.start_ms, "end_ms": span.end_ms}
-    given |= {"splits": options.splits, "allow_holes": str(options.allow_holes).lower()}
+    given |= {"splits": options.splits, "allow_holes": str(options.allow_holes).lower(), "partial": "true"}
     return reader.options(**{name: str(value) for name, value in given.items() if value not in (None, "")}).load()
 
 
@@ -72,14 +73,8 @@ def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
 def _whole(places: Places, span: Span) -> Span:
     """The span with an end. Raises Unavailable (history_behind) when history is not complete up to that end."""
     with places.open_log() as log, places.open_history() as store:
-        loaded = store.loaded(log.topic_id(METRICS))
-        partitions = range(log.partitions(METRICS))
-    missing = [partition for partition in partitions if partition not in loaded]
-    through_ms = None if missing else min(loaded[partition].emitted_through_ms for partition in partitions)
-    if through_ms is None or (span.end_ms is not None and span.end_ms > through_ms):
-        where = f"nothing is loaded of partition {missing[0]}" if missing else f"it is whole before {through_ms} ms"
-        raise Unavailable(
-            f"history does not hold all of the range: {where}; request less, or export the loaded part (--partial)",
-            reason="history_behind",
-        )
-    return Span(span.start_ms, through_ms if span.end_ms is None else span.end_ms)
+        partitions = log.partitions(METRICS)
+        if span.end_ms is None:
+            span = Span(span.start_ms, loaded_through(store.loaded(log.topic_id(METRICS)), partitions))
+        check_loaded(store, log, partitions, span, "request less, or export the loaded part (--partial)")
+    return span

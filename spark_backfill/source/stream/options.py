@@ -34,6 +34,10 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     reading = source_options(given, LOG)
     if reading.source != LOG:
         raise InvalidRequest(f"option source is {reading.source!r}; a stream has the source log", reason="bad_option")
+    if "versions" in given and not reading.all_versions:
+        raise InvalidRequest(
+            "option versions: a stream has all versions, for it knows no later ones", reason="bad_option"
+        )
     start = given.get(START, LATEST)
     if start not in STARTS:
         raise InvalidRequest(f"option start is {start!r}; want {' or '.join(STARTS)}", reason="bad_option")

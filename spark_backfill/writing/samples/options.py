@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ingest.limits import IngestLimits, SeriesLimits
 from spark_backfill.places import Places, places_of
-from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, columns_of
+from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, VERSION, columns_of
 from spark_backfill.source.options import HISTORY, LOG, PLACES, check_names
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.model.labels import LabelLimits
@@ -20,8 +20,8 @@ TARGET, ON_REFUSED, INGEST_SETTINGS = "target", "on_refused", "ingest_settings"
 TARGETS = (HISTORY, LOG)
 FAIL, DROP = "fail", "drop"
 NEEDED = (LABELS, TS, VALUE)
-# A frame from the source has its ids; the labels decide them again.
-IGNORED = (SERIES_ID, PACK_ID)
+# A frame from the source has its ids, and from the log the place of each version; the write decides them again.
+IGNORED = (SERIES_ID, PACK_ID, *VERSION)
 SAMPLE_WRITE = (*PLACES, TARGET, ON_REFUSED, INGEST_SETTINGS)
 # Spark passes its own options of a stream to the sink.
 STREAM_WRITE = (*SAMPLE_WRITE, "checkpointlocation", "queryname")
@@ -71,7 +71,7 @@ def _check_columns(schema: StructType) -> None:
             " it",
             reason="bad_schema",
         )
-    columns_of(schema)
+    columns_of(schema, versions=True)
 
 
 def _limits(text: str) -> IngestLimits:

@@ -131,6 +131,10 @@ class SimulatedHistory:
         self._read("loaded")
         return {number: loaded for (topic, number), loaded in self.loaded_rows.items() if topic == topic_id}
 
+    def loaded_topics(self) -> list[str]:
+        self._read("loaded")
+        return sorted({topic for topic, _ in self.loaded_rows})
+
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         for pack_id in pack_ids:
             self._read("read")

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from support.servers.histories import META, HistoryFactory
+from support.servers.histories import META, HistoryFactory, written
 from support.servers.loaders import OPTIONS
 from support.servers.logs import LogFactory
 from support.spark.spark import places
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.key import ChunkKey
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.history.loader.loader import Loader
 from tsdb.history.merge import merge
 from tsdb.log.interface import METRICS, Log
@@ -66,6 +66,13 @@ class ImportGround:
             yield
         finally:
             self._start()
+
+    def mark_loaded(self, through_ms: int) -> None:
+        """Write `loaded` as after a chunk stage that has emitted all before a time, of a log without older samples."""
+        topic_id = self.log.topic_id(METRICS)
+        for partition in range(META.partitions):
+            mark = Loaded(topic_id, partition, 0, through_ms)
+            written(lambda done, of=mark: self.history.write_loaded(of, done))  # type: ignore[misc]
 
     def kept_index(self) -> HistoryIndex:
         """As a querier keeps it, one more with each call."""

@@ -29,6 +29,7 @@ def columns(**others: DataType) -> StructType:
     [
         ({"selctor": "up"}, "a stream has no option selctor; did you mean selector?"),
         ({"job_id": "x"}, "a stream has no option job_id; known are allow_holes, "),
+        ({"versions": "newest"}, "option versions: a stream has all versions, for it knows no later ones"),
         ({"source": "history"}, "option source is 'history'; a stream has the source log"),
         ({"rows": "runs"}, "option rows is 'runs'; source log has none"),
         ({"start": "now"}, "option start is 'now'; want earliest or latest"),
@@ -109,3 +110,17 @@ def test_a_write_that_replaces_is_refused() -> None:
 def test_a_read_has_no_option_of_a_stream() -> None:
     with pytest.raises(InvalidRequest, match="a read has no option start"):
         source({**LOG, "source": "log", "start": "latest"}).reader(SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("options", "has_place"),
+    [(LOG, True), ({**LOG, "history": ""}, True), ({**LOG, "history": "sqlite:////nowhere/h.db"}, False)],
+)
+def test_rows_of_the_log_show_their_place(options: dict[str, str], has_place: bool) -> None:
+    assert ("order" in source(options).schema().names) is has_place
+    of_log = {**options, "source": "log"}
+    assert source(of_log).schema().names[-4:] == ["order", "partition", "offset", "broker_time"]
+
+
+def test_rows_of_the_log_can_be_written_again() -> None:
+    source(LOG).streamWriter(sample_schema(versions=True), False)

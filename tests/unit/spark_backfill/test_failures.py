@@ -42,6 +42,12 @@ def test_a_failure_of_spark_itself_is_quoted() -> None:
     assert (error.reason, error.message) == ("spark_failed", "no space left")
 
 
+def test_a_python_process_that_connects_late_is_worth_another_start() -> None:
+    error = error_of("SparkException: Python worker failed to connect back.")
+    assert isinstance(error, Unavailable)
+    assert (error.reason, "begin again" in error.message) == ("worker_late", True)
+
+
 def test_an_error_within_a_task_carries_its_reason_in_the_text() -> None:
     with pytest.raises(InvalidRequest) as raised, quoted_errors():
         raise InvalidRequest("too late", reason="too_recent")

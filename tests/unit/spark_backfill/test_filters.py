@@ -12,8 +12,12 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
     StringStartsWith,
 )
 
@@ -59,12 +63,23 @@ def test_ids_and_labels_are_taken_and_meet() -> None:
     assert pushed.narrowing == Narrowing(Span(), (job,), frozenset({(1 << 64) - 1}), frozenset({7}))
 
 
-def test_a_label_that_must_equal_a_text_is_not_null() -> None:
-    pushed = push([IsNotNull(("job",)), EqualTo(("job",), "api")], COLUMNS)
-    assert pushed.left == []
-    assert pushed.narrowing.matchers == (Matcher(MatchType.EQUAL, "job", "api"),)
-    alone = IsNotNull(("job",))
-    assert push([alone, EqualTo(("job",), "")], COLUMNS).left == [alone, EqualTo(("job",), "")]
+PRESENT = Matcher(MatchType.NOT_EQUAL, "job", "")
+
+
+@pytest.mark.parametrize(
+    ("filter_", "matchers"),
+    [
+        (EqualTo(("job",), "api"), (Matcher(MatchType.EQUAL, "job", "api"),)),
+        (In(("job",), ("a", "b.c")), (Matcher(MatchType.REGEX, "job", r"a|b\.c"),)),
+        (StringStartsWith(("job",), "a+"), (Matcher(MatchType.REGEX, "job", r"a\+.*"),)),
+        (StringEndsWith(("job",), "$"), (Matcher(MatchType.REGEX, "job", r".*\$"),)),
+        (IsNotNull(("job",)), (PRESENT,)),
+        (Not(EqualTo(("job",), "a")), (PRESENT, Matcher(MatchType.NOT_EQUAL, "job", "a"))),
+    ],
+)
+def test_conditions_on_a_label_become_matchers(filter_: Filter, matchers: tuple[Matcher, ...]) -> None:
+    pushed = push([filter_], COLUMNS)
+    assert (pushed.narrowing.matchers, pushed.left) == (matchers, [])
 
 
 @pytest.mark.parametrize(
@@ -73,8 +88,13 @@ def test_a_label_that_must_equal_a_text_is_not_null() -> None:
         EqualTo(("job",), ""),
         EqualTo(("value",), 1.0),
         EqualTo(("labels", "job"), "a"),
-        StringStartsWith(("job",), "a"),
-        IsNotNull(("job",)),
+        In(("job",), ("a", "")),
+        In(("job",), ("a", None)),
+        In(("job",), tuple(f"instance-{number}" for number in range(1_000))),
+        Not(In(("job",), ("a",))),
+        IsNull(("job",)),
+        Not(EqualTo(("job",), "")),
+        StringContains(("job",), "a"),
     ],
 )
 def test_other_filters_are_left_to_spark(filter_: Filter) -> None:

@@ -27,6 +27,7 @@ _CQL = {
     "put_loaded": "INSERT INTO {ks}.loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
     "USING TIMESTAMP ?",
     "read_loaded": "SELECT partition, position, emitted_through_ms FROM {ks}.loaded WHERE topic_id = ?",
+    "loaded_topics": "SELECT DISTINCT topic_id FROM {ks}.loaded",
     "put_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason) "
     "VALUES (?, ?, ?, ?, ?, ?)",
     "accept_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason, accepted) "
@@ -56,6 +57,7 @@ class Statements:
     read_sizes: PreparedStatement
     put_loaded: PreparedStatement
     read_loaded: PreparedStatement
+    loaded_topics: PreparedStatement
     put_hole: PreparedStatement
     accept_hole: PreparedStatement
     delete_hole: PreparedStatement

@@ -99,6 +99,9 @@ class CassandraStore:
         rows = self._rows([self._connected().statements.read_loaded.bind((topic_id,))])
         return {row[0]: Loaded(topic_id, *row) for row in rows}
 
+    def loaded_topics(self) -> list[str]:
+        return sorted(row[0] for row in self._rows([self._connected().statements.loaded_topics.bind(())]))
+
     # Holes.
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:

@@ -97,6 +97,9 @@ class SqliteStore:
         rows = self._rows(sql.READ_LOADED, (topic_id,))
         return {row[0]: Loaded(topic_id, *row) for row in rows}
 
+    def loaded_topics(self) -> list[str]:
+        return [row[0] for row in self._rows(sql.LOADED_TOPICS, ())]
+
     # Holes.
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
