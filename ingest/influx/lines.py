@@ -6,6 +6,7 @@ is a number.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -135,6 +136,9 @@ class _Output:
         self.listed = np.zeros((LISTED_MAX, 4), np.int64)
         self.state = np.zeros(kernels.STATES, np.int64)
         self.state[kernels.LINE] = 1
+        if body.startswith(codecs.BOM_UTF8):
+            # Some editors and Windows programs write it; it would become a part of the first name.
+            self.state[kernels.POSITION] = len(codecs.BOM_UTF8)
 
     def make_room(self, result: int) -> None:
         """More room for labels. Raises InvalidRequest at a limit of the request."""

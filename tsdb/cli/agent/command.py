@@ -15,7 +15,7 @@ import typer
 from tsdb.cli.agent.host import HostSource
 from tsdb.cli.agent.loop import run
 from tsdb.cli.agent.sample import SampleSource
-from tsdb.cli.agent.scrape import ScrapeSource, parse_target
+from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, parse_target, refusals
 from tsdb.cli.agent.sender import BatchSender
 from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
 from tsdb.cli.options.connection import Connection, connected
@@ -38,6 +38,64 @@ def agent(
         list[str] | None,
         typer.Option("--scrape", metavar="[JOB=]URL", help="Also scrape this Prometheus endpoint; may be repeated."),
     ] = None,
+    honor_labels: Annotated[
+        bool,
+        typer.Option(
+            "--honor-labels/--no-honor-labels",
+            help="Labels job and instance of a page win over those of its target; else they become exported_*.",
+        ),
+    ] = False,
+    honor_timestamps: Annotated[
+        bool, typer.Option("--honor-timestamps/--no-honor-timestamps", help="Keep the times of a page.")
+    ] = True,
+    sample_limit: Annotated[
+        int,
+        typer.Option(
+            "--sample-limit",
+            min=0,
+            metavar="N",
+            help="Samples of a page; 0: no limit. A page above a limit is a failed scrape.",
+        ),
+    ] = 0,
+    label_limit: Annotated[
+        int,
+        typer.Option(
+            "--label-limit",
+            min=0,
+            metavar="N",
+            help="Labels of a scraped series, with name, job and instance; 0: no limit.",
+        ),
+    ] = 0,
+    label_name_length_limit: Annotated[
+        int,
+        typer.Option(
+            "--label-name-length-limit",
+            min=0,
+            metavar="BYTES",
+            help="Bytes of a label name of a scraped series; 0: no limit.",
+        ),
+    ] = 0,
+    label_value_length_limit: Annotated[
+        int,
+        typer.Option(
+            "--label-value-length-limit",
+            min=0,
+            metavar="BYTES",
+            help="Bytes of a label value of a scraped series; 0: no limit.",
+        ),
+    ] = 0,
+    body_size_limit: Annotated[
+        int, typer.Option("--body-size-limit", min=0, metavar="BYTES", help="Bytes of a page, unpacked; 0: 64 MiB.")
+    ] = 0,
+    target_limit: Annotated[
+        int,
+        typer.Option(
+            "--target-limit",
+            min=0,
+            metavar="N",
+            help="Targets of a job; above it none of them is scraped. 0: no limit.",
+        ),
+    ] = 0,
     host: Annotated[bool, typer.Option("--host/--no-host", help="Measure this host.")] = True,
     job: Annotated[str, typer.Option("--job", help="Label job of the host's series.")] = "agent",
     instance: Annotated[
@@ -53,11 +111,25 @@ def agent(
 
     While the gateway is away, up to 600 batches and 2,000,000 samples are kept, and sent later; above that the oldest
     batches are dropped. A target that is down has `up` 0, and one line on stderr at the start and at the end of its
-    outage; it delays no other target. At the end prints samples, refused, dropped, requests and failures.
+    outage; it delays no other target. Pages are read by Prometheus's rules, and a series that vanishes gets a stale
+    marker: see docs/agent.md. At the end prints samples, refused, dropped, requests and failures.
     """
     configure_logging(json=False, level="info")
     timeout_s = min(SCRAPE_TIMEOUT_MAX_S, interval.ms / 1000)
-    sources = _sources(timeout_s, scrape or [], host, job, instance or socket.gethostname())
+    rules = ScrapeRules(
+        honor_labels=honor_labels,
+        honor_timestamps=honor_timestamps,
+        sample_limit=sample_limit,
+        label_limit=label_limit,
+        label_name_length_limit=label_name_length_limit,
+        label_value_length_limit=label_value_length_limit,
+        body_size_limit=body_size_limit,
+        target_limit=target_limit,
+    )
+    own = [HostSource(job, instance or socket.gethostname())] if host else []
+    sources: list[SampleSource] = [*own, *_scrapes(timeout_s, scrape or [], rules)]
+    if not sources:
+        raise typer.BadParameter("nothing to measure: --no-host without --scrape")
     duration_ms = None if for_ is None else for_.ms
     with connection.open() as client:
         sender = BatchSender(client)
@@ -82,15 +154,13 @@ def agent(
         raise typer.Exit(1)
 
 
-def _sources(timeout_s: float, scrape: list[str], host: bool, job: str, instance: str) -> list[SampleSource]:
-    sources: list[SampleSource] = [HostSource(job, instance)] if host else []
+def _scrapes(timeout_s: float, texts: list[str], rules: ScrapeRules) -> list[ScrapeSource]:
     try:
-        sources.extend(ScrapeSource(parse_target(text), timeout_s) for text in scrape)
+        targets = [parse_target(text) for text in texts]
     except InvalidRequest as error:
         raise typer.BadParameter(error.message) from None
-    if not sources:
-        raise typer.BadParameter("nothing to measure: --no-host without --scrape")
-    return sources
+    refused = refusals(targets, rules.target_limit)
+    return [ScrapeSource(target, timeout_s, rules, refusal=refused.get(target.job)) for target in targets]
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import psutil
 
 from tsdb.cli.agent.sample import Measured
+from tsdb.cli.agent.staleness import Staleness
 from tsdb.model.labels import canonical_labels
 
 Reading = tuple[str, dict[str, str], float]  # Name, labels beside job and instance, value.
@@ -18,13 +19,14 @@ class HostSource:
 
     def __init__(self, job: str, instance: str) -> None:
         self._target = {"job": job, "instance": instance}
+        self._staleness = Staleness()
         self._labels: dict[tuple[str, tuple[str, ...]], bytes] = {}
         self._readers: list[Callable[[], Iterator[Reading]]] = [
             cpu, memory, load, disks, network, filesystems, system,
         ]  # fmt: skip
 
     def measure(self, now_ms: int) -> list[Measured]:
-        """All metrics that this machine provides."""
+        """All metrics that this machine provides, and stale markers of those that it no longer provides."""
         found = [("node_time_seconds", dict[str, str](), now_ms / 1000)]
         for reader in list(self._readers):
             try:
@@ -32,7 +34,8 @@ class HostSource:
             except (OSError, RuntimeError, NotImplementedError, AttributeError):
                 # A container or another system does not provide this metric, now or later.
                 self._readers.remove(reader)
-        return [Measured(self._canonical(name, labels), now_ms, float(value)) for name, labels, value in found]
+        samples = [Measured(self._canonical(name, labels), now_ms, float(value)) for name, labels, value in found]
+        return samples + self._staleness.round({sample.canonical for sample in samples}, now_ms)
 
     def missed(self, now_ms: int) -> list[Measured]:
         """Empty: a missed round leaves a gap."""

@@ -1,4 +1,8 @@
-"""Scraping of a Prometheus text endpoint, as Prometheus does it: adds job and instance, and always writes `up`."""
+"""Scraping of a Prometheus endpoint by Prometheus's rules.
+
+A page counts as a whole or not at all. Every sample gets job and instance, a series that vanishes gets a stale marker,
+and `up` and the `scrape_*` series of the target are always written. docs/agent.md lists the differences.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,30 @@ import re
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from tsdb.cli.agent.outage import Outage
 from tsdb.cli.agent.sample import Measured
+from tsdb.cli.agent.staleness import Staleness
 from tsdb.cli.samples.dialect import END, Dialect, dialect_of_page
-from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExpositionParser
+from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, ExpositionParser
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
-from tsdb.model.labels import canonical_labels
+from tsdb.model.labels import canonical_labels, parse_labels
 
 BODY_BYTES_MAX = 64 << 20  # Twice the size of a large kube-state-metrics page.
 SAMPLES_MAX = 200_000  # Of one page: 60 MB of objects. BODY_BYTES_MAX alone would allow eighty times as many.
 LINES_A_CHECK = 256  # Lines between two checks of the clock. A line takes some microseconds, and 70 ms at worst.
 READ_BYTES = 64 << 10
 DEFAULT_JOB = "scrape"
-# Prefers the text format: most exporters then keep their names and need no second pass.
-ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5"
+# The formats that Prometheus asks for, without protobuf, in its order.
+ACCEPT = (
+    "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+)
 
 _TARGET = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_.-]*)=)?(https?://.+)")
 
@@ -62,34 +72,93 @@ def parse_target(text: str) -> Target:
     raise InvalidRequest(f"{text!r} is not [JOB=]URL with an http or https URL", reason="bad_target")
 
 
-class ScrapeSource:
-    """Scrapes one endpoint. `failure`: cause of the last scrape's failure; None after a success."""
+@dataclass(frozen=True, slots=True)
+class ScrapeRules:
+    """Options of scrapes with the names and meanings of Prometheus's scrape_config. 0 removes a limit.
 
-    def __init__(self, target: Target, timeout_s: float) -> None:
+    honor_labels: labels of a page win over job and instance. honor_timestamps: times of a page are kept. sample_limit:
+    samples of a page. label_limit: labels of a series, with its name, job and instance; the length limits are in bytes.
+    body_size_limit: bytes of a page, unpacked. target_limit: targets of a job. A page over a limit is a failed scrape.
+    """
+
+    honor_labels: bool = False
+    honor_timestamps: bool = True
+    sample_limit: int = 0
+    label_limit: int = 0
+    label_name_length_limit: int = 0
+    label_value_length_limit: int = 0
+    body_size_limit: int = 0
+    target_limit: int = 0
+
+
+@dataclass(slots=True)
+class _Page:
+    """Content of a page as far as it was read.
+
+    scraped: samples of the page. kept: samples to store, without those that repeat a series at the same time. fading:
+    series without a time of the page, which get a stale marker once they vanish. seen: all series. added: series that
+    the scrapes before did not have. failure: why the page does not count.
+    """
+
+    scraped: int = 0
+    accepted: int = 0
+    added: int = 0
+    kept: list[Measured] = field(default_factory=list)
+    fading: set[bytes] = field(default_factory=set)
+    timed: set[tuple[bytes, int]] = field(default_factory=set)
+    seen: set[bytes] = field(default_factory=set)
+    failure: str | None = None
+
+
+class ScrapeSource:
+    """Scrapes one endpoint. `failure`: cause of the last scrape's failure; None after a success.
+
+    refusal: why this target is not scraped at all; each of its scrapes then fails.
+    """
+
+    def __init__(
+        self, target: Target, timeout_s: float, rules: ScrapeRules | None = None, *, refusal: str | None = None
+    ) -> None:
         self.target = target
         self.failure: str | None = None
+        self._refusal = refusal
+        self._rules = rules or ScrapeRules()
         self._outage = Outage("target down", "target is back", target=target.url)
         self._timeout_s = timeout_s
         self._labels = {"job": target.job, "instance": target.instance}
-        self._parser = ExpositionParser(self._labels)
+        self._parser = ExpositionParser(self._labels, honor_labels=self._rules.honor_labels, as_scraped=True)
+        self._staleness = Staleness()
+        self._known: set[bytes] = set()  # Series of the last good scrape, and of failed ones since.
+        self._within_limits: set[bytes] = set()
         self._opener = _opener()
 
     def measure(self, now_ms: int) -> list[Measured]:
-        """Samples of the page (none after a failure), and up, scrape_duration_seconds, scrape_samples_scraped."""
+        """Samples of the page (none after a failure), stale markers of series that vanished, and the target's series:
+        up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling,
+        scrape_series_added.
+        """
         began = time.monotonic()
-        give_up_at = began + self._timeout_s
-        try:
-            found = self._parse(*self._fetch(give_up_at), now_ms, give_up_at)
-            self.failure = None
-        except TsdbError as error:
-            found, self.failure = [], error.message
-        self._outage.saw(self.failure)
+        page = self._scrape(now_ms, began + self._timeout_s)
+        self.failure = page.failure
+        self._outage.saw(page.failure)
+        # As in Prometheus, a failed or empty page makes no series new again.
+        self._known = page.seen if page.failure is None and page.scraped else self._known | page.seen
+        if page.failure is None:
+            found = page.kept + self._staleness.round(page.fading, now_ms)
+        else:
+            # As in Prometheus, the series that a failed page has before its fault are still there.
+            found = self._staleness.round(page.fading & self._staleness.present, now_ms)
         own = {
-            "up": float(self.failure is None),
+            "up": float(page.failure is None),
             "scrape_duration_seconds": time.monotonic() - began,
-            "scrape_samples_scraped": float(len(found)),
+            "scrape_samples_scraped": float(page.scraped),
+            "scrape_samples_post_metric_relabeling": float(page.accepted),
+            "scrape_series_added": float(page.added),
         }
-        return found + [self._own(name, value, now_ms) for name, value in own.items()]
+        # A page may hold these very series; the first sample of a time counts.
+        stored = page.fading if page.failure is None else ()
+        mine = (self._own(name, value, now_ms) for name, value in own.items())
+        return found + [sample for sample in mine if sample.canonical not in stored]
 
     def missed(self, now_ms: int) -> list[Measured]:
         """`up` 0: the target did not answer in time."""
@@ -99,54 +168,141 @@ class ScrapeSource:
     def _own(self, name: str, value: float, now_ms: int) -> Measured:
         return Measured(canonical_labels({"__name__": name, **self._labels}), now_ms, value)
 
+    def _scrape(self, now_ms: int, give_up_at: float) -> _Page:
+        page = _Page()
+        try:
+            if self._refusal is not None:
+                raise InvalidRequest(self._refusal, reason="target_limit")
+            self._read_page(page, *self._fetch(give_up_at), now_ms, give_up_at)
+        except TsdbError as error:
+            page.failure = error.message
+        return page
+
     def _fetch(self, give_up_at: float) -> tuple[bytes, str]:
         """The page and its content type."""
-        request = urllib.request.Request(self.target.url, headers={"Accept": ACCEPT})
+        headers = {
+            "Accept": ACCEPT,
+            "Accept-Encoding": "gzip",
+            "User-Agent": "kafka-tsdb-agent",
+            "X-Prometheus-Scrape-Timeout-Seconds": f"{self._timeout_s:g}",
+        }
+        request = urllib.request.Request(self.target.url, headers=headers)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
+                if answer.status != http.HTTPStatus.OK:
+                    raise Unavailable(f"{self.target.url} answers {answer.status}", reason="scrape_status")
                 return self._read(answer, give_up_at), answer.headers.get("Content-Type", "")
         except urllib.error.HTTPError as error:
             with error:
                 raise Unavailable(f"{self.target.url} answers {error.code}", reason="scrape_status") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to a bad URL.
+        except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:  # ValueError: a bad redirect.
             why = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Unavailable(f"{self.target.url}: {why}", reason="scrape_failed") from None
 
     def _read(self, answer: http.client.HTTPResponse, give_up_at: float) -> bytes:
         # The socket's timeout bounds only each single read. A slow endpoint must not hold the thread for ever.
         body = bytearray()
+        packed = answer.headers.get("Content-Encoding", "").strip().lower() == "gzip"
+        unpacking = zlib.decompressobj(wbits=31) if packed else None
+        limit = min(BODY_BYTES_MAX, self._rules.body_size_limit or BODY_BYTES_MAX)
         while part := answer.read1(READ_BYTES):
-            body += part
-            if len(body) > BODY_BYTES_MAX:
-                raise Unavailable(f"{self.target.url}: over {BODY_BYTES_MAX} bytes", reason="scrape_too_large")
+            body += part if unpacking is None else unpacking.decompress(part, limit + 1 - len(body))
+            if len(body) > limit:
+                raise Unavailable(f"{self.target.url}: over {limit} bytes", reason="scrape_too_large")
             self._check_time(give_up_at)
         if answer.length:
             raise Unavailable(
                 f"{self.target.url}: the page was cut short, {answer.length} bytes are missing", reason="scrape_cut"
             )
+        if unpacking is not None and not unpacking.eof:
+            raise Unavailable(f"{self.target.url}: the page was cut short within its gzip", reason="scrape_cut")
         return bytes(body)
 
-    def _parse(self, page: bytes, content_type: str, now_ms: int, give_up_at: float) -> list[Measured]:
-        dialect = dialect_of_page(content_type, page)
-        if dialect is Dialect.OPENMETRICS and not page.rstrip().endswith(END.encode()):
-            raise InvalidRequest(f"{self.target.url}: no {END} at its end: the page was cut short", reason="bad_input")
-        found: list[Measured] = []
-        for number, line in enumerate(io.BytesIO(page), start=1):
+    def _read_page(self, page: _Page, body: bytes, content_type: str, now_ms: int, give_up_at: float) -> None:
+        """Add the samples of the page. Raises InvalidRequest or Unavailable, with what was read before in `page`."""
+        dialect = dialect_of_page(content_type, body)
+        self._parser.begin_page()
+        ended = False
+        for number, line in enumerate(io.BytesIO(body), start=1):
             # The page may be anything, so the timeout also bounds its parsing.
             if number % LINES_A_CHECK == 0 or len(line) > LINES_A_CHECK:
                 self._check_time(give_up_at)
             place = f"{self.target.url}, line {number}"
-            sample = self._parser.parse(_text(line, place), place, dialect)
-            if sample is None:
-                continue
-            if len(found) == SAMPLES_MAX:
-                raise Unavailable(f"{self.target.url}: over {SAMPLES_MAX} samples", reason="scrape_too_large")
-            found.append(Measured(sample.canonical, now_ms if sample.ts_ms is None else sample.ts_ms, sample.value))
-        return found
+            text = _text(line, place)
+            if ended:
+                raise InvalidRequest(f"{place}: a line after {END}", reason="bad_input")
+            ended = dialect is Dialect.OPENMETRICS and text.removesuffix("\n") == END
+            sample = self._parser.parse(text, place, dialect)
+            if sample is not None:
+                self._add(page, sample, now_ms, place)
+        if dialect is Dialect.OPENMETRICS and not ended:
+            raise InvalidRequest(f"{self.target.url}: no {END} at its end: the page was cut short", reason="bad_input")
+        limit = self._rules.sample_limit
+        if limit and len(page.kept) > limit:
+            raise InvalidRequest(
+                f"{self.target.url}: {len(page.kept)} samples; sample_limit is {limit}", reason="sample_limit"
+            )
+
+    def _add(self, page: _Page, sample: ExposedSample, now_ms: int, place: str) -> None:
+        page.scraped += 1
+        if page.scraped > SAMPLES_MAX:
+            raise Unavailable(f"{self.target.url}: over {SAMPLES_MAX} samples", reason="scrape_too_large")
+        canonical = sample.canonical
+        self._check_labels(canonical, place)
+        page.accepted += 1
+        within = not self._rules.sample_limit or len(page.kept) < self._rules.sample_limit
+        page.added += within and canonical not in self._known and canonical not in page.seen
+        page.seen.add(canonical)
+        if sample.ts_ms is None or not self._rules.honor_timestamps:
+            # The first sample of a series and time counts.
+            if canonical not in page.fading:
+                page.fading.add(canonical)
+                page.kept.append(Measured(canonical, now_ms, sample.value))
+        elif (canonical, sample.ts_ms) not in page.timed:
+            page.timed.add((canonical, sample.ts_ms))
+            page.kept.append(Measured(canonical, sample.ts_ms, sample.value))
+
+    def _check_labels(self, canonical: bytes, place: str) -> None:
+        """Raise InvalidRequest for a series over a limit of labels."""
+        rules = self._rules
+        if not (rules.label_limit or rules.label_name_length_limit or rules.label_value_length_limit):
+            return
+        if canonical in self._within_limits:
+            return
+        labels = list(parse_labels(canonical))
+        if rules.label_limit and len(labels) > rules.label_limit:
+            raise _over(place, f"{len(labels)} labels", "label_limit", rules.label_limit)
+        for name, value in labels:
+            for text, name_of_limit, limit in (
+                (name, "label_name_length_limit", rules.label_name_length_limit),
+                (value, "label_value_length_limit", rules.label_value_length_limit),
+            ):
+                size = len(text.encode())
+                if limit and size > limit:
+                    raise _over(place, f"label {name}: {size} bytes", name_of_limit, limit)
+        if len(self._within_limits) >= SAMPLES_MAX:
+            self._within_limits.clear()
+        self._within_limits.add(canonical)
 
     def _check_time(self, give_up_at: float) -> None:
         if time.monotonic() > give_up_at:
             raise Unavailable(f"{self.target.url}: not whole in {self._timeout_s:g} s", reason="scrape_timeout")
+
+
+def refusals(targets: Iterable[Target], limit: int) -> dict[str, str]:
+    """By job with more targets than target_limit: why none of its targets is scraped, as in Prometheus."""
+    counts: dict[str, int] = {}
+    for target in targets:
+        counts[target.job] = counts.get(target.job, 0) + 1
+    return {
+        job: f"job {job} has {count} targets; target_limit is {limit}, so none of them is scraped"
+        for job, count in counts.items()
+        if limit and count > limit
+    }
+
+
+def _over(place: str, found: str, limit_name: str, limit: int) -> InvalidRequest:
+    return InvalidRequest(f"{place}: {found}; {limit_name} is {limit}", reason=limit_name)
 
 
 def _opener() -> urllib.request.OpenerDirector:

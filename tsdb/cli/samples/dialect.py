@@ -40,9 +40,10 @@ class Dialect(enum.Enum):
 
 
 def dialect_of_page(content_type: str, page: bytes) -> Dialect:
-    """The dialect of a whole page, from its content type, else from its last line."""
-    if content_type.partition(";")[0].strip().lower() == CONTENT_TYPE:
-        return Dialect.OPENMETRICS
+    """The dialect of a whole page, from its content type; without one, from its last line."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind:
+        return Dialect.OPENMETRICS if kind == CONTENT_TYPE else Dialect.TEXT
     return dialect_of_tail(page[-TAIL_BYTES:])
 
 

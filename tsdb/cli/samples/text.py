@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import math
 from array import array
@@ -111,6 +112,8 @@ def _batches(
     table, codes, times, values = LabelTable(), array("i"), array("q"), array("d")
     for number, line in enumerate(iter(lambda: source.readline(line_bytes_max + 1), b""), start=1):
         place = f"{name}, line {number}"
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)  # Else it would become a part of the first name.
         row = parse(_text(line, place, line_bytes_max), place) if line.strip() else None
         if row is None:
             continue

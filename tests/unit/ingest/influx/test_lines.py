@@ -265,3 +265,9 @@ def test_limits_of_labels_come_from_the_settings() -> None:
     assert lines(b"m,a=1 f=1", rules).report.refused == {}
     assert lines(b"m,a=1,b=2 f=1", rules).report.refused == {"too_many_tags": 1}
     assert lines(b"m,a=12345678901234 f=1", rules).report.refused == {"labels_too_long": 1}
+
+
+@pytest.mark.parametrize("body", [b"cpu v=1", b"# comment\ncpu v=1", b"\ncpu v=1"])
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_a_name(body: bytes) -> None:
+    assert series(lines(b"\xef\xbb\xbf" + body)) == series(lines(body))
+    assert len(series(lines(body))) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from tsdb.cli.agent import host
@@ -52,3 +53,15 @@ def test_what_the_machine_does_not_show_is_asked_once(monkeypatch: pytest.Monkey
         assert b"node_load1" not in names
         assert b"node_cpu_seconds_total" in names
     assert len(asked) == 1
+
+
+def test_a_device_that_is_removed_ends_with_a_stale_marker() -> None:
+    devices = ["sda", "sdb"]
+    source = HostSource("agent", "h")
+    source._readers = [lambda: iter([("node_disk_reads_completed_total", {"device": one}, 1.0) for one in devices])]
+    assert not any(math.isnan(sample.value) for sample in source.measure(1_000))
+    devices.pop()
+    (gone,) = [sample for sample in source.measure(2_000) if math.isnan(sample.value)]
+    assert dict(parse_labels(gone.canonical))["device"] == "sdb"
+    assert (gone.ts_ms, int(np.float64(gone.value).view(np.uint64))) == (2_000, 0x7FF0000000000002)
+    assert not any(math.isnan(sample.value) for sample in source.measure(3_000))

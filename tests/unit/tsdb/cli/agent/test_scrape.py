@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import http.server
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tsdb.cli.agent import scrape
 from tsdb.cli.agent.sample import Measured
-from tsdb.cli.agent.scrape import ScrapeSource, Target, parse_target
+from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, Target, parse_target, refusals
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import metric_name, parse_labels
 
@@ -48,6 +53,15 @@ def body(text: bytes, code: int = 200, content_type: str = "text/plain") -> Answ
     return answer
 
 
+TARGET_SERIES = {
+    "up",
+    "scrape_duration_seconds",
+    "scrape_samples_scraped",
+    "scrape_samples_post_metric_relabeling",
+    "scrape_series_added",
+}
+
+
 def own(samples: list[Measured]) -> dict[str, float]:
     return {metric_name(sample.canonical).decode(): sample.value for sample in samples}
 
@@ -73,6 +87,8 @@ def test_samples_carry_job_and_instance_and_keep_their_own_time(endpoint: Endpoi
         (body(b"hits 3", code=500), "answers 500"),
         (body(b"hits 3\nnonsense\n"), "line 2"),
         (body(b"\xff\xfe"), "not UTF-8"),
+        (body(b" hits 1\n"), "a blank before the name"),
+        (body(b"\xef\xbb\xbfhits 1\n"), "byte order mark"),
         (body(b"hits 1\n" * 100), "over 64 bytes"),
         (lambda handler: handler.connection.close(), "127.0.0.1"),
         (body(b"hits 1\n" * 6), "over 5 samples"),
@@ -90,8 +106,8 @@ def test_a_bad_scrape_gives_nothing_but_up_0(
     answers.append(answer)
     source = ScrapeSource(Target("web", url), 5.0)
     found = own(source.measure(1_000))
-    assert set(found) == {"up", "scrape_duration_seconds", "scrape_samples_scraped"}
-    assert (found["up"], found["scrape_samples_scraped"]) == (0.0, 0.0)
+    assert set(found) == TARGET_SERIES
+    assert found["up"] == 0.0
     assert source.failure is not None
     assert what in source.failure
     answers[0] = body(b"")
@@ -158,8 +174,8 @@ def test_an_endpoint_that_never_ends_costs_one_timeout(endpoint: Endpoint, drips
 
 def test_a_page_whose_parsing_takes_too_long_costs_one_timeout(endpoint: Endpoint) -> None:
     url, answers = endpoint
-    # 60 KB of commas in labels take the library 60 ms a line.
-    answers.append(body(b"".join(b'a{x="%d"%s} 1\n' % (n, b", " * 30_000) for n in range(100))))
+    labels = b"".join(b',l%d="v"' % n for n in range(5_000))  # 50 KB, which take some 10 ms a line.
+    answers.append(body(b"".join(b'a{x="%d"%s} 1\n' % (n, labels) for n in range(300))))
     source = ScrapeSource(Target("web", url), 0.3)
     found = own(source.measure(1_000))
     assert found["up"] == 0.0
@@ -211,3 +227,183 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidRequest, match="holds a user or password") as caught:
         parse_target(text)
     assert "secret" not in caught.value.message
+
+
+def stored(samples: list[Measured]) -> dict[tuple[tuple[str, str], ...], int]:
+    """Bits of the page's samples by labels without job and instance."""
+    found = {}
+    for sample in samples:
+        labels = {name: value for name, value in parse_labels(sample.canonical) if name not in ("job", "instance")}
+        if not labels["__name__"].startswith(("scrape_", "up")):
+            found[tuple(sorted(labels.items()))] = int(np.float64(sample.value).view(np.uint64))
+    return found
+
+
+STALE = 0x7FF0000000000002
+ONE = int(np.float64(1.0).view(np.uint64))
+
+
+def series(name: str, **labels: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({"__name__": name, **labels}.items()))
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        body(b"b 1\n"),
+        body(b""),
+        body(b"a 1\n", code=503),
+        body(b"nonsense\na 1\n"),
+        lambda handler: handler.connection.close(),
+    ],
+)
+def test_a_series_that_vanishes_or_whose_page_is_down_gets_one_stale_marker(endpoint: Endpoint, gone: Answer) -> None:
+    url, answers = endpoint
+    answers.append(body(b"a 1\n"))
+    source = ScrapeSource(Target("web", url), 5.0)
+    assert stored(source.measure(1_000)) == {series("a"): ONE}
+    answers[0] = gone
+    found = source.measure(2_000)
+    assert stored(found)[series("a")] == STALE
+    assert {sample.ts_ms for sample in found} == {2_000}
+    assert series("a") not in stored(source.measure(3_000))
+    answers[0] = body(b"a 1\n")
+    assert stored(source.measure(4_000))[series("a")] == ONE
+
+
+@pytest.mark.parametrize(
+    ("page", "labels"),
+    [
+        (b'# TYPE a histogram\na_bucket{le="1"} 1\n', series("a_bucket", le="1.0")),
+        (b'# TYPE a histogram\na_bucket{le="0.50"} 1\n', series("a_bucket", le="0.5")),
+        (b'# TYPE a histogram\na_bucket{le="1000000"} 1\n', series("a_bucket", le="1e+06")),
+        (b'# TYPE a histogram\na_bucket{le="123456789"} 1\n', series("a_bucket", le="1.23456789e+08")),
+        (b'# TYPE a histogram\na_bucket{le="1e-05"} 1\n', series("a_bucket", le="1e-05")),
+        (b'# TYPE a histogram\na_bucket{le="-0"} 1\n', series("a_bucket", le="0.0")),
+        (b'# TYPE a histogram\na_bucket{le="Inf"} 1\n', series("a_bucket", le="+Inf")),
+        (b'# TYPE a histogram\na_bucket{le="nan"} 1\n', series("a_bucket", le="NaN")),
+        (b'# TYPE a histogram\na_bucket{le="much"} 1\n', series("a_bucket", le="much")),
+        (b'# TYPE a summary\na{quantile="1"} 1\n', series("a", quantile="1.0")),
+        (b'# TYPE a summary\na{le="1"} 1\n', series("a", le="1")),
+        (b'# TYPE a histogram\na{quantile="1"} 1\n', series("a", quantile="1")),
+        (b'# TYPE a gauge\na_bucket{le="1"} 1\n', series("a_bucket", le="1")),
+        (b'a_bucket{le="1"} 1\n', series("a_bucket", le="1")),
+        (b'# TYPE a histogram\n# TYPE b gauge\na_bucket{le="1"} 1\n', series("a_bucket", le="1")),
+    ],
+)
+def test_le_and_quantile_are_stored_as_floats_of_openmetrics(
+    endpoint: Endpoint, page: bytes, labels: tuple[tuple[str, str], ...]
+) -> None:
+    url, answers = endpoint
+    answers.append(body(page))
+    source = ScrapeSource(Target("web", url), 5.0)
+    assert stored(source.measure(1_000)) == {labels: ONE}
+    answers[0] = body(b'a_bucket{le="1"} 1\n')  # The type of the last page does not last.
+    assert series("a_bucket", le="1") in stored(source.measure(2_000))
+
+
+@pytest.mark.parametrize(
+    ("line", "labels"),
+    [
+        (b'{"a.name"} 1', series("a.name")),
+        (b'{"a.name","b c"="d"} 1', series("a.name", **{"b c": "d"})),
+        ('{"日本",x="y"} 1'.encode(), series("日本", x="y")),
+        (b'a{"b.c"="d",} 1', series("a", **{"b.c": "d"})),
+    ],
+)
+@pytest.mark.parametrize("kind", ["text/plain; version=1.0.0", "application/openmetrics-text; version=1.0.0"])
+def test_names_in_quotes_may_be_any_text(
+    endpoint: Endpoint, line: bytes, labels: tuple[tuple[str, str], ...], kind: str
+) -> None:
+    url, answers = endpoint
+    answers.append(body(line + b"\n# EOF\n", content_type=kind))
+    assert stored(ScrapeSource(Target("web", url), 5.0).measure(1_000)) == {labels: ONE}
+
+
+def test_of_two_samples_of_one_series_the_first_counts(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    answers.append(body(b'a{x="1",y="2"} 1\na{y="2",x="1"} 5\na{x="1",y="2"} 6 9000\na{x="1",y="2"} 7 9000\nup 4\n'))
+    found = ScrapeSource(Target("web", url), 5.0).measure(1_000)
+    of_a = [(sample.ts_ms, sample.value) for sample in found if metric_name(sample.canonical) == b"a"]
+    assert of_a == [(1_000, 1.0), (9_000, 6.0)]
+    assert [sample.value for sample in found if metric_name(sample.canonical) == b"up"] == [4.0]
+    assert own(found)["scrape_samples_post_metric_relabeling"] == 5.0
+
+
+def test_the_series_of_a_target_count_samples_and_new_series(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    answers.append(body(b"a 1\nb 1\n"))
+    source = ScrapeSource(Target("web", url), 5.0)
+    counts = []
+    for page in (b"a 1\nb 1\n", b"a 1\n", b"a 1\nb 1\nc 1\n"):
+        answers[0] = body(page)
+        found = own(source.measure(1_000))
+        counts.append((found["scrape_samples_scraped"], found["scrape_series_added"]))
+    assert counts == [(2.0, 2.0), (1.0, 0.0), (3.0, 2.0)]
+
+
+def test_the_page_is_asked_for_as_prometheus_asks(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    asked: list[dict[str, str]] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(dict(handler.headers))
+        body(b"a 1\n")(handler)
+
+    answers.append(answer)
+    ScrapeSource(Target("web", url), 2.5).measure(1_000)
+    (headers,) = asked
+    assert headers["Accept"].startswith("application/openmetrics-text;version=1.0.0")
+    assert "text/plain;version=0.0.4" in headers["Accept"]
+    low = {name.lower(): value for name, value in headers.items()}
+    assert low["x-prometheus-scrape-timeout-seconds"] == "2.5"
+    assert low["accept-encoding"] == "gzip"
+
+
+def test_a_gzip_bomb_costs_no_more_than_the_limit(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    bomb = gzip.compress(b"#" * (256 << 20), 9)
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            handler.wfile.write(bomb)
+
+    answers.append(answer)
+    source = ScrapeSource(Target("web", url), 5.0, ScrapeRules(body_size_limit=1_000_000))
+    assert own(source.measure(1_000))["up"] == 0.0
+    assert "over 1000000 bytes" in (source.failure or "")
+
+
+@pytest.mark.parametrize(
+    ("rules", "what"),
+    [
+        ({"sample_limit": 1}, "2 samples; sample_limit is 1"),
+        ({"label_limit": 3}, "4 labels; label_limit is 3"),
+        ({"label_name_length_limit": 10}, "label longer_name: 11 bytes; label_name_length_limit is 10"),
+        ({"label_value_length_limit": 25}, "label longer_name: 30 bytes; label_value_length_limit is 25"),
+        ({"body_size_limit": 10}, "over 10 bytes"),
+    ],
+)
+def test_a_page_over_a_limit_is_a_failed_scrape_that_names_it(
+    endpoint: Endpoint, rules: dict[str, Any], what: str
+) -> None:
+    url, answers = endpoint
+    answers.append(body(b'a{longer_name="%s"} 1\nb 1\n' % (b"x" * 30)))
+    source = ScrapeSource(Target("web", url), 5.0, replace(ScrapeRules(), **rules))
+    found = source.measure(1_000)
+    assert own(found)["up"] == 0.0
+    assert stored(found) == {}
+    assert what in (source.failure or "")
+
+
+def test_a_job_with_too_many_targets_is_not_scraped() -> None:
+    targets = [Target("web", "http://h:1/"), Target("web", "http://h:2/"), Target("db", "http://h:3/")]
+    refused = refusals(targets, 1)
+    assert refused == {"web": "job web has 2 targets; target_limit is 1, so none of them is scraped"}
+    source = ScrapeSource(targets[0], 5.0, refusal=refused["web"])
+    assert own(source.measure(1_000))["up"] == 0.0
+    assert source.failure == refused["web"]
+    assert refusals(targets, 2) == refusals(targets, 0) == {}

@@ -16,6 +16,12 @@ from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, Expositio
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
+PROMETHEUS_NAN = 0x7FF8000000000001
+
+
+def bits(value: float) -> int:
+    return int(np.float64(value).view(np.uint64))
+
 
 def parse(line: str, target: dict[str, str] | None = None) -> ExposedSample | None:
     return ExpositionParser(target).parse(line, "x, line 1")
@@ -47,10 +53,11 @@ def test_a_sample_is_read_as_it_is_written(line: str, labels: dict[str, str], ts
     assert parse(line) == ExposedSample(canonical_labels(labels), ts_ms, value)
 
 
-def test_a_nan_is_a_value() -> None:
-    sample = parse("up NaN")
+@pytest.mark.parametrize("text", ["NaN", "nan", "-NaN"])
+def test_a_nan_is_the_one_of_prometheus(text: str) -> None:
+    sample = parse(f"up {text}")
     assert sample is not None
-    assert math.isnan(sample.value)
+    assert bits(sample.value) == PROMETHEUS_NAN
 
 
 @pytest.mark.parametrize("line", ["", "  \n", "# HELP up helps", "#up 1", "# EOF"])
@@ -78,6 +85,24 @@ def test_labels_of_the_target_win_and_those_of_the_line_are_kept_beside() -> Non
 
 
 @pytest.mark.parametrize(
+    ("line", "labels"),
+    [
+        ('m{instance="a",exported_instance="b"} 1', {"exported_instance": "b", "exported_exported_instance": "a"}),
+        ('m{instance="a",exported_exported_instance="b"} 1',
+         {"exported_instance": "a", "exported_exported_instance": "b"}),
+        ('m{job="a",exported_job="b",exported_exported_job="c"} 1',
+         {"exported_job": "b", "exported_exported_job": "c", "exported_exported_exported_job": "a"}),
+        ('m{job=""} 1', {}),
+    ],
+)  # fmt: skip
+def test_the_prefix_of_a_renamed_label_repeats_until_its_name_is_free(line: str, labels: dict[str, str]) -> None:
+    target = {"job": "node", "instance": "h:1"}
+    sample = parse(line, target)
+    assert sample is not None
+    assert sample.canonical == canonical_labels({"__name__": "m", **target, **labels})
+
+
+@pytest.mark.parametrize(
     ("text", "ts_ms"),
     [("1395066363", 1395066363000), ("1395066363.1239", 1395066363123), ("1.5e9", 1500000000000), ("-0.0005", -1)],
 )
@@ -98,7 +123,8 @@ def test_what_is_no_time_of_openmetrics_is_refused_by_its_place(text: str) -> No
     [
         ("application/openmetrics-text; version=1.0.0; charset=utf-8", b"a 1\n", Dialect.OPENMETRICS),
         ("text/plain;version=0.0.4", b"a 1\n", Dialect.TEXT),
-        ("text/plain", b"a 1\n# EOF\n", Dialect.OPENMETRICS),
+        ("text/plain", b"a 1\n# EOF\n", Dialect.TEXT),
+        ("", b"a 1\n# EOF\n", Dialect.OPENMETRICS),
         ("", b"", Dialect.TEXT),
         ("", b"a 1 # EOF", Dialect.TEXT),
     ],
@@ -168,7 +194,9 @@ def test_a_line_that_both_parsers_take_says_the_same() -> None:
         if sample is None or " # " in line:
             continue
         [their] = theirs
-        assert np.float64(sample.value).tobytes() == np.float64(their.value).tobytes(), line
+        assert np.float64(sample.value).tobytes() == np.float64(their.value).tobytes() or (
+            math.isnan(their.value) and bits(sample.value) == PROMETHEUS_NAN
+        ), line
         assert canonical_labels({"__name__": their.name} | {k: v for k, v in their.labels.items() if v}) == (
             sample.canonical
         ), line

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tsdb.cli.samples.rows import SampleRows, join_rows
+from tsdb.cli.samples.source import Format, read_rows
 from tsdb.cli.samples.text import read_jsonl
 from tsdb.client import RequestLimits
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.labels import canonical_labels
 
 A, B, C = b"__name__\xffa", b"__name__\xffb", b"__name__\xffc"
 
@@ -68,3 +70,20 @@ def test_a_json_line_that_is_not_by_the_letter_is_refused_by_name(line: str, wha
         list(read_jsonl(io.BytesIO(line.encode()), "some.jsonl"))
     assert "some.jsonl, line 1" in refused.value.message
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("jsonl", '{"labels": {"__name__": "a"}, "ts_ms": 1, "value": 2}\n'),
+        ("prom", "a 2 1\n"),
+        ("prom", "# HELP a b\na 2 1\n"),
+        ("openmetrics", "a 2 0.001\n# EOF\n"),
+        ("csv", 'labels,ts_ms,value\n"{""__name__"": ""a""}",1,2\n'),
+        ("csv", 'ts_ms,labels,value\n1,"{""__name__"": ""a""}",2\n'),
+    ],
+)
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_a_name(form: Format, text: str) -> None:
+    (found,) = read_rows(io.BytesIO(b"\xef\xbb\xbf" + text.encode()), "x", form, now_ms=0)
+    assert [found.labels[code] for code in found.codes] == [canonical_labels({"__name__": "a"})]
+    assert (found.ts_ms.tolist(), found.values.tolist()) == ([1], [2.0])
