@@ -9,6 +9,26 @@ from tsdb.history.shared_settings import check_history, ensure_history
 from tsdb.model.meta import MetaSettings
 
 
+class HistoryComponent:
+    """Closes a history after all components that use it."""
+
+    def __init__(self, history: ChunkSink) -> None:
+        self._history = history
+
+    def start(self) -> None:
+        """No effect: the history is open already."""
+
+    def close(self) -> None:
+        """No effect: other components still use the history."""
+
+    def join(self, timeout_s: float) -> bool:
+        self._history.close()
+        return True
+
+    def abort(self) -> None:
+        self._history.close()
+
+
 def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStore:
     """History, after a check of its tables and of its shared settings.
 

@@ -11,10 +11,9 @@ from tsdb.history.open import PARQUET, SQLITE
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.ops.lifecycle import Component
-from tsdb.roles.history_access import connect_history_sink
+from tsdb.roles.history_access import HistoryComponent, connect_history_sink
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened
-from tsdb.roles.querier import HistoryComponent
 
 LOCAL_CONCURRENCY = 4096
 

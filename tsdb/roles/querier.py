@@ -8,7 +8,7 @@ from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
-from tsdb.history.interface import ChunkSink, ChunkStore
+from tsdb.history.interface import ChunkStore
 from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
@@ -32,7 +32,7 @@ from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.caller_token import caller_token
-from tsdb.roles.history_access import connect_history
+from tsdb.roles.history_access import HistoryComponent, connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
@@ -41,26 +41,6 @@ from tsdb.roles.trials.experiment import check_address
 from tsdb.roles.trials.shadow import make_shadow
 from tsdb.roles.ui import ui_routes
 from tsdb.v1 import reader_pb2_grpc
-
-
-class HistoryComponent:
-    """Closes a history after all components that use it."""
-
-    def __init__(self, history: ChunkSink) -> None:
-        self._history = history
-
-    def start(self) -> None:
-        """No effect: the history is open already."""
-
-    def close(self) -> None:
-        """No effect: other components still use the history."""
-
-    def join(self, timeout_s: float) -> bool:
-        self._history.close()
-        return True
-
-    def abort(self) -> None:
-        self._history.close()
 
 
 def open_querier(settings: QuerierSettings) -> Opened:

@@ -26,12 +26,12 @@ from tsdb.query.warm_up import warm_up as warm_up_querier
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
 from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_doors
-from tsdb.roles.history_access import connect_history, create_embedded_history
+from tsdb.roles.history_access import HistoryComponent, connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
-from tsdb.roles.querier import HistoryComponent, history_source, querier_service
+from tsdb.roles.querier import history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, reader_of, store_partitions
 from tsdb.roles.ui import ui_routes

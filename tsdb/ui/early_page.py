@@ -8,8 +8,7 @@ from collections.abc import Callable
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.request_bytes import RequestBytes, Reserved
-from tsdb.ui.headers import UNSTORED
-from tsdb.ui.pages.page import HTML
+from tsdb.ui.headers import HTML, UNSTORED
 from tsdb.ui.rendering import FOLDER
 
 REQUESTS_BYTES_MAX = 1 << 20

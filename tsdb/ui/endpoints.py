@@ -25,8 +25,8 @@ from tsdb.ui.answers.growth import growth
 from tsdb.ui.answers.problem import SIGNED_OUT, problem
 from tsdb.ui.answers.table import samples, table
 from tsdb.ui.files import url_of
-from tsdb.ui.headers import UNSTORED
-from tsdb.ui.pages.page import HTML, PageCall, answered
+from tsdb.ui.headers import HTML, UNSTORED
+from tsdb.ui.pages.page import PageCall, answered
 from tsdb.ui.pages.table import PAGES
 from tsdb.ui.refreshes import Refreshes
 from tsdb.ui.rendering import FOLDER

@@ -1,4 +1,4 @@
-"""Headers of every answer of the pages: the content security policy and its companions.
+"""Headers of every answer of the pages: the type of HTML, the content security policy and its companions.
 
 Scripts come from files of this server alone. No script is in the HTML, and nothing turns text into code, so a label or
 a value cannot become a script. Styles may be inline, because BokehJS makes its own at run time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tsdb.api.prometheus.representation import Headers
 
+HTML = "text/html; charset=utf-8"
 POLICY = "; ".join(
     (
         "default-src 'none'",

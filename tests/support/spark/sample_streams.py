@@ -37,8 +37,8 @@ def source(places: Places, **options: object) -> TsdbDataSource:
 
 
 def read_now(places: Places, **options: object) -> list[Row]:
-    """All rows of the batch source `log`."""
-    reader = source(places, source="log", **options).reader(sample_schema())
+    """All rows of the batch source `log`, with all versions."""
+    reader = source(places, source="log", versions="all", **options).reader(sample_schema())
     parts = reader.partitions()
     return rows_of([batch for part in parts for batch in reader.read(part)])
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.representation import Representation
-from tsdb.ui.headers import UNSTORED
+from tsdb.ui.headers import HTML, UNSTORED
 from tsdb.ui.rendering import rendered
 from tsdb.ui.sources import UiOptions, UiSources
-
-HTML = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
