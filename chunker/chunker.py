@@ -111,9 +111,9 @@ class Chunker:
         return self._reporter.statuses()
 
     def health(self) -> dict[int, PartitionHealth]:
-        """The statuses in the form of `/-/ready`. Before the first assignment every partition is not ready
-        (joining)."""
-        if not self._member.partitions and not (self._member.settled and self._reporter.log_answers):
+        """The statuses in the form of `/-/ready`. Without an assignment every partition is not ready (joining), except
+        for a spare: with more members than partitions some members have none."""
+        if not self._member.partitions and not (self._member.is_spare and self._reporter.log_answers):
             return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
         return {status.partition: status.health for status in self.statuses()}
 

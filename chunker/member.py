@@ -19,7 +19,6 @@ ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll
 MAINTAIN_EVERY_S = 0.25
 JOIN_AGAIN_S = 0.5
 DRAIN_S = 10.0
-SPARE_AFTER_S = 30.0  # A rebalance after a member was killed waits for its session timeout, 10 s.
 
 log = get_logger(__name__)
 
@@ -48,8 +47,6 @@ class Member(ThreadComponent):
         self._records_max = records_max
         self.partitions: Mapping[int, ChunkPartition] = {}
         """The assigned partitions. The mapping is replaced, never changed, so any thread may read it."""
-        self._joined_at: float | None = None
-        self._assigned = False
         self._trimmer = MallocTrimmer(clock)
         self._aborting = threading.Event()
         self._beat_at: float | None = None
@@ -64,11 +61,9 @@ class Member(ThreadComponent):
         self.close()
 
     @property
-    def settled(self) -> bool:
-        """Whether it got partitions, or is a spare: with more members than partitions some members get no partition."""
-        joined_at = self._joined_at
-        spare = joined_at is not None and self._clock.monotonic() - joined_at > SPARE_AFTER_S
-        return self._assigned or spare
+    def is_spare(self) -> bool:
+        """See Group.is_spare for the contract."""
+        return self._group.is_spare()
 
     def silent_s(self) -> float:
         """Seconds since the last round began; 0 before the first round, which may wait for kernels to compile."""
@@ -82,7 +77,6 @@ class Member(ThreadComponent):
         this callback must return."""
         fresh = {partition: self._make_partition(partition) for _, partition in committed}
         self.partitions = {**self.partitions, **fresh}
-        self._assigned = True
         log.info("partitions assigned", partitions=sorted(fresh))
         return {place: position.next_offset if position else 0 for place, position in committed.items()}
 
@@ -92,7 +86,6 @@ class Member(ThreadComponent):
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
         """As on_revoked, which commits nothing either. This member has to join the group again."""
-        self._assigned, self._joined_at = False, self._clock.monotonic()
         self._give_up({partition for _, partition in partitions})
 
     def _give_up(self, gone: set[int]) -> None:
@@ -116,7 +109,6 @@ class Member(ThreadComponent):
         while not self._closing.is_set():
             try:
                 self._group.join([METRICS], self)
-                self._joined_at = self._clock.monotonic()
                 return True
             except Unavailable as error:
                 log.warning("cannot join the group yet", reason=error.reason, error=error.message)

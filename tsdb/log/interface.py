@@ -232,6 +232,10 @@ class Log(Protocol):
     def members(self, group_id: str) -> list[str]:
         """Client ids of the members, one for each. An embedded log knows the members in the same process."""
 
+    def stalled(self) -> str:
+        """Reason why this process needs a restart: a client that gets nothing although the log answers, and new clients
+        do not help. Empty without one. No I/O; any thread."""
+
     def close(self) -> None:
         """Answer the waiting appends and stop the threads. A second call does nothing."""
 
@@ -298,6 +302,13 @@ class Group(Protocol):
 
     def assigned(self) -> frozenset[TopicPartition]:
         """The partitions of this member at this moment."""
+
+    def is_spare(self) -> bool:
+        """Whether this member has no partition because the others have all of them. As last seen; any thread."""
+
+    def joining_s(self) -> float:
+        """Seconds for which this member has had no partition, although the log answers and the group has one for it;
+        0 for other members. As last seen; any thread."""
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commit positions, durable on return. Raises Unavailable (stale_member) for a partition that is no longer this

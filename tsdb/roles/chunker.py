@@ -11,7 +11,7 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import slice_lengths
 from tsdb.roles.log import LogComponent, connected
-from tsdb.roles.process import Opened
+from tsdb.roles.process import Opened, first_reason
 from tsdb.store.readiness import ENTER_S, LEAVE_S
 
 
@@ -19,7 +19,8 @@ def open_chunker(settings: ChunkerSettings) -> Opened:
     """A chunker process. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
     with connected(settings) as log:
         chunker = make_chunker(settings, settings, log)
-        return Opened([LogComponent(log), chunker], chunker.health, chunker.stalled, warm_ups=[warm_up])
+        stalled = first_reason(log.stalled, chunker.stalled)
+        return Opened([LogComponent(log), chunker], chunker.health, stalled, warm_ups=[warm_up])
 
 
 def make_chunker(settings: CommonSettings, fields: ChunkerFields, log: Log) -> Chunker:

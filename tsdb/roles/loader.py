@@ -13,7 +13,7 @@ from tsdb.model.clock import SystemClock
 from tsdb.ops.lifecycle import Component
 from tsdb.roles.history_access import HistoryComponent, connect_history_sink
 from tsdb.roles.log import LogComponent, connected, meta_settings
-from tsdb.roles.process import Opened
+from tsdb.roles.process import Opened, first_reason
 
 LOCAL_CONCURRENCY = 4096
 
@@ -24,7 +24,8 @@ def open_loader(settings: LoaderSettings) -> Opened:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
         loader = make_loader(settings, settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
-        return Opened(components, loader.health, loader.stalled, loader.problem, warm_ups=[warm_up])
+        stalled = first_reason(log.stalled, loader.stalled)
+        return Opened(components, loader.health, stalled, loader.problem, warm_ups=[warm_up])
 
 
 def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:

@@ -48,6 +48,11 @@ class Opened:
     bodies: BodyRoutes = field(default_factory=NoBodyRoutes)
 
 
+def first_reason(*stalls: Callable[[], str]) -> Callable[[], str]:
+    """A function that gives the first reason of these; empty when none has any."""
+    return lambda: next(filter(None, (stalled() for stalled in stalls)), "")
+
+
 class RoleProcess:
     """A component that opens a role on a separate thread and then runs the role's components."""
 

@@ -76,7 +76,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     return Opened(
         components,
         lambda: partitions_health(sources),
-        lambda: "",
+        log.stalled,
         warm_ups=[warm_up, *PROMQL_WARM_UPS],
         bodies=JoinedRoutes((api, ui_routes(settings, settings, "querier", sources, api))),
     )

@@ -29,7 +29,7 @@ from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_doors
 from tsdb.roles.history_access import HistoryComponent, connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
-from tsdb.roles.process import Opened
+from tsdb.roles.process import Opened, first_reason
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
 from tsdb.roles.querier import history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
@@ -78,7 +78,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     pages = ui_routes(settings, settings, "standalone", sources, api, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
-    stalls = [store.stalled]
+    stalls = [log.stalled, store.stalled]
     warm_ups = [*WARM_UPS, warm_up_store, *PROMQL_WARM_UPS]
     if history is not None and read_past is not None:
         chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
@@ -101,7 +101,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     return Opened(
         components,
         store_partitions(store),
-        lambda: "; ".join(filter(None, (stall() for stall in stalls))),
+        first_reason(*stalls),
         warm_ups=warm_ups,
         bodies=JoinedRoutes((writes.http, api, pages)),
     )

@@ -19,7 +19,7 @@ from tsdb.ops.lifecycle import Component
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.log import LogComponent, connected, meta_settings
-from tsdb.roles.process import Opened
+from tsdb.roles.process import Opened, first_reason
 from tsdb.roles.servers import grpc_server, health_setter, read_calls
 from tsdb.roles.trials.experiment import check_address
 from tsdb.store.reporter import StoreReporter, partition_health
@@ -41,7 +41,7 @@ def open_store(settings: StoreSettings) -> Opened:
         server = grpc_server(settings, [_reader_service(store, settings)], health)
         reporter = StoreReporter(store, health_setter(health), SystemClock())
         components: list[Component] = [LogComponent(log), store, reporter, server]
-        return Opened(components, store_partitions(store), store.stalled, warm_ups=[warm_up])
+        return Opened(components, store_partitions(store), first_reason(log.stalled, store.stalled), warm_ups=[warm_up])
 
 
 def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:

@@ -185,6 +185,9 @@ class FakeLog:
     def members(self, group_id: str) -> list[str]:
         raise NotImplementedError("a gateway is in no group")
 
+    def stalled(self) -> str:
+        return ""
+
     def close(self) -> None:
         """Nothing to do: the fake has no resources."""
 

@@ -69,6 +69,12 @@ class Member:
     def assigned(self) -> frozenset[TopicPartition]:
         return self._assigned
 
+    def is_spare(self) -> bool:
+        return self._group.owner is not self
+
+    def joining_s(self) -> float:
+        return 0.0
+
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         group = self._group
         if group.owner is not self:

@@ -213,6 +213,9 @@ class SimulatedLog:
     def members(self, group_id: str) -> list[str]:
         raise NotImplementedError("no simulated component looks at a group's members")
 
+    def stalled(self) -> str:
+        return ""
+
     def close(self) -> None:
         """Nothing to do: the fake has no resources."""
 

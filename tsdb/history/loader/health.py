@@ -31,15 +31,24 @@ class HealthProblem:
 
 
 def health_problem(
-    status: Status, blocked_for_s: float, patience_s: float, now: float, refusal: TsdbError | None = None
+    status: Status,
+    blocked_for_s: float,
+    patience_s: float,
+    now: float,
+    refusal: TsdbError | None = None,
+    *,
+    is_spare: bool = True,
 ) -> HealthProblem:
-    """Reasons: log_unavailable (the consumer waits for it), that of `refusal` (partitions cannot be taken),
-    history_blocked (for longer than patience_s), stalled, commit_failing.
+    """Reasons: log_unavailable (the consumer waits for it), that of `refusal` (partitions cannot be taken), joining (no
+    partition yet), history_blocked (for longer than patience_s), stalled, commit_failing. is_spare: whether it may have
+    no partition, because other loaders have all.
     """
     if status.at and now - status.at > SILENT_MAX_S:
         return HealthProblem("log_unavailable", f"no step for {now - status.at:.0f} s")
     if refusal is not None:
         return HealthProblem(refusal.reason, f"no partitions can be taken: {refusal.message}")
+    if not status.partitions and not is_spare:
+        return HealthProblem("joining", "no partition yet: the group of loaders has some for this one")
     if status.blocked_error and blocked_for_s >= patience_s:
         return HealthProblem("history_blocked", status.blocked_error)
     if status.stalls:

@@ -124,7 +124,9 @@ class Loader:
             randomness=random.Random(seed),
             name="loader",
         )
-        self._reporter = LoaderReporter(log_, lambda: self._consumer.status, self._source.refusal, self._marks, clock)
+        self._reporter = LoaderReporter(
+            log_, lambda: self._consumer.status, self._source.refusal, self._source.is_spare, self._marks, clock
+        )
 
     def start(self) -> None:
         """Join the group and begin to load. Returns at once."""

@@ -45,6 +45,7 @@ class LoaderReporter(Periodic):
         log_: Log,
         status: Callable[[], Status],
         refusal: Callable[[float], TsdbError | None],
+        is_spare: Callable[[], bool],
         marks: LoadedMarks,
         clock: Clock,
     ) -> None:
@@ -52,6 +53,7 @@ class LoaderReporter(Periodic):
         self._log = log_
         self._status = status
         self._refusal = refusal
+        self._is_spare = is_spare
         self._marks = marks
         self._clock = clock
         self._ends = HighWatermarks()
@@ -66,7 +68,8 @@ class LoaderReporter(Periodic):
         status, now = self._status(), self._clock.monotonic()
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
-        problem = health_problem(status, blocked_for_s, BLOCKED_PATIENCE_S, now, self._refusal(BLOCKED_PATIENCE_S))
+        refusal = self._refusal(BLOCKED_PATIENCE_S)
+        problem = health_problem(status, blocked_for_s, BLOCKED_PATIENCE_S, now, refusal, is_spare=self._is_spare())
         self._log_problem(problem, blocked_for_s, now)
         self.problem, self.health = problem, partition_health(status, self._ends, problem, now)
         self._set_gauges(status, blocked_for_s)

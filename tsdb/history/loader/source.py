@@ -54,6 +54,10 @@ class LogSource:
             return None
         return refusal[0]
 
+    def is_spare(self) -> bool:
+        """See Group.is_spare for the contract."""
+        return self._group.is_spare()
+
     def start_over(self, partitions: Collection[int]) -> None:
         """Start the assigned ones of these partitions from zero with the next poll. Any thread."""
         with self._lock:

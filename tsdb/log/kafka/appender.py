@@ -1,42 +1,57 @@
-"""Appender: one producer, and the thread that delivers its answers."""
+"""Appender: one producer at a time, with the thread that delivers its answers.
+
+Every append gets one answer, whatever the producer does. A producer is replaced after an error that ends one, and when
+an append has no answer long after its delivery timeout.
+"""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tsdb.log.append_metrics import append_failures_total, appends_total
 from tsdb.log.interface import Appended, Headers, OnDone
+from tsdb.log.kafka.clients import GRACE_S, PRODUCER, count_renewal, end_client
 from tsdb.log.kafka.config import Config
-from tsdb.log.kafka.errors import to_error
+from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error
+from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
-from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
+from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.threads import new_thread, report_failure
 
 POLL_S = 0.1
 CLOSE_WITHIN_S = 5.0
 
-log = get_logger(__name__)
 
-producer_renewals_total = counter(
-    "tsdb_log_producer_renewals_total", "Producers replaced after an error that ends one, such as a lost sequence."
-)
+@dataclass(slots=True)
+class _Waiting:
+    """An append without an answer. since: monotonic."""
+
+    place: str
+    on_done: OnDone
+    since: float
 
 
 class KafkaAppender:
-    """Thread-safe. Answers come on the thread `log-answers`; an immediate refusal comes on the caller's thread."""
+    """Thread-safe. Answers come on the thread `log-answers`, or on that of the watch; an immediate refusal comes on the
+    caller's thread. Implements Watched."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, delivery_timeout_s: float, clock: Clock) -> None:
         self._config = config
-        self._lock = threading.Lock()  # Guards the change of producer.
-        self._producer = Producer(config)
-        self._closing = threading.Event()
+        self._lost_after_s = delivery_timeout_s + GRACE_S
+        self._clock = clock
+        # Guards the fields below. `produce` is called under it: a producer that is replaced or closed gets no record
+        # whose answer nobody would fetch. Callbacks run outside.
+        self._changed = threading.Condition()
+        self._numbers = count()
+        self._waiting: dict[int, _Waiting] = {}  # In order of their appends.
+        self._producer = self._start_producer()
+        self._is_closed = False
         self._error: BaseException | None = None
-        self._thread = new_thread(self._run, "log-answers")
-        self._thread.start()
 
     def append(
         self,
@@ -50,65 +65,136 @@ class KafkaAppender:
         on_done: OnDone,
     ) -> None:
         """See Log.append; `topic` is Kafka's name, with the prefix."""
-        self._check_open(topic)
         place = f"topic {topic}, partition {partition}"
-        producer = self._producer
-        try:
-            producer.produce(
-                topic,
-                value,
-                key,
-                partition,
-                on_delivery=partial(_answer, on_done, place),
-                timestamp=timestamp_ms or 0,
-                headers=list(headers) or None,
-            )
-        except BufferError as error:
-            raise _count(Overloaded(f"{place}: {error}", reason="queue_full", retry_after_s=1.0)) from error
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._FATAL:
-                self._renew(producer)
-            raise _count(to_error(error.args[0], place)) from error
+        with self._changed:
+            self._check_open_locked(place)
+            producer, number = self._producer, next(self._numbers)
+            self._waiting[number] = _Waiting(place, on_done, self._clock.monotonic())
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=partial(self._on_delivery, number),
+                    timestamp=timestamp_ms or 0,
+                    headers=list(headers) or None,
+                )
+                return
+            except BufferError as error:
+                refusal: TsdbError = Overloaded(f"{place}: {error}", reason="queue_full", retry_after_s=1.0)
+                cause: Exception = error
+            except KafkaException as error:
+                refusal, cause = to_error(error.args[0], place), error
+            del self._waiting[number]
+            if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError._FATAL:
+                self._renew_locked("an error that ends a producer")
+        raise _count(refusal) from cause
 
     def flush(self, timeout_s: float) -> None:
         """See Log.flush for the contract."""
-        left = self._producer.flush(timeout_s)
-        if self._error is not None:
-            raise self._error
+        deadline = Deadline.after(timeout_s)
+        with self._changed:
+            until, producer = next(self._numbers), self._producer
+        producer.flush(timeout_s)
+        with self._changed:
+            # Answers of a producer that was replaced come on other threads.
+            self._changed.wait_for(partial(self._is_settled_locked, until), deadline.remaining())
+            if self._error is not None:
+                raise self._error
+            left = self._left_locked(until)
         if left:
             raise Unavailable(f"{left} records were not answered within {timeout_s:g} s", reason="timeout")
 
     def close(self) -> None:
         """Send the waiting records within CLOSE_WITHIN_S; answer the others with an error."""
-        if self._closing.is_set():
-            return
-        self._closing.set()
-        self._thread.join()
-        _end(self._producer)
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            producer = self._producer
+        _end(producer)
+        self._answer_lost(self._take_older(float("inf")), "the log is closed", "log_closed")
 
-    def _check_open(self, topic: str) -> None:
+    # Watched.
+
+    def look(self) -> None:
+        """Replace a producer that leaves an append without an answer, and answer for it."""
+        with self._changed:
+            lost = self._take_older_locked(self._clock.monotonic() - self._lost_after_s)
+            if not lost or self._is_closed:
+                return
+            self._renew_locked(f"no answer to {len(lost)} appends within {self._lost_after_s:g} s")
+        self._answer_lost(lost, f"no answer within {self._lost_after_s:g} s", "timeout")
+
+    def stalled(self) -> str:
+        return ""  # A new producer depends on nothing of the old one.
+
+    def _check_open_locked(self, place: str) -> None:
         if self._error is not None:
             raise self._error
-        if self._closing.is_set():
-            raise _count(Unavailable(f"topic {topic}: the log is closed", reason="log_closed"))
+        if self._is_closed:
+            raise _count(Unavailable(f"{place}: the log is closed", reason="log_closed"))
 
-    def _renew(self, broken: Producer) -> None:
-        with self._lock:
-            if self._producer is not broken:
-                return
-            producer_renewals_total.inc()
-            log.warning("producer replaced after a fatal error")
-            self._producer = Producer(self._config)
-        _end(broken)
+    def _is_settled_locked(self, until: int) -> bool:
+        return self._error is not None or not self._left_locked(until)
 
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self._producer.poll(POLL_S)
-            except BaseException as error:
-                # A bug in a callback. The other answers must still be delivered; the next append raises the error.
-                self._error = error
-                report_failure(error, "log-answers")
+    def _left_locked(self, until: int) -> int:
+        """Number of appends without an answer, of those below this number."""
+        return sum(number < until for number in self._waiting)
+
+    def _take_older(self, than: float) -> list[_Waiting]:
+        with self._changed:
+            return self._take_older_locked(than)
+
+    def _take_older_locked(self, than: float) -> list[_Waiting]:
+        """Appends from before this time that have no answer; from now on their answers are the caller's."""
+        numbers = []
+        for number, waiting in self._waiting.items():
+            if waiting.since >= than:
+                break
+            numbers.append(number)
+        return [self._waiting.pop(number) for number in numbers]
+
+    def _answer_lost(self, lost: list[_Waiting], why: str, reason: str) -> None:
+        for waiting in lost:
+            error = Unavailable(f"{waiting.place}: {why}", reason=reason, retry_after_s=RETRY_AFTER_S)
+            self._answer(waiting, _count(error))
+        with self._changed:
+            self._changed.notify_all()
+
+    def _renew_locked(self, why: str) -> None:
+        count_renewal(PRODUCER, why)
+        broken, self._producer = self._producer, self._start_producer()
+        end_client(lambda: _end(broken))
+
+    def _start_producer(self) -> Producer:
+        producer = Producer(self._config)
+        new_thread(self._serve, "log-answers", producer).start()
+        return producer
+
+    def _serve(self, producer: Producer) -> None:
+        """Deliver the answers of one producer, until another one is in use or the log is closed."""
+        while True:
+            producer.poll(POLL_S)
+            with self._changed:
+                if self._is_closed or producer is not self._producer:
+                    return
+
+    def _on_delivery(self, number: int, error: KafkaError | None, message: Message) -> None:
+        with self._changed:
+            waiting = self._waiting.pop(number, None)
+            self._changed.notify_all()
+        if waiting is not None:  # Else the append was answered already.
+            self._answer(waiting, _result(error, message, waiting.place))
+
+    def _answer(self, waiting: _Waiting, result: Appended | TsdbError) -> None:
+        try:
+            waiting.on_done(result)
+        except BaseException as error:
+            # A bug in a callback. The other answers must still be delivered; the next append raises the error.
+            self._error = error
+            report_failure(error, "log-answers")
 
 
 def _end(producer: Producer) -> None:
@@ -117,18 +203,16 @@ def _end(producer: Producer) -> None:
         producer.flush(CLOSE_WITHIN_S)
 
 
-def _answer(on_done: OnDone, place: str, error: KafkaError | None, message: Message) -> None:
+def _result(error: KafkaError | None, message: Message, place: str) -> Appended | TsdbError:
     if error is not None:
-        on_done(_count(to_error(error, place)))
-        return
+        return _count(to_error(error, place))
     partition, offset = message.partition(), message.offset()
     assert partition is not None, "an acknowledged record has a partition"
     if offset is None:
         # The broker has the batch from an earlier try, so long ago that it no longer knows the offset (KIP-98).
-        on_done(_count(Unavailable(f"{place}: the log has the record and does not say where", reason="offset_unknown")))
-        return
+        return _count(Unavailable(f"{place}: the log has the record and does not say where", reason="offset_unknown"))
     appends_total.inc()
-    on_done(Appended(partition, offset, message.timestamp()[1]))
+    return Appended(partition, offset, message.timestamp()[1])
 
 
 def _count(error: TsdbError) -> TsdbError:

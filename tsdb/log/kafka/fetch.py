@@ -1,12 +1,14 @@
 """Fetch: the shared part of reader and group member: consuming, error handling, and the next offset per partition.
 
 One thread. Records are returned only after the topic guard confirmed the topic, and only of partitions that are read at
-that moment.
+that moment. The watch of the log (`tsdb.log.kafka.watch`) reads `waits` on its own thread, and names in `stuck` the
+partitions that get nothing although the log has more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -16,12 +18,15 @@ from tsdb.log.kafka.batches import messages_by_partition, to_batch
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
+from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
 CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
 BYTES_GUESS = 1024.0  # Size of a record before the first was seen.
+# A longer pause between two polls is the owner's: it counts no more than this as a wait for records.
+PAUSE_S_MAX = 1.0
 
 log = get_logger(__name__)
 
@@ -30,12 +35,29 @@ refetches_total = counter(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A partition that is read. reached: every record below it was returned. waited_s: time of polls since its last
+    event."""
+
+    reached: int
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Partitions that get nothing although the log has more. is_whole: the consumer is to be replaced."""
+
+    partitions: frozenset[TopicPartition] = frozenset()
+    is_whole: bool = False
+
+
 class Fetch:
     """prefix: put before a topic's name for Kafka. owned: the assigned partitions. next_offsets: the owned partitions
     that are read. A partition whose offset the log does not hold rests until it is assigned an existing offset.
     """
 
-    def __init__(self, consumer: Consumer, guard: TopicGuard, offsets: KafkaOffsets, prefix: str) -> None:
+    def __init__(self, consumer: Consumer, guard: TopicGuard, offsets: KafkaOffsets, prefix: str, clock: Clock) -> None:
         self.consumer = consumer
         self.owned: set[TopicPartition] = set()
         self.next_offsets: dict[TopicPartition, int] = {}
@@ -46,10 +68,60 @@ class Fetch:
         self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
         self._failed: TsdbError | None = None  # Error that came with records: raised after them.
         self._paused: set[TopicPartition] = set()  # Paused in the client library; a new assignment stays paused.
+        self._assigned: set[TopicPartition] = set()  # Of `owned`, those that the consumer has.
         self._record_bytes = BYTES_GUESS
+        self._clock = clock
+        self._polled_at = clock.monotonic()
+        self._polled_s = 0.0  # Time of all polls.
+        self._moves: dict[TopicPartition, Wait] = {}  # As of the last event; waited_s is `_polled_s` of that moment.
+        self.stuck = Stuck()  # Set by the watch.
 
     def poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
         """See LogReader.poll for the contract."""
+        try:
+            return self._poll(timeout_s, max_records, max_bytes)
+        finally:
+            now = self._clock.monotonic()
+            self._polled_s += min(now - self._polled_at, PAUSE_S_MAX)
+            self._polled_at = now
+
+    def waits(self) -> dict[TopicPartition, Wait]:
+        """Every partition that is read. Any thread."""
+        polled_s, moves = self._polled_s, self._moves
+        return {
+            partition: Wait(move.reached, polled_s - move.waited_s)
+            for partition in list(self.next_offsets)
+            if (move := moves.get(partition)) is not None
+        }
+
+    def take_stuck(self) -> bool:
+        """Read the partitions of `stuck` again. True: the caller has to replace the consumer instead."""
+        stuck = self.stuck
+        if not stuck.partitions:
+            return False
+        self.stuck = Stuck()
+        partitions = stuck.partitions & self.next_offsets.keys()
+        if partitions and stuck.is_whole:
+            return True
+        for partition in partitions:
+            refetches_total.inc()
+            self.assign(partition, self.next_offsets[partition])
+        return False
+
+    def replace(self, consumer: Consumer) -> None:
+        """Read on with another consumer, which has no partitions yet. Records fetched before are dropped."""
+        self.consumer = consumer
+        self._held, self._failed = [], None
+        self._refused.clear()
+        self._paused.clear()
+        self._assigned = set(self.next_offsets)
+        starts = dict(self.next_offsets)
+        if starts:
+            with translate_kafka_errors("assigning"):
+                consumer.incremental_assign([self.kafka_partition(tp, at) for tp, at in starts.items()])
+        self.own(starts)
+
+    def _poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
         for topic in {topic for topic, _ in self.next_offsets}:
             self._guard.check(topic)
         self._settle_refused()
@@ -70,12 +142,16 @@ class Fetch:
     def own(self, starts: Mapping[TopicPartition, int]) -> None:
         """Add partitions that are already assigned in the consumer, to be read from these offsets."""
         self.owned.update(starts)
+        self._assigned.update(starts)
         self.next_offsets.update(starts)
+        for partition, next_offset in starts.items():
+            self._moved(partition, next_offset)
 
     def disown(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions that were taken away. Their consumed records are dropped."""
         for partition in partitions:
             self.owned.discard(partition)
+            self._assigned.discard(partition)
             self._paused.discard(partition)
             self._drop(partition)
 
@@ -85,20 +161,24 @@ class Fetch:
         self._drop(partition)
         # seek() is no choice: it fails on a partition that rests.
         with translate_kafka_errors(_place(partition)):
-            self.consumer.incremental_unassign([self.kafka_partition(partition)])
+            if partition in self._assigned:
+                self.consumer.incremental_unassign([self.kafka_partition(partition)])
             self.consumer.incremental_assign([self.kafka_partition(partition, next_offset)])
+            self._assigned.add(partition)
             if partition in self._paused:
                 self.consumer.resume([self.kafka_partition(partition)])
                 self._paused.discard(partition)
         self.next_offsets[partition] = next_offset
+        self._moved(partition, next_offset)
 
     def pause(self, partition: TopicPartition) -> None:
         """Stop reading an owned partition until it is assigned an offset."""
         assert partition in self.owned, f"{_place(partition)} is not ours"
         self._drop(partition)
-        with translate_kafka_errors(_place(partition)):
-            self.consumer.pause([self.kafka_partition(partition)])
-        self._paused.add(partition)
+        if partition in self._assigned:
+            with translate_kafka_errors(_place(partition)):
+                self.consumer.pause([self.kafka_partition(partition)])
+            self._paused.add(partition)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """High watermarks seen with the last fetch."""
@@ -120,12 +200,16 @@ class Fetch:
         """The partitions with their topic names without the prefix."""
         return [(self._ours(partition.topic), partition.partition) for partition in partitions]
 
+    def _moved(self, partition: TopicPartition, reached: int) -> None:
+        self._moves[partition] = Wait(reached, self._polled_s)
+
     def _ours(self, name: str | None) -> str:
         return (name or "").removeprefix(self._prefix)
 
     def _drop(self, partition: TopicPartition) -> None:
         self._refused.pop(partition, None)
         self.next_offsets.pop(partition, None)
+        self._moves.pop(partition, None)
         kafka = self.kafka_partition(partition)
         self._held = [m for m in self._held if (m.topic(), m.partition()) != (kafka.topic, kafka.partition)]
 
@@ -162,6 +246,7 @@ class Fetch:
             return None  # Dropped or revoked since the fetch.
         batch = to_batch(*ours, messages)
         self.next_offsets[ours] = int(batch.offsets[-1]) + 1
+        self._moved(ours, self.next_offsets[ours])
         self._record_bytes = max(1.0, (len(batch.values) + len(batch.keys)) / len(batch.offsets))
         return batch
 
@@ -172,6 +257,8 @@ class Fetch:
         if partition is not None and partition not in self.next_offsets:
             return None
         if error.code() == KafkaError._PARTITION_EOF and partition is not None:
+            # Above the next offset where the last offsets are those of dropped records or of markers.
+            self._moved(partition, max(message.offset() or 0, self.next_offsets[partition]))
             return EndOfLog(*partition, max(message.offset() or 0, self.next_offsets[partition]))
         if error.code() in _OFFSET_REFUSED and partition is not None:
             self._refused[partition] = error

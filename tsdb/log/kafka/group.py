@@ -1,10 +1,15 @@
-"""Group member over Kafka's consumer groups: incremental rebalance, synchronous commits."""
+"""Group member over Kafka's consumer groups: incremental rebalance, commits that are confirmed and have a bound.
+
+A member that is stuck is replaced by a new one: it gets nothing of its partitions, or has none although the group has
+some for it. Its partitions are lost to the listener then, as after a session that timed out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -18,14 +23,33 @@ from tsdb.log.interface import (
     Position,
     TopicPartition,
 )
+from tsdb.log.kafka.clients import GRACE_S, MEMBER, STUCK, bounded, count_renewal, end_client
 from tsdb.log.kafka.config import Config
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.topic_guard import TopicGuard
-from tsdb.model.errors import TsdbError
+from tsdb.log.kafka.watch import (
+    BEYOND_REPAIR_S,
+    REBALANCED_WITHIN_S,
+    SETTLED_WITHIN_S,
+    GroupState,
+    Standing,
+    standing_of,
+)
+from tsdb.model.clock import Clock
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.metrics import gauge
 
 # A member learns of a rebalance from the answer to its next heartbeat: other members wait for that.
 HEARTBEAT_MS = 500
+
+joining_seconds = gauge(
+    "tsdb_log_member_joining_seconds",
+    "Seconds for which the group's member of this process has had no partition, although the log answers and the group"
+    " has one for it; 0 else.",
+)
+
+_Result = TypeVar("_Result")
 
 
 def group_config(session_s: float) -> Config:
@@ -40,26 +64,53 @@ def group_config(session_s: float) -> Config:
 
 
 class KafkaGroup:
-    """Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again."""
+    """Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again.
 
-    def __init__(self, fetch: Fetch, guard: TopicGuard, prefix: str, timeout_s: float) -> None:
+    make_consumer: another member, in place of one that is stuck. group_state: the group, from its coordinator.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        guard: TopicGuard,
+        prefix: str,
+        timeout_s: float,
+        clock: Clock,
+        make_consumer: Callable[[], Consumer],
+        group_state: Callable[[], GroupState],
+        on_leave: Callable[[], None] = lambda: None,
+        grace_s: float = GRACE_S,
+    ) -> None:
         self._fetch = fetch
         self._guard = guard
         self._prefix = prefix
         self._timeout_s = timeout_s
+        self._clock = clock
+        self._make_consumer = make_consumer
+        self._group_state = group_state
+        self._on_leave = on_leave
+        self._grace_s = grace_s
+        self._partitions: dict[str, int] = {}  # Of the topics joined.
         self._topics: list[str] = []
         self._followers: Mapping[str, str] = {}
         self._listener: GroupListener | None = None
         self._failed: TsdbError | None = None  # Error of an assignment that could not be taken.
         self._left = False
+        self._in_callback = False  # Calls of the consumer on other threads wait until the callback has returned.
+        # The thread of the watch owns these three; others read them.
+        self._standing = Standing.JOINING
+        self._joining_since: float | None = None
+        self._renewed_at = 0.0
+        self._must_renew = ""  # Reason; the watch sets it, the next poll takes it.
 
     def join(
         self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
     ) -> None:
         self._followers = followers or {}
         check_followers(topics, self._followers)
-        for topic in (*topics, *self._followers):
+        for topic in self._followers:
             self._guard.partitions(topic)  # Raises for a missing topic.
+        self._partitions = {topic: self._guard.partitions(topic) for topic in topics}
         self._topics = [self._prefix + topic for topic in topics]
         self._listener = listener
         self._subscribe()
@@ -67,6 +118,10 @@ class KafkaGroup:
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
+        if self._fetch.take_stuck():
+            self._renew(STUCK)
+        elif self._must_renew:
+            self._renew(self._must_renew)
         events = self._fetch.poll(timeout_s, max_records, max_bytes)
         if self._failed is not None:
             error, self._failed = self._failed, None
@@ -94,18 +149,70 @@ class KafkaGroup:
         ]
         if not offsets:
             return
-        with translate_kafka_errors("commit"):
-            done = self._fetch.consumer.commit(offsets=offsets, asynchronous=False)
+        consumer = self._fetch.consumer
+        if self._left:  # A consumer that closes reads no commits back.
+            self._commit_now(consumer, offsets)
+            return
+        # The library's synchronous commit waits without a bound for a coordinator, and no other call of the consumer
+        # returns meanwhile. So the commit is sent, then read back; the coordinator answers both in order.
+        self._call(lambda: consumer.commit(offsets=offsets, asynchronous=True), "commit")
+        if self.committed(list(positions)) != dict(positions):
+            # The coordinator answers and has refused: this call returns its reason.
+            self._commit_now(consumer, offsets)
+
+    def _commit_now(self, consumer: Consumer, offsets: list[KafkaPartition]) -> None:
+        done = self._call(lambda: consumer.commit(offsets=offsets, asynchronous=False), "commit")
         for answer in done or []:
             if answer.error is not None:
                 raise to_error(answer.error, f"commit of {answer.topic}, partition {answer.partition}")
+
+    def is_spare(self) -> bool:
+        return self._standing is Standing.SPARE and not self._fetch.owned
+
+    def joining_s(self) -> float:
+        since = self._joining_since
+        return 0.0 if since is None else self._clock.monotonic() - since
+
+    # Watched: on the thread of the watch.
+
+    def look(self) -> None:
+        """Find out why this member has no partition, and have it replaced when it should have one."""
+        try:
+            self._look()
+        finally:
+            joining_seconds.set(self.joining_s())
+
+    def _look(self) -> None:
+        if not self._partitions or self._fetch.owned or self._left:
+            self._standing, self._joining_since = Standing.JOINING, None
+            return
+        try:
+            self._standing = standing_of(self._group_state(), self._partitions)
+        except TsdbError:
+            self._joining_since = None  # Without a coordinator no member gets partitions.
+            raise
+        if self._standing is Standing.SPARE:
+            self._joining_since = None
+            return
+        now = self._clock.monotonic()
+        if self._joining_since is None:
+            self._joining_since = now
+        within_s = SETTLED_WITHIN_S if self._standing is Standing.JOINING else REBALANCED_WITHIN_S
+        if now - max(self._joining_since, self._renewed_at) >= within_s:
+            self._must_renew = f"no partition for {now - self._joining_since:.0f} s, although {self._standing.value}"
+
+    def stalled(self) -> str:
+        joining_s = self.joining_s()
+        if joining_s < BEYOND_REPAIR_S:
+            return ""
+        return f"no partition for {joining_s:.0f} s, although {self._standing.value}"
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Position | None]:
         if not partitions:
             return {}
         requested = [self._fetch.kafka_partition(partition) for partition in partitions]
-        with translate_kafka_errors("commits of the group"):
-            answers = self._fetch.consumer.committed(requested, timeout=self._timeout_s)
+        consumer = self._fetch.consumer
+        answers = self._call(lambda: consumer.committed(requested, timeout=self._timeout_s), "commits of the group")
         found: dict[TopicPartition, Position | None] = {}
         for partition, answer in zip(self._fetch.ours(answers), answers, strict=True):
             if answer.error is not None:
@@ -116,6 +223,7 @@ class KafkaGroup:
     def leave(self) -> None:
         if not self._left:
             self._left = True
+            self._on_leave()
             with translate_kafka_errors("leaving the group"):
                 self._fetch.consumer.close()
 
@@ -133,14 +241,51 @@ class KafkaGroup:
                 self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
 
+    def _renew(self, why: str) -> None:
+        """Join with another consumer. The old one leaves the group on a separate thread."""
+        self._failed, self._must_renew, self._renewed_at = None, "", self._clock.monotonic()
+        count_renewal(MEMBER, why)
+        old, lost = self._fetch.consumer, sorted(self._fetch.owned)
+        self._fetch.disown(lost)
+        self._fetch.replace(self._make_consumer())
+        end_client(old.close)
+        if lost:
+            assert self._listener is not None, "no partitions before join"
+            self._listener.on_lost(lost)
+        self._subscribe()
+
+    def _call(self, call: Callable[[], _Result], place: str) -> _Result:
+        """A call of the consumer with a bound. After one that did not return the consumer is replaced."""
+        if self._in_callback:
+            with translate_kafka_errors(place):
+                return call()
+        try:
+            return bounded(call, self._timeout_s + self._grace_s, place)
+        except Unavailable as error:
+            if error.reason == "timeout":
+                self._must_renew = f"a call did not return: {place}"
+            raise
+
+    @contextmanager
+    def _callback(self) -> Iterator[None]:
+        self._in_callback = True
+        try:
+            yield
+        finally:
+            self._in_callback = False
+
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "no assignment before join"
-        if not partitions:
+        if not partitions or consumer is not self._fetch.consumer:
             return
+        with self._callback():
+            self._take(consumer, partitions, self._listener)
+
+    def _take(self, consumer: Consumer, partitions: list[KafkaPartition], listener: GroupListener) -> None:
         ours = with_followers(self._fetch.ours(partitions), self._followers)
         try:
             self._find_followers()
-            starts = self._listener.on_assigned(self.committed(ours))
+            starts = listener.on_assigned(self.committed(ours))
         except TsdbError as error:
             # Without its commits a partition has no start. The library takes the partition anyway when this returns;
             # its records are dropped, and `poll` joins the group again.
@@ -152,16 +297,21 @@ class KafkaGroup:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "no revocation before join"
+        if consumer is not self._fetch.consumer:
+            return  # It was replaced, and its partitions are given up; the library unassigns them.
         going = self._held(partitions)
         try:
             if going:
                 # Commit these partitions before this returns: afterwards the member id is not valid for them.
-                self._listener.on_revoked(going)
+                with self._callback():
+                    self._listener.on_revoked(going)
         finally:
             self._give_up(consumer, partitions, going)
 
     def _on_lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "no loss before join"
+        if consumer is not self._fetch.consumer:
+            return
         gone = self._held(partitions)
         self._give_up(consumer, partitions, gone)
         if gone:

@@ -12,12 +12,16 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ConsumerGroupState
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
+    AdminClient,
+    ConsumerGroupDescription,
+)
 
 from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Watermarks
 from tsdb.log.kafka import config
 from tsdb.log.kafka.appender import KafkaAppender
+from tsdb.log.kafka.clients import ADMIN, GRACE_S, Renewed, answer_of
 from tsdb.log.kafka.errors import translate_kafka_errors
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.group import KafkaGroup, group_config
@@ -25,9 +29,13 @@ from tsdb.log.kafka.idle_consumers import IdleConsumers, Kind
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.reader import KafkaReader
 from tsdb.log.kafka.topic_guard import TopicGuard
+from tsdb.log.kafka.watch import FetchWatch, GroupState, LogWatch, Watched
 from tsdb.log.settings import LogSettings
 from tsdb.log.waiting import wait_for_append
 from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
+
+REBALANCING = frozenset({ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING})
 
 
 class KafkaLog:
@@ -37,7 +45,9 @@ class KafkaLog:
         self._bootstrap = bootstrap
         self._prefix = prefix
         self._settings = settings
-        self._admin = AdminClient(config.common(bootstrap, settings))
+        self._admin = Renewed(ADMIN, lambda: AdminClient(config.common(bootstrap, settings)), clock)
+        self._clock = clock
+        self._watch = LogWatch()
         self._guard = TopicGuard(self._admin, self._kafka_name, clock, settings.request_timeout_s)
         self._offsets = KafkaOffsets(
             lambda: self._consumer((None, 0.0)), self._kafka_name, clock, settings.request_timeout_s
@@ -110,31 +120,61 @@ class KafkaLog:
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> KafkaReader:
         kind = (prefetch_bytes, linger_s)
-        consumer = self._idle.take(kind)
-        fetch = Fetch(consumer, self._guard, self._offsets, self._prefix)
-        return KafkaReader(fetch, self._guard, starts, partial(self._idle.give_back, kind, consumer))
+        fetch = Fetch(self._idle.take(kind), self._guard, self._offsets, self._prefix, self._clock)
+        watched = FetchWatch(fetch, self._offsets, self._clock)
+
+        def on_close(consumer: Consumer) -> None:
+            self._watch.remove(watched)
+            self._idle.give_back(kind, consumer)
+
+        reader = KafkaReader(fetch, self._guard, starts, partial(self._consumer, kind), on_close)
+        self._watch.add(watched)
+        return reader
 
     def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> KafkaGroup:
         settings = replace(self._settings, client_id="-".join(filter(None, (self._settings.client_id, name))))
-        consumer = Consumer(
-            config.consumer(self._bootstrap, settings, group_id=self._prefix + group_id)
-            | group_config(settings.group_session_s)
-            | config.lingering(linger_s)
+
+        def make_consumer() -> Consumer:
+            return Consumer(
+                config.consumer(self._bootstrap, settings, group_id=self._prefix + group_id)
+                | group_config(settings.group_session_s)
+                | config.lingering(linger_s)
+            )
+
+        fetch = Fetch(make_consumer(), self._guard, self._offsets, self._prefix, self._clock)
+        watched: list[Watched] = [FetchWatch(fetch, self._offsets, self._clock)]
+
+        def on_leave() -> None:
+            for one in watched:
+                self._watch.remove(one)
+
+        group = KafkaGroup(
+            fetch,
+            self._guard,
+            self._prefix,
+            settings.request_timeout_s,
+            self._clock,
+            make_consumer,
+            partial(self._group_state, group_id),
+            on_leave,
         )
-        fetch = Fetch(consumer, self._guard, self._offsets, self._prefix)
-        return KafkaGroup(fetch, self._guard, self._prefix, settings.request_timeout_s)
+        watched.append(group)
+        for one in watched:
+            self._watch.add(one)
+        return group
 
     def members(self, group_id: str) -> list[str]:
-        name, timeout_s = self._prefix + group_id, self._settings.request_timeout_s
-        with translate_kafka_errors(f"members of group {name}"):
-            asked = self._admin.describe_consumer_groups([name], request_timeout=timeout_s)
-            return [member.client_id for member in asked[name].result().members]
+        return [member.client_id for member in self._describe_group(group_id).members]
+
+    def stalled(self) -> str:
+        return self._watch.stalled()
 
     def close(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        self._watch.close()
         if self._appender is not None:
             self._appender.close()
         self._idle.close()
@@ -161,8 +201,38 @@ class KafkaLog:
         if self._appender is None:
             with self._lock:
                 if self._appender is None:
-                    self._appender = KafkaAppender(config.producer(self._bootstrap, self._settings))
+                    if self._closed:
+                        raise Unavailable("the log is closed", reason="log_closed")
+                    appender = KafkaAppender(
+                        config.producer(self._bootstrap, self._settings), self._settings.delivery_timeout_s, self._clock
+                    )
+                    self._watch.add(appender)
+                    self._appender = appender
         return self._appender
+
+    def _group_state(self, group_id: str) -> GroupState:
+        group = self._describe_group(group_id)
+        assigned = [
+            frozenset(
+                (place.topic.removeprefix(self._prefix), place.partition)
+                for place in (member.assignment.topic_partitions if member.assignment else ())
+            )
+            for member in group.members
+        ]
+        return GroupState(group.state not in REBALANCING, assigned)
+
+    def _describe_group(self, group_id: str) -> ConsumerGroupDescription:
+        name, timeout_s = self._prefix + group_id, self._settings.request_timeout_s
+        place, admin = f"members of group {name}", self._admin.get()
+        try:
+            with translate_kafka_errors(place):
+                answer = admin.describe_consumer_groups([name], request_timeout=timeout_s)[name]
+            group: ConsumerGroupDescription = answer_of(answer, timeout_s + GRACE_S, place)
+        except Unavailable as error:
+            self._admin.failed(admin, hung=error.reason == "timeout")
+            raise
+        self._admin.answered(admin)
+        return group
 
     def _consumer(self, kind: Kind) -> Consumer:
         prefetch_bytes, linger_s = kind

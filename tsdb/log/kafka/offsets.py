@@ -8,24 +8,12 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
 from tsdb.log.interface import Watermarks
-from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error, translate_kafka_errors
+from tsdb.log.kafka.clients import GRACE_S, LOOKUP, Renewed, bounded
+from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
-from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
-from tsdb.ops.threads import new_thread
 
 RETRY_S = 0.1  # While a partition has no leader, or its broker has just started.
-# After an outage a client may go on without an answer while others of the same process have theirs: once a store was
-# not ready for a minute after its broker came back. A new client begins from the bootstrap servers.
-RENEW_AFTER_S = 20.0
-
-log = get_logger(__name__)
-
-renewals_total = counter(
-    "tsdb_log_lookup_renewals_total",
-    f"Clients for offsets replaced because they had no answer for {RENEW_AFTER_S:g} s.",
-)
 
 
 class KafkaOffsets:
@@ -37,14 +25,15 @@ class KafkaOffsets:
         kafka_name: Callable[[str], str],
         clock: Clock,
         timeout_s: float,
+        grace_s: float = GRACE_S,
     ) -> None:
-        self._make_consumer = make_consumer
-        self._consumer = make_consumer()
+        self._clients: Renewed[Consumer] = Renewed(LOOKUP, make_consumer, clock, end=lambda consumer: consumer.close())
         self._kafka_name = kafka_name
         self._clock = clock
         self._timeout_s = timeout_s
+        self._grace_s = grace_s
         self._lock = threading.Lock()  # One request at a time: the consumer refuses concurrent calls.
-        self._failing_since: float | None = None  # Guarded by the lock.
+        self._closed = False  # Guarded by the lock.
 
     def watermarks(self, topic: str, partitions: list[int]) -> dict[int, Watermarks]:
         """Fresh from the partitions' leaders. low is requested first, so that low <= high in every answer."""
@@ -59,9 +48,10 @@ class KafkaOffsets:
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def close(self) -> None:
-        """Close the consumer; waits for a request in progress."""
+        """Close the consumer; waits for a request in progress. Later requests are refused."""
         with self._lock:
-            self._consumer.close()
+            self._closed = True
+            self._clients.close(lambda consumer: consumer.close())
 
     def _list_offsets(self, topic: str, wanted: Mapping[int, int]) -> dict[int, int]:
         give_up_at = self._clock.monotonic() + self._timeout_s
@@ -81,8 +71,7 @@ class KafkaOffsets:
         """One request; adds to the answers and returns the first error."""
         requested = [TopicPartition(self._kafka_name(topic), partition, at) for partition, at in wanted.items()]
         try:
-            with self._lock:
-                got = self._ask_locked(f"offsets of topic {topic}", requested, timeout_s)
+            got = self._ask(f"offsets of topic {topic}", requested, timeout_s)
         except TsdbError as error:
             return _known_to_exist(error)
         answers.update({answer.partition: answer.offset for answer in got if answer.error is None})
@@ -92,23 +81,28 @@ class KafkaOffsets:
                 return _known_to_exist(to_error(answer.error, place))
         return None
 
-    def _ask_locked(self, place: str, requested: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
-        """The library's answer. The consumer is replaced once its requests have failed for RENEW_AFTER_S."""
-        now = self._clock.monotonic()
-        if self._failing_since is not None and now - self._failing_since > RENEW_AFTER_S:
-            log.warning("client for offsets replaced: it had no answer", seconds=round(now - self._failing_since))
-            renewals_total.inc()
-            # Its end waits for its own requests.
-            new_thread(self._consumer.close, "log-offsets-close").start()
-            self._consumer, self._failing_since = self._make_consumer(), None
+    def _ask(self, place: str, requested: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """The library's answer. Raises Unavailable (timeout) without one, also while an earlier one waits for it."""
+        if not self._lock.acquire(timeout=timeout_s):
+            text = f"{place}: earlier requests have no answer"
+            raise Unavailable(text, reason="timeout", retry_after_s=RETRY_AFTER_S)
         try:
-            with translate_kafka_errors(place):
-                answers: list[TopicPartition] = self._consumer.offsets_for_times(requested, timeout=timeout_s)
-        except Unavailable:
-            if self._failing_since is None:
-                self._failing_since = now
+            if self._closed:
+                raise Unavailable(f"{place}: the log is closed", reason="log_closed")
+            return self._ask_locked(place, requested, timeout_s)
+        finally:
+            self._lock.release()
+
+    def _ask_locked(self, place: str, requested: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        consumer = self._clients.get()
+        try:
+            answers: list[TopicPartition] = bounded(
+                lambda: consumer.offsets_for_times(requested, timeout=timeout_s), timeout_s + self._grace_s, place
+            )
+        except Unavailable as error:
+            self._clients.failed(consumer, hung=error.reason == "timeout")
             raise
-        self._failing_since = None
+        self._clients.answered(consumer)
         return answers
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
@@ -20,15 +21,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 )
 
 from tsdb.log.checks import check_partition, wrong_topic
+from tsdb.log.kafka.clients import GRACE_S, Renewed, answer_of
 from tsdb.log.kafka.config import FETCH_ERROR_BACKOFF_MS
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.model.clock import Clock
-from tsdb.model.errors import WrongTopic
+from tsdb.model.errors import Unavailable, WrongTopic
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import unattended
 
 FRESH_S = 0.8 * FETCH_ERROR_BACKOFF_MS / 1000
 CHECK_EVERY_S = 1.0  # While nothing is read: how soon an idle user of the topic learns of a change.
 DESCRIBE_TIMEOUT_S = 3.0
+LOST_AFTER_S = DESCRIBE_TIMEOUT_S + GRACE_S  # An answer that comes later than its own timeout does not come.
 GONE_AFTER_S = 2.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.
 
 log = get_logger(__name__)
@@ -41,14 +45,23 @@ class _Topic:
     confirmed_at: float  # Monotonic time of the request behind the last good answer.
     failing_since: float | None = None
     unknown_since: float | None = None
-    pending: Future[TopicDescription] | None = None
+    pending: _Request | None = None
     error: WrongTopic | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    admin: AdminClient
+    sent_at: float  # Monotonic.
+    settled: Future[None]  # Set once the state of the topic has the answer.
 
 
 class TopicGuard:
     """Topics are named without the prefix; `kafka_name` gives the broker's name."""
 
-    def __init__(self, admin: AdminClient, kafka_name: Callable[[str], str], clock: Clock, timeout_s: float) -> None:
+    def __init__(
+        self, admin: Renewed[AdminClient], kafka_name: Callable[[str], str], clock: Clock, timeout_s: float
+    ) -> None:
         self._admin = admin
         self._kafka_name = kafka_name
         self._clock = clock
@@ -108,46 +121,70 @@ class TopicGuard:
 
     def _describe_first(self, topic: str) -> _Topic:
         requested_at = self._clock.monotonic()
-        with translate_kafka_errors(f"topic {topic}"):
-            described = self._describe(topic, self._timeout_s).result()
+        admin, place = self._admin.get(), f"topic {topic}"
+        try:
+            with translate_kafka_errors(place):
+                answer = self._describe(admin, topic, self._timeout_s)
+            described = answer_of(answer, self._timeout_s + GRACE_S, place)
+        except Unavailable as error:
+            self._admin.failed(admin, hung=error.reason == "timeout")
+            raise
+        self._admin.answered(admin)
         with self._lock:
             fresh = _Topic(str(described.topic_id), len(described.partitions), requested_at)
             return self._topics.setdefault(topic, fresh)
 
-    def _describe(self, topic: str, timeout_s: float) -> Future[TopicDescription]:
+    def _describe(self, admin: AdminClient, topic: str, timeout_s: float) -> Future[TopicDescription]:
         name = self._kafka_name(topic)
-        futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+        futures = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
         future: Future[TopicDescription] = futures[name]
         return future
 
-    def _request(self, topic: str, known: _Topic) -> Future[TopicDescription]:
-        """Send a request in the background, one at a time."""
+    def _request(self, topic: str, known: _Topic) -> Future[None]:
+        """Send a request in the background, one at a time. An answer that does not come is a failure."""
+        now = self._clock.monotonic()
+        with self._lock:
+            pending = known.pending
+            if pending is not None:
+                if now - pending.sent_at <= LOST_AFTER_S:
+                    return pending.settled
+                known.pending, known.failing_since = None, known.failing_since or pending.sent_at
+        if pending is not None:
+            self._admin.failed(pending.admin, hung=True)
+            pending.settled.set_result(None)
+        request = _Request(self._admin.get(), now, Future())
         with self._lock:
             if known.pending is not None:
-                return known.pending
-            requested_at = self._clock.monotonic()
-            future = self._describe(topic, DESCRIBE_TIMEOUT_S)
-            settled: Future[TopicDescription] = Future()
-            known.pending = settled
-        future.add_done_callback(lambda done: self._on_answer(topic, known, requested_at, done, settled))
-        return settled
+                return known.pending.settled
+            known.pending = request
+        # Outside the lock: the library may answer within the call.
+        answered = partial(self._on_answer, topic, known, request)
+        try:
+            future = self._describe(request.admin, topic, DESCRIBE_TIMEOUT_S)
+        except KafkaException as error:
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(unattended(answered, "log-topics"))
+        return request.settled
 
-    def _on_answer(
-        self,
-        topic: str,
-        known: _Topic,
-        requested_at: float,
-        answer: Future[TopicDescription],
-        settled: Future[TopicDescription],
-    ) -> None:
+    def _on_answer(self, topic: str, known: _Topic, request: _Request, answer: Future[TopicDescription]) -> None:
         error = answer.exception()
         with self._lock:
+            if known.pending is not request:
+                return  # Given up before.
             known.pending = None
             if error is None:
-                self._compare_id(topic, known, requested_at, answer.result())
+                self._compare_id(topic, known, request.sent_at, answer.result())
+                answered = True
             elif isinstance(error, KafkaException):
-                self._failed(topic, known, requested_at, error.args[0])
-        settled.set_result(None)  # type: ignore[arg-type]  # only a signal: the state above is settled
+                answered = self._failed(topic, known, request.sent_at, error.args[0])
+            else:
+                raise error
+        if answered:
+            self._admin.answered(request.admin)
+        else:
+            self._admin.failed(request.admin)
+        request.settled.set_result(None)
 
     def _compare_id(self, topic: str, known: _Topic, requested_at: float, described: TopicDescription) -> None:
         known.failing_since = known.unknown_since = None
@@ -156,14 +193,16 @@ class TopicGuard:
             return
         self._refuse(known, wrong_topic(topic, known.topic_id, str(described.topic_id)))
 
-    def _failed(self, topic: str, known: _Topic, requested_at: float, error: KafkaError) -> None:
+    def _failed(self, topic: str, known: _Topic, requested_at: float, error: KafkaError) -> bool:
+        """Whether a broker answered."""
         if isinstance(to_error(error, topic), WrongTopic):
             known.failing_since = None
             known.unknown_since = known.unknown_since or requested_at
             if requested_at - known.unknown_since >= GONE_AFTER_S:
                 self._refuse(known, wrong_topic(topic, known.topic_id, None))
-        else:
-            known.failing_since = known.failing_since or requested_at
+            return True
+        known.failing_since = known.failing_since or requested_at
+        return False
 
     def _refuse(self, known: _Topic, error: WrongTopic) -> None:
         if known.error is None:

@@ -91,6 +91,12 @@ class Coordinator:
             member = self._members.get(number)
             return member is not None and partition in member.held
 
+    def is_spare(self, number: int) -> bool:
+        """Whether the others have all partitions, and none is meant for this member."""
+        with self._lock:
+            member = self._members.get(number)
+            return member is not None and not member.target and not member.held
+
     def clients(self) -> list[str]:
         """Client ids of the members."""
         with self._lock:

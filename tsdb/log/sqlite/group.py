@@ -87,6 +87,12 @@ class SqliteGroup:
     def assigned(self) -> frozenset[TopicPartition]:
         return frozenset(self._assigned)
 
+    def is_spare(self) -> bool:
+        return self._number is not None and not self._assigned and self._coordinator.is_spare(self._number)
+
+    def joining_s(self) -> float:
+        return 0.0  # Members of one process share at their next poll, whatever happens outside.
+
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         number = self._number
         check_commit(positions, self._still_ours(number, self._assigned))

@@ -138,6 +138,9 @@ class SqliteLog:
             lambda connection: maintain(connection, self._clock.now_ms()), self._settings.request_timeout_s
         )
 
+    def stalled(self) -> str:
+        return ""  # The writer's failure ends the process; a file needs no other client.
+
     def close(self) -> None:
         self._writer.close()
         self._queries.close()

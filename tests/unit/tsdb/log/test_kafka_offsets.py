@@ -10,9 +10,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tsdb.log.interface import Watermarks
-from tsdb.log.kafka.offsets import RENEW_AFTER_S, KafkaOffsets
+from tsdb.log.kafka.clients import RENEW_AFTER_S
+from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
+
+HANG = object()  # A call that does not return.
 
 
 class FakeConsumer:
@@ -27,6 +30,8 @@ class FakeConsumer:
 
     def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
         answer = self.answers.pop(0)
+        if answer is HANG:
+            threading.Event().wait()
         if isinstance(answer, Exception):
             raise answer
         return [FakeAnswer(at.partition, answer) for at in asked]
@@ -91,3 +96,20 @@ def test_a_client_without_an_answer_for_long_is_replaced() -> None:
     assert lookups.watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
     assert deaf.closed.wait(10.0)
     assert not second.closed.is_set(), "an answer begins a new time"
+
+
+def test_a_call_that_does_not_return_is_unavailable_and_the_next_has_another_client() -> None:
+    consumers = [FakeConsumer(3, 9), FakeConsumer(HANG)]
+    lookups = KafkaOffsets(lambda: cast(Consumer, consumers.pop()), str, ManualClock(), timeout_s=0.05, grace_s=0.0)
+    with pytest.raises(Unavailable) as hung:
+        lookups._ask("offsets", [], 0.05)
+    assert hung.value.reason == "timeout"
+    assert lookups.watermarks("metrics", [0]) == {0: Watermarks(3, 9)}
+
+
+def test_requests_of_a_closed_log_are_refused() -> None:
+    lookups = offsets(3, 9)
+    lookups.close()
+    with pytest.raises(Unavailable) as closed:
+        lookups.watermarks("metrics", [0])
+    assert closed.value.reason == "log_closed"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
+from confluent_kafka import OFFSET_INVALID, TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from support.servers.logs import wait_until
 from tsdb.log.interface import METRICS, Appended
 from tsdb.log.kafka import appender
 from tsdb.log.kafka.appender import KafkaAppender
+from tsdb.log.kafka.clients import GRACE_S
+from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.threads import watched_threads
+
+DELIVERY_S = 10.0
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 
@@ -23,25 +28,42 @@ class FakeProducer:
     """Answers records in order: each with its offset, of those given."""
 
     offsets: tuple[int, ...] = ()
+    is_deaf = False  # No answer comes, whatever is waited for.
+    is_fatal = False  # Refuses every record for good.
+    made: ClassVar[list[FakeProducer]] = []
 
     def __init__(self, config: object) -> None:
         self._waiting: list[OnDelivery] = []
         self._answered = 0
+        self._lock = threading.Lock()  # As the library, any thread may poll.
+        self.is_deaf, self.is_fatal = FakeProducer.is_deaf, FakeProducer.is_fatal
+        self.made.append(self)
 
     def produce(self, *arguments: Any, on_delivery: OnDelivery, **options: Any) -> None:
+        if self.is_fatal:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
         self._waiting.append(on_delivery)
 
     def poll(self, timeout: float) -> None:
         time.sleep(0.001)  # As a producer that waits for answers.
-        while self._waiting:
-            offset = self.offsets[self._answered]
-            self._answered += 1
+        while (taken := self._take()) is not None:
+            offset, on_delivery = taken
             at = (TIMESTAMP_LOG_APPEND_TIME, 1_000)
-            self._waiting.pop(0)(None, Message(topic=METRICS, partition=3, offset=offset, timestamp=at))
+            on_delivery(None, Message(topic=METRICS, partition=3, offset=offset, timestamp=at))
+
+    def _take(self) -> tuple[int, OnDelivery] | None:
+        with self._lock:
+            if self.is_deaf or not self._waiting:
+                return None
+            self._answered += 1
+            return self.offsets[self._answered - 1], self._waiting.pop(0)
 
     def flush(self, timeout: float) -> int:
         self.poll(timeout)
-        return 0
+        return len(self._waiting)
+
+    def purge(self) -> None:
+        """A deaf producer answers nothing, not even this."""
 
 
 def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended(
@@ -51,7 +73,7 @@ def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended
     monkeypatch.setattr(FakeProducer, "offsets", (7, OFFSET_INVALID, 9))
     monkeypatch.setattr(appender, "Producer", FakeProducer)
     answers: list[Appended | TsdbError] = []
-    made = KafkaAppender({})
+    made = KafkaAppender({}, 10.0, ManualClock())
     for _ in range(3):
         made.append(METRICS, 3, b"v", key=None, headers=(), timestamp_ms=None, on_done=answers.append)
     wait_until(lambda: len(answers) == 3)
@@ -72,9 +94,114 @@ def test_a_callback_that_fails_fails_the_process_and_the_next_answer_comes(monke
         raise broken
 
     with watched_threads() as failures:
-        made = KafkaAppender({})
+        made = KafkaAppender({}, 10.0, ManualClock())
         for on_done in (fail, answers.append):
             made.append(METRICS, 3, b"v", key=None, headers=(), timestamp_ms=None, on_done=on_done)
         wait_until(lambda: len(answers) == 1)
         made.close()
     assert failures.failure() is broken
+
+
+class Answers:
+    """Appends to an appender over fake producers, with their answers in order of arrival."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(FakeProducer, "offsets", tuple(range(100)))
+        monkeypatch.setattr(FakeProducer, "made", [])
+        monkeypatch.setattr(appender, "Producer", FakeProducer)
+        self.clock = ManualClock()
+        self.appender = KafkaAppender({}, DELIVERY_S, self.clock)
+        self.found: list[Appended | TsdbError] = []
+
+    def append(self) -> None:
+        self.appender.append(METRICS, 3, b"v", key=None, headers=(), timestamp_ms=None, on_done=self.found.append)
+
+
+def test_an_append_without_an_answer_gets_one_and_the_producer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProducer, "is_deaf", True)
+    answers = Answers(monkeypatch)
+    (deaf,) = FakeProducer.made
+    answers.append()
+    answers.clock.sleep(DELIVERY_S + GRACE_S - 0.5)
+    answers.append()
+    answers.appender.look()
+    assert answers.found == [], "its delivery may take so long"
+    monkeypatch.setattr(FakeProducer, "is_deaf", False)
+    answers.clock.sleep(1.0)
+    answers.appender.look()
+    (lost,) = answers.found
+    assert isinstance(lost, Unavailable)
+    assert (lost.reason, lost.retry_after_s) == ("timeout", 1.0)
+    assert len(FakeProducer.made) == 2
+    answers.append()
+    wait_until(lambda: len(answers.found) == 2)
+    assert answers.found[1] == Appended(3, 0, 1_000)
+    deaf.is_deaf = False  # Its end delivers the late answers: one append is answered already.
+    deaf.poll(0.0)
+    wait_until(lambda: len(answers.found) == 3)
+    answers.appender.close()
+    assert len(answers.found) == 3
+
+
+def test_a_fatal_error_replaces_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(monkeypatch)
+    FakeProducer.made[0].is_fatal = True
+    with pytest.raises(Unavailable) as fenced:
+        answers.append()
+    assert fenced.value.reason == "producer_fenced"
+    answers.append()
+    wait_until(lambda: len(answers.found) == 1)
+    assert answers.found == [Appended(3, 0, 1_000)]
+    answers.appender.close()
+
+
+def test_close_answers_what_a_producer_left_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProducer, "is_deaf", True)
+    answers = Answers(monkeypatch)
+    answers.append()
+    answers.appender.close()
+    (lost,) = answers.found
+    assert isinstance(lost, Unavailable)
+    assert lost.reason == "log_closed"
+    with pytest.raises(Unavailable):
+        answers.append()
+    answers.appender.close()
+    assert len(answers.found) == 1
+
+
+def test_flush_waits_for_the_answers_of_a_replaced_producer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProducer, "is_deaf", True)
+    answers = Answers(monkeypatch)
+    (deaf,) = FakeProducer.made
+    answers.append()
+    deaf.is_fatal = True
+    monkeypatch.setattr(FakeProducer, "is_deaf", False)
+    with pytest.raises(Unavailable):
+        answers.append()
+    with pytest.raises(Unavailable) as left:
+        answers.appender.flush(0.05)
+    assert "1 records" in left.value.message
+    deaf.is_deaf = False
+    deaf.poll(0.0)
+    answers.appender.flush(10.0)
+    answers.appender.close()
+
+
+def test_records_appended_while_the_producer_is_replaced_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(monkeypatch)
+
+    def append() -> None:
+        for _ in range(20):
+            answers.append()
+
+    threads = [threading.Thread(target=append) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        with answers.appender._changed:
+            answers.appender._renew_locked("a test")
+    for thread in threads:
+        thread.join(10.0)
+    answers.appender.flush(10.0)
+    assert len(answers.found) == 80
+    answers.appender.close()

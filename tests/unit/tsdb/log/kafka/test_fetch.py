@@ -14,6 +14,7 @@ from tsdb.log.kafka.batches import messages_by_partition, to_batch
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
+from tsdb.model.clock import ManualClock
 from tsdb.model.errors import LostOffsets, Unavailable
 
 
@@ -93,7 +94,7 @@ def offsets() -> FakeOffsets:
 
 @pytest.fixture
 def fetch(consumer: FakeConsumer, guard: FakeGuard, offsets: FakeOffsets) -> Fetch:
-    fetch = Fetch(cast(Consumer, consumer), cast(TopicGuard, guard), cast(KafkaOffsets, offsets), "p.")
+    fetch = Fetch(cast(Consumer, consumer), cast(TopicGuard, guard), cast(KafkaOffsets, offsets), "p.", ManualClock())
     fetch.own({(METRICS, 0): 5, (METRICS, 1): 0})
     return fetch
 

@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from tsdb.log.interface import METRICS
-from tsdb.log.kafka.topic_guard import CHECK_EVERY_S, FRESH_S, GONE_AFTER_S, TopicGuard
+from tsdb.log.kafka.clients import ADMIN, RENEW_AFTER_S, Renewed
+from tsdb.log.kafka.topic_guard import CHECK_EVERY_S, FRESH_S, GONE_AFTER_S, LOST_AFTER_S, TopicGuard
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Unavailable, WrongTopic
 
@@ -60,9 +61,16 @@ def admin() -> FakeAdmin:
     return FakeAdmin(Described("one"))
 
 
+def guarding(admin: FakeAdmin, clock: ManualClock, *more: FakeAdmin) -> TopicGuard:
+    """A guard whose first admin client is `admin`; the others replace it in order."""
+    clients = iter((admin, *more))
+    renewed = Renewed(ADMIN, lambda: cast(AdminClient, next(clients)), clock)
+    return TopicGuard(renewed, lambda topic: f"p.{topic}", clock, 1.0)
+
+
 @pytest.fixture
 def guard(admin: FakeAdmin, clock: ManualClock) -> TopicGuard:
-    guard = TopicGuard(cast(AdminClient, admin), lambda topic: f"p.{topic}", clock, 1.0)
+    guard = guarding(admin, clock)
     assert guard.topic_id(METRICS) == "one"
     return guard
 
@@ -167,8 +175,66 @@ def test_unavailability_counts_from_the_first_question_unanswered(
 
 def test_a_broker_away_at_the_first_request_is_unavailable_and_tried_again() -> None:
     admin = FakeAdmin(KafkaError(KafkaError._TRANSPORT))
-    guard = TopicGuard(cast(AdminClient, admin), lambda topic: f"p.{topic}", ManualClock(), 1.0)
+    guard = guarding(admin, ManualClock())
     with pytest.raises(Unavailable):
         guard.topic_id(METRICS)
     admin.answer = Described("one")
     assert guard.topic_id(METRICS) == "one"
+
+
+def test_an_answer_that_never_comes_is_a_failure_and_another_client_is_asked(clock: ManualClock) -> None:
+    deaf, second = FakeAdmin(Described("one")), FakeAdmin(Described("one"))
+    guard = guarding(deaf, clock, second)
+    guard.topic_id(METRICS)
+    deaf.answer = None
+    advance(clock, CHECK_EVERY_S + 0.001)
+    asked_at = clock.monotonic()
+    guard.check(METRICS)
+    advance(clock, LOST_AFTER_S + 0.001)
+    second.answer = None
+    guard.check(METRICS)
+    assert guard.unavailable_since_monotonic == asked_at
+    second.answer = Described("one")
+    second.settle()
+    assert guard.confirm(METRICS, 0.0)
+    assert guard.unavailable_since_monotonic is None
+    assert (deaf.requests, second.requests) == (2, 1)
+
+
+def test_a_late_answer_of_a_request_given_up_changes_nothing(admin: FakeAdmin, clock: ManualClock) -> None:
+    guard = guarding(admin, clock, FakeAdmin(Described("one")))
+    guard.topic_id(METRICS)
+    admin.answer = None
+    advance(clock, CHECK_EVERY_S + 0.001)
+    guard.check(METRICS)
+    late, admin.open = admin.open, []
+    advance(clock, LOST_AFTER_S + 0.001)
+    guard.check(METRICS)
+    for future in late:
+        future.set_result(Described("two"))
+    assert guard.confirm(METRICS, 1.0)
+
+
+def test_a_client_without_an_answer_for_long_is_replaced(clock: ManualClock) -> None:
+    failing, second = FakeAdmin(Described("one")), FakeAdmin(Described("one"))
+    guard = guarding(failing, clock, second)
+    guard.topic_id(METRICS)
+    failing.answer = KafkaError(KafkaError._TIMED_OUT)
+    for _ in range(2):
+        advance(clock, RENEW_AFTER_S / 2)
+        assert not guard.confirm(METRICS, 0.0)
+    advance(clock, RENEW_AFTER_S / 2 + 0.001)
+    assert guard.confirm(METRICS, 0.0)
+    assert second.requests == 1
+
+
+def test_a_request_that_the_library_refuses_is_a_failure(
+    guard: TopicGuard, admin: FakeAdmin, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL))
+
+    monkeypatch.setattr(admin, "describe_topics", refuse)
+    advance(clock, CHECK_EVERY_S + 0.001)
+    guard.check(METRICS)
+    assert guard.unavailable_since_monotonic is not None
