@@ -10,7 +10,7 @@ from tsdb.config.types import Names
 
 FEATURES = (
     "promql-experimental-functions",
-    "promql-duration-expr",  # Without effect, as in Prometheus 3.14: such expressions are always read.
+    "promql-duration-expr",  # Without effect, as in Prometheus 3.15: such expressions are always read.
     "promql-extended-range-selectors",
     "promql-binop-fill-modifiers",
     "promql-delayed-name-removal",

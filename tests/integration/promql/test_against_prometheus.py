@@ -1,6 +1,6 @@
 """A standalone process and Debian's Prometheus get the same samples by remote write, and 2,000 random queries.
 
-The answers must be equal. Debian's version, 2.42, has no annotations: tests/soak compares those with Prometheus 3.14.
+The answers must be equal. Debian's version, 2.42, has no annotations: tests/soak compares those with Prometheus 3.15.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prometheus 3.14, built from its Go module, answers random queries as this store does, annotations included."""
+"""Prometheus 3.15, built from its Go module, answers random queries as this store does, annotations included."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CHOICE = Choice(seed=1, queries=20_000, differences_max=10)
 
 
 @pytest.mark.parametrize("delays_names", [False, True], ids=["at once", "delayed"])
-def test_the_evaluator_answers_as_prometheus_314(tmp_path: Path, delays_names: bool) -> None:
+def test_the_evaluator_answers_as_prometheus_315(tmp_path: Path, delays_names: bool) -> None:
     check(compare_evaluator(built(UPSTREAM), tmp_path, CHOICE, delays_names=delays_names))
 
 
-def test_a_standalone_process_answers_as_prometheus_314(tmp_path: Path) -> None:
+def test_a_standalone_process_answers_as_prometheus_315(tmp_path: Path) -> None:
     check(compare_standalone(built(UPSTREAM), tmp_path, CHOICE))
 
 

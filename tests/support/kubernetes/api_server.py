@@ -33,7 +33,8 @@ API_SERVER = GoSender(
     "kube-apiserver",
     VERSION,
     "k8s.io/kubernetes/cmd/kube-apiserver",
-    published=("k8s.io/kubernetes", "v0.37.2"),
+    module="k8s.io/kubernetes",
+    published="v0.37.2",
     # Helm compares it with the range in Chart.yaml.
     stamps=(("k8s.io/component-base/version.gitVersion", VERSION),),
 )

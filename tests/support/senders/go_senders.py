@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +39,10 @@ extensions:
 class GoSender:
     """package: of its main function. tags: of the build.
 
-    source: a main package of ours in one file, which imports `package`; None: that is the main package. published: a
-    module that takes others from folders of its repository, and the version in which these are published. stamps:
-    variables that the linker sets, for programs that learn their version from it.
+    source: a main package of ours in one file, which imports `package`; None: that is the main package. module: the
+    module of the package, where it replaces others; a build takes these replacements over. published: the version of
+    modules that it takes from folders of its repository. stamps: variables that the linker sets, for programs that
+    learn their version from it.
     """
 
     name: str
@@ -48,7 +50,8 @@ class GoSender:
     package: str
     tags: str = ""
     source: Path | None = None
-    published: tuple[str, str] | None = None
+    module: str = ""
+    published: str = ""
     stamps: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -90,11 +93,10 @@ def built(sender: GoSender) -> Path:
 def _program(scratch: Path, sender: GoSender) -> Path:
     """A new module that requires the one of the sender; `go install` refuses modules with replacements."""
     _go(scratch, "mod", "init", "senders")
-    if sender.published is not None:
-        module, version = sender.published
-        facts = json.loads(_go(scratch, "mod", "download", "-json", f"{module}@{sender.version}"))
-        folders = re.findall(r"^\s*(\S+) => \./", Path(facts["GoMod"]).read_text(), re.MULTILINE)
-        _go(scratch, "mod", "edit", *(f"-replace={one}={one}@{version}" for one in folders))
+    if sender.module:
+        facts = json.loads(_go(scratch, "mod", "download", "-json", f"{sender.module}@{sender.version}"))
+        replacements = list(_replacements(Path(facts["GoMod"]).read_text(), sender.published))
+        _go(scratch, "mod", "edit", *(f"-replace={one}" for one in replacements))
     _go(scratch, "get", f"{sender.package}@{sender.version}")
     package = sender.package
     if sender.source is not None:
@@ -103,6 +105,12 @@ def _program(scratch: Path, sender: GoSender) -> Path:
     linked = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in sender.stamps)])
     _go(scratch, "build", "-mod=mod", "-tags", sender.tags, "-ldflags", linked, "-o", sender.name, package)
     return scratch / sender.name
+
+
+def _replacements(module: str, published: str) -> Iterator[str]:
+    """Replacements in a go.mod, as `go mod edit` takes them: `old=new@version`. Those without a version are folders."""
+    for old, new, version in re.findall(r"^(?:replace)?\s*(\S+) => (\S+)[ \t]*(\S*)", module, re.MULTILINE):
+        yield f"{old}={new}@{version}" if version else f"{old}={old}@{published}"
 
 
 def _collector(scratch: Path, sender: GoSender) -> Path:

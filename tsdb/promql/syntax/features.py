@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Defaults are those of Prometheus 3.14."""
+    """Defaults are those of Prometheus 3.15."""
 
     experimental_functions: bool = False
     duration_expressions: bool = True

@@ -1,4 +1,4 @@
-"""Functions of PromQL: names, argument types, result types. As of Prometheus 3.14."""
+"""Functions of PromQL: names, argument types, result types. As of Prometheus 3.15."""
 
 from __future__ import annotations
 

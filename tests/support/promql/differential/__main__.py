@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=2000, metavar="N", help="default: %(default)s")
     parser.add_argument("--differences", type=int, default=20, metavar="N", help="stop after N; default: %(default)s")
     parser.add_argument(
-        "--upstream", action="store_true", help="with Prometheus 3.14, built from its Go module, not with Debian's"
+        "--upstream", action="store_true", help="with Prometheus 3.15, built from its Go module, not with Debian's"
     )
     parser.add_argument(
         "--standalone",

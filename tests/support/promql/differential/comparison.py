@@ -19,7 +19,7 @@ from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES
 
 # Earlier versions have other annotations, and 2.42 none.
-ANNOTATED = (3, 14)
+ANNOTATED = (3, 15)
 DELAYED_NAMES = "promql-delayed-name-removal"
 
 

@@ -59,7 +59,7 @@ class Order(enum.Enum):
 
 
 def difference(ours: Answer, theirs: Answer, order: Order, *, with_annotations: bool) -> Difference | None:
-    """The first difference; None for equal answers. Annotations count where the server has those of 3.14."""
+    """The first difference; None for equal answers. Annotations count where the server has those of 3.15."""
     if ours.failure is not None or theirs.failure is not None:
         return _failure_difference(ours.failure, theirs.failure)
     if ours.kind != theirs.kind or ours.text != theirs.text:

@@ -18,8 +18,14 @@ from support.senders.remote_write import request_1, snappy
 READY_WITHIN_S = 60.0
 ANSWER_WITHIN_S = 30.0
 # Its promql package is what this store's answers follow.
-UPSTREAM = GoSender("prometheus", "v0.314.0", "github.com/prometheus/prometheus/cmd/prometheus", "remove_all_sd")
-UPSTREAM_VERSION = (3, 14)
+UPSTREAM = GoSender(
+    "prometheus",
+    "v0.315.0",
+    "github.com/prometheus/prometheus/cmd/prometheus",
+    "remove_all_sd",
+    module="github.com/prometheus/prometheus",
+)
+UPSTREAM_VERSION = (3, 15)
 # Version 2 only warns of features that it does not know.
 FEATURES = ("promql-experimental-functions", "promql-extended-range-selectors", "promql-binop-fill-modifiers")
 REMOTE_WRITE = {

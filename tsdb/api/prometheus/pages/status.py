@@ -26,7 +26,7 @@ from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.v1 import reader_pb2
 
 # Of the API: clients choose by it what they may ask. Our own follows as semantic versioning has it.
-PROMETHEUS_VERSION = "3.14.0"
+PROMETHEUS_VERSION = "3.15.0"
 TOP, TOP_MAX = 10, 10_000
 _KINDS = {
     By.METRIC: reader_pb2.BY_METRIC,

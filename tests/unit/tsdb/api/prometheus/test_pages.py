@@ -57,7 +57,7 @@ def test_what_is_not_here_is_empty(served: ApiServer, path: str, data: Any) -> N
 
 def test_build_info_has_the_version_of_the_api(served: ApiServer) -> None:
     data = served.get("status/buildinfo").data
-    assert data["version"].startswith("3.14.0+kafka-tsdb.")
+    assert data["version"].startswith("3.15.0+kafka-tsdb.")
     assert set(data) == {"version", "revision", "branch", "buildUser", "buildDate", "goVersion"}
 
 

@@ -143,7 +143,7 @@ def test_spans_cover_the_text_of_a_node() -> None:
     assert text[node.operator_span.start : node.operator_span.end] == "/"
 
 
-# The words and places are those of Prometheus 3.14.
+# The words and places are those of Prometheus 3.15.
 ERRORS = [
     ("", "1:1", "no expression found in input"),
     ("a +", "1:4", "unexpected end of input"),
