@@ -78,7 +78,7 @@ def _condition(matcher: Matcher) -> Condition:
     if matcher.type in (MatchType.REGEX, MatchType.NOT_REGEX):
         pattern = compile_pattern(matcher.value)
     else:
-        pattern = Pattern((value,), b"", 0, None)
+        pattern = Pattern(frozenset((value,)), b"", 0, None)
     negated = matcher.type in (MatchType.NOT_EQUAL, MatchType.NOT_REGEX)
     keep = pattern.matches(b"") == negated
     return Condition(name, matcher.value, pattern, wanted=keep != negated, keep=keep)

@@ -23,9 +23,10 @@ from tsdb.index.matching import Condition, Key
 from tsdb.index.pattern import Pattern
 
 REMEMBERED_MAX = 256
-PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together; the least recently used are dropped first.
+PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together, their texts included; the least recently used go first.
+PAIR_BYTES = 4
 ROUNDS_MAX = 4  # Search rounds. Each tests the pairs added during the round before.
-PIECE_MIN, PIECE_MAX = 16, 4096  # Values tested between two checks of the deadline.
+PIECE_MIN, PIECE_MAX = 1, 4096  # Values tested between two checks of the deadline.
 PIECE_S = 0.01
 SLOW_S = 0.05  # Most searches over the values of a usual index take less.
 TURN_S = 0.1  # How often a search that waits for its turn checks its deadline.
@@ -63,7 +64,7 @@ class PairSearch:
     @property
     def nbytes(self) -> int:
         """Memory of the cached results."""
-        return 4 * self._pairs
+        return PAIR_BYTES * self._pairs
 
     def prepare(self, condition: Condition, check_going: CheckGoing = go_on) -> CachedPairs:
         """The condition's pairs among those known now. check_going: called between pieces."""
@@ -87,7 +88,7 @@ class PairSearch:
         prepared: a recent result of `prepare` for the same condition.
         """
         if condition.is_look_up:
-            return np.sort(self._arena.pairs_of(condition.name, condition.pattern.literals or ()))
+            return np.sort(self._arena.pairs_of(condition.name, tuple(condition.pattern.literals or ())))
         seen, fresh = self._left_locked(condition, prepared)
         if not len(fresh):
             return prepared.pairs
@@ -127,12 +128,16 @@ class PairSearch:
         return pairs[satisfied]
 
     def _remember_locked(self, condition: Condition, found: CachedPairs) -> None:
-        before = self._remembered.pop(condition.key, NOTHING)
+        before = self._remembered.pop(condition.key, None)
         self._remembered[condition.key] = found
-        self._pairs += len(found.pairs) - len(before.pairs)
+        self._pairs += _size(condition.key, found) - (0 if before is None else _size(condition.key, before))
         while len(self._remembered) > REMEMBERED_MAX or self._pairs > PAIRS_MAX:
-            _, oldest = self._remembered.popitem(last=False)
-            self._pairs -= len(oldest.pairs)
+            self._pairs -= _size(*self._remembered.popitem(last=False))
+
+
+def _size(key: Key, found: CachedPairs) -> int:
+    _, text, _ = key
+    return len(found.pairs) + len(text) // PAIR_BYTES
 
 
 def _next_size(size: int, piece_s: float) -> int:

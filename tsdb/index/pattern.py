@@ -6,21 +6,26 @@ before any automaton: a list of literals becomes a look-up, and a literal prefix
 
 from __future__ import annotations
 
-import re
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import re2
 
+from tsdb.index.literal_list import literals_of, plain_at
 from tsdb.model.errors import InvalidRequest
 
-PATTERN_BYTES_MAX = 4096
-PROGRAM_SIZE_MAX = 5_000  # RE2 instructions. Plain text needs about one per byte; repeats need more.
-MEMORY_BYTES_MAX = 2 << 20  # Per compiled pattern, whose automaton is built during use; 128 patterns are cached.
+PATTERN_BYTES_MAX = 1 << 20  # Of a list of literals.
+REGEX_BYTES_MAX = 128 << 10  # Of any other pattern; RE2 parses it with some 100 bytes for each of it.
+# RE2 instructions, some 100 bytes each. Plain text needs one a byte, `.` eight: a list of 4,000 addresses with points,
+# or a repetition of a thousand characters.
+PROGRAM_SIZE_MAX = 100_000
+MEMORY_BYTES_MAX = 2 << 20  # Per compiled pattern, whose automaton is built during use.
+CACHED_MAX = 128
+CACHED_SIZE_MAX = 4 * PROGRAM_SIZE_MAX  # Of all cached programs.
 
-_META = set(r".^$*+?()[]{}|\\")
 _QUANTIFIERS = set("*+?{")
 _ANY = {".*": 0, ".+": 1}  # Patterns that may follow a literal prefix, and the characters that each needs at least.
-_GROUP = re.compile(r"\((?:\?:)?([^()]*)\)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Pattern:
     matcher None: any value that is at least rest_bytes_min longer than the prefix matches.
     """
 
-    literals: tuple[bytes, ...] | None
+    literals: frozenset[bytes] | None
     prefix: bytes
     rest_bytes_min: int
     matcher: re2._Regexp | None
@@ -50,17 +55,51 @@ def compile_pattern(text: str) -> Pattern:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidRequest(f"regular expression {_shown(text)} is not UTF-8", reason="regex_malformed") from None
-    if size > PATTERN_BYTES_MAX:
-        raise InvalidRequest(
-            f"regular expression of {size} bytes; limit is {PATTERN_BYTES_MAX}", reason="regex_too_large"
-        )
-    literals = _literals(text)
+    _check_size(size, PATTERN_BYTES_MAX, "")
+    literals = literals_of(text)
     if literals is not None:
         return Pattern(literals, b"", 0, None)
     prefix, rest = _prefix(text)
     if rest in _ANY:
         return Pattern(None, prefix, _ANY[rest], None)
-    return Pattern(None, prefix, 0, _compiled(text))
+    _check_size(size, REGEX_BYTES_MAX, " for one that is more than a list of values")
+    return Pattern(None, prefix, 0, _programs.get(text))
+
+
+def _check_size(size: int, limit: int, of_what: str) -> None:
+    if size > limit:
+        raise InvalidRequest(
+            f"regular expression of {size} bytes; limit is {limit}{of_what}, use several selectors joined by `or`",
+            reason="regex_too_large",
+        )
+
+
+class _Programs:
+    """LRU cache of compiled patterns, bounded by their number and by their instructions."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # Guards both below.
+        self._known: OrderedDict[str, re2._Regexp] = OrderedDict()
+        self._size = 0
+
+    def get(self, text: str) -> re2._Regexp:
+        with self._lock:
+            known = self._known.get(text)
+            if known is not None:
+                self._known.move_to_end(text)
+                return known
+        made = _compiled(text)
+        with self._lock:
+            if text not in self._known:
+                self._known[text] = made
+                self._size += made.programsize
+            while len(self._known) > CACHED_MAX or self._size > CACHED_SIZE_MAX:
+                _, oldest = self._known.popitem(last=False)
+                self._size -= oldest.programsize
+        return made
+
+
+_programs = _Programs()
 
 
 def _compiled(text: str) -> re2._Regexp:
@@ -68,7 +107,8 @@ def _compiled(text: str) -> re2._Regexp:
     options.dot_nl, options.never_capture, options.log_errors = True, True, False
     options.max_mem = MEMORY_BYTES_MAX
     try:
-        compiled = re2.compile(text.encode(), options)
+        # `re2.compile` keeps 128 patterns of any size.
+        compiled = re2._Regexp(text.encode(), options)
     except re2.error as error:
         why = str(error.args[0], "utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         # RE2 limits the size of expanded repeats; it gives the same message for a{2,1}.
@@ -84,46 +124,17 @@ def _compiled(text: str) -> re2._Regexp:
     return compiled
 
 
-def _literals(text: str) -> tuple[bytes, ...] | None:
-    """The alternatives of `a|b|c` or `(a|b|c)`; None unless all have only plain and escaped characters."""
-    group = _GROUP.match(text)
-    parts: list[list[str]] = [[]]
-    position, inside = 0, group.group(1) if group else text
-    while position < len(inside):
-        if inside[position] == "|":
-            parts.append([])
-            position += 1
-            continue
-        char, position = _plain(inside, position)
-        if char is None:
-            return None
-        parts[-1].append(char)
-    return tuple(dict.fromkeys("".join(part).encode() for part in parts))
-
-
 def _prefix(text: str) -> tuple[bytes, str]:
     """(the literal that every match begins with, the pattern after it)."""
     chars: list[str] = []
     position = 0
     while "|" not in text and position < len(text):
-        char, after = _plain(text, position)
+        char, after = plain_at(text, position)
         if char is None or text[after : after + 1] in _QUANTIFIERS:
             break
         chars.append(char)
         position = after
     return "".join(chars).encode(), text[position:]
-
-
-def _plain(text: str, position: int) -> tuple[str | None, int]:
-    """(the character that stands for itself at a position, position after it); None for anything else."""
-    char = text[position]
-    if char not in _META:
-        return char, position + 1
-    escaped = text[position + 1 : position + 2]
-    # An escaped letter or digit is a class or a code; RE2 itself refuses those it does not know.
-    if char == "\\" and escaped and escaped.isascii() and not escaped.isalnum() and escaped != "_":
-        return escaped, position + 2
-    return None, position
 
 
 def _shown(text: str) -> str:

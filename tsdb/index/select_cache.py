@@ -7,10 +7,11 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.selector import Matcher
+from tsdb.model.selector import Matcher, chars_of
 
 SELECTORS_MAX = 256
-REFS_MAX = 1 << 21  # 8 MiB; a larger answer is not cached.
+REFS_MAX = 1 << 21  # 8 MiB; a larger answer is not cached. A text counts as the refs that take its memory.
+REF_BYTES = 4
 
 Matchers = tuple[Matcher, ...]
 
@@ -25,7 +26,7 @@ class SelectCache:
 
     @property
     def nbytes(self) -> int:
-        return 4 * self._refs
+        return REF_BYTES * self._refs
 
     def get(self, matchers: Matchers, generation: int) -> NDArray[np.uint32] | None:
         """The cached answer of this generation, or None."""
@@ -41,10 +42,14 @@ class SelectCache:
         if generation > self._generation:
             self._answers.clear()
             self._generation, self._refs = generation, 0
-        if generation < self._generation or len(refs) > REFS_MAX or matchers in self._answers:
+        size = _size(matchers, refs)
+        if generation < self._generation or size > REFS_MAX or matchers in self._answers:
             return
         self._answers[matchers] = refs
-        self._refs += len(refs)
+        self._refs += size
         while len(self._answers) > SELECTORS_MAX or self._refs > REFS_MAX:
-            _, oldest = self._answers.popitem(last=False)
-            self._refs -= len(oldest)
+            self._refs -= _size(*self._answers.popitem(last=False))
+
+
+def _size(matchers: Matchers, refs: NDArray[np.uint32]) -> int:
+    return len(refs) + chars_of(matchers) // REF_BYTES

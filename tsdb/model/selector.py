@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tsdb.model.errors import InvalidRequest
 
-SELECTOR_CHARS_MAX = 16_384  # A longer one is a mistake or an attack; checked before any parsing.
-MATCHERS_MAX = 64
+SELECTOR_CHARS_MAX = 1 << 20  # Checked before any parsing. A list of 50,000 instances is as long.
+MATCHERS_MAX = 1_000  # Each is a search among the values of its label.
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:.]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.]*")
@@ -44,6 +45,11 @@ class Matcher:
     type: MatchType
     name: str
     value: str
+
+
+def chars_of(matchers: Iterable[Matcher]) -> int:
+    """Characters of the texts of matchers: what a cache takes for its key."""
+    return sum(len(matcher.name) + len(matcher.value) for matcher in matchers)
 
 
 def parse_selector(text: str) -> tuple[Matcher, ...]:

@@ -21,7 +21,7 @@ from tsdb.head.read.gather import RawResult
 from tsdb.head.read.unsealed_cache import UnsealedCache
 from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of
-from tsdb.model.selector import Matcher
+from tsdb.model.selector import Matcher, chars_of
 from tsdb.ops.metrics import counter, gauge
 from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
@@ -166,7 +166,7 @@ class Selections:
         """Keep a selection, with the current columns of its parts, for later reads."""
         if query.series_ids is not None or not selection.changed:
             return
-        selection.changed, size = False, selection.bytes
+        selection.changed, size = False, selection.bytes + chars_of(query.matchers)
         if size > self._bytes_max // 2:
             return  # It would evict all others.
         key = _key(heads, query)

@@ -30,7 +30,7 @@ from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.answer_bytes import HeldBytes
 
-BODY_BYTES_MAX = 4 << 20  # A query has at most 64 Ki characters, of up to 12 bytes in a form.
+BODY_BYTES_MAX = 4 << 20  # A query has at most 1 Mi characters, of one to three bytes each in a form.
 PAGE_NICENESS = 10  # Open pages refresh by themselves; writes, and reads of people and rules, get a core before them.
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.

@@ -90,9 +90,17 @@ class Context:
         return context
 
     def length_ms(self, node: Duration) -> int:
-        """A duration of the query in milliseconds. Raises QueryError where it has no value."""
+        """A range or a step of the query in milliseconds. Raises QueryError where it is not above 0."""
+        return self._duration_ms(node, is_positive=True)
+
+    def offset_ms(self, node: Duration) -> int:
+        """An offset of the query in milliseconds. Raises QueryError where it has no value."""
+        return self._duration_ms(node, is_positive=False)
+
+    def _duration_ms(self, node: Duration, *, is_positive: bool) -> int:
         query_range_ms = self.query_end_ms - self.query_start_ms
-        return duration_ms(node, self.annotations.text, self.query_step_ms, query_range_ms)
+        text, step_ms = self.annotations.text, self.query_step_ms
+        return duration_ms(node, text, step_ms, query_range_ms, is_positive=is_positive)
 
     def admit(self, series: int, steps: int) -> None:
         """Call before the allocation of a vector.

@@ -1,7 +1,12 @@
-"""Evaluation of an expression: each node over all its steps, its parts first."""
+"""Evaluation of an expression: each node over all its steps, its parts first.
+
+A function that returns a Step is a step of a recursion (`syntax.recursion`): an expression may be nested deeper than
+Python's stack.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +29,7 @@ from tsdb.promql.evaluate.selection.select import (
     shifted_times,
 )
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
+from tsdb.promql.syntax.recursion import Step, result_of
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
@@ -36,7 +42,7 @@ from tsdb.promql.syntax.tree import (
     Subquery,
     Unary,
     VectorSelector,
-    children,
+    post_order,
 )
 
 Value = Block | Scalar | Text
@@ -48,23 +54,36 @@ def evaluate(context: Context, node: Expression) -> Value:
 
     Raises EvaluationError, what the storage raises, and what the memory in hand raises.
     """
+    return result_of(_evaluated(context, node))
+
+
+def range_of(context: Context, node: Expression) -> Ranges:
+    """The samples of a range at each step. Raises as `evaluate`."""
+    return result_of(_range_of(context, node))
+
+
+def _evaluated(context: Context, node: Expression) -> Step[Value]:
     context.check()
     before = context.in_hand.bytes
-    value = _value(context, node)
+    value: Value
+    if context.steps > 1 and context.fixed.holds(node):
+        once: Value = yield _evaluated(context.at(context.start_ms, context.start_ms, context.step_ms), node)
+        value = _repeated(context, once)
+    else:
+        found = _value(context, node)
+        value = (yield found) if isinstance(found, Generator) else found
     context.in_hand.replace(before, value.nbytes)
     return value
 
 
-def _value(context: Context, node: Expression) -> Value:
-    if context.steps > 1 and context.fixed.holds(node):
-        return _repeated(context, evaluate(context.at(context.start_ms, context.start_ms, context.step_ms), node))
+def _value(context: Context, node: Expression) -> Value | Step[Value]:
     match node:
         case NumberLiteral():
             return Scalar(np.full(context.steps, node.value))
         case StringLiteral():
             return Text(node.value)
         case Paren():
-            return evaluate(context, node.inner)
+            return _evaluated(context, node.inner)
         case VectorSelector():
             return newest(context, node)
         case Unary():
@@ -79,19 +98,20 @@ def _value(context: Context, node: Expression) -> Value:
             raise AssertionError("a range is an argument of a function, as the parser checks")
 
 
-def range_of(context: Context, node: Expression) -> Ranges:
-    """The samples of a range at each step."""
+def _range_of(context: Context, node: Expression) -> Step[Ranges]:
     while isinstance(node, Paren):
         node = node.inner
     if isinstance(node, MatrixSelector):
         return selected(context, node)
     assert isinstance(node, Subquery), "the parser checks types"
-    return _subquery(context, node)
+    ranges: Ranges = yield _subquery(context, node)
+    return ranges
 
 
-def _subquery(context: Context, node: Subquery) -> Ranges:
+def _subquery(context: Context, node: Subquery) -> Step[Ranges]:
     range_ms = context.length_ms(node.range)
-    step_ms = context.subquery_step_ms if node.step is None else context.length_ms(node.step)
+    # A step below a millisecond counts as none.
+    step_ms = (0 if node.step is None else context.length_ms(node.step)) or context.subquery_step_ms
     at_ms = shifted_times(context, node)
     # Steps of a subquery are multiples of its step, whatever the times of the query.
     start_ms = ((int(at_ms.min()) - range_ms) // step_ms + 1) * step_ms
@@ -99,11 +119,12 @@ def _subquery(context: Context, node: Subquery) -> Ranges:
         return Ranges(no_samples(context.pool), at_ms, range_ms, range_ms, 0)
     inner = context.at(start_ms, int(at_ms.max()), step_ms)
     visited = visits(inner.steps, context, range_ms)
-    nodes, reads = _nodes(node.expression)
+    nodes = post_order(node.expression)
+    reads = any(isinstance(one, VectorSelector) for one in nodes)
     if not reads:  # Before the values are computed: nothing that is read will allow more.
-        context.subqueries.add(nodes * inner.steps + visited)
+        context.subqueries.add(len(nodes) * inner.steps + visited)
     before = context.in_hand.bytes
-    block = evaluate(inner, node.expression)
+    block: Value = yield _evaluated(inner, node.expression)
     assert isinstance(block, Block), "the parser checks types"
     context.subqueries.add((len(block) if reads else len(block) - 1) * visited)
     context.in_hand.admit(SAMPLE_BYTES * block.values.size)
@@ -112,14 +133,8 @@ def _subquery(context: Context, node: Subquery) -> Ranges:
     return Ranges(samples, at_ms, range_ms, range_ms, 0)
 
 
-def _nodes(node: Expression) -> tuple[int, bool]:
-    """(number of nodes of an expression, whether it has a selector)."""
-    parts = [_nodes(part) for part in children(node)]
-    return 1 + sum(count for count, _ in parts), isinstance(node, VectorSelector) or any(reads for _, reads in parts)
-
-
-def _unary(context: Context, node: Unary) -> Value:
-    value = evaluate(context, node.operand)
+def _unary(context: Context, node: Unary) -> Step[Value]:
+    value: Value = yield _evaluated(context, node.operand)
     if node.operator == "+" or isinstance(value, Text):
         return value
     if isinstance(value, Scalar):
@@ -127,8 +142,23 @@ def _unary(context: Context, node: Unary) -> Value:
     return without_name(context, value.with_values(-value.values))
 
 
-def _binary(context: Context, node: Binary) -> Value:
-    left, right = evaluate(context, node.left), evaluate(context, node.right)
+def _binary(context: Context, node: Binary) -> Step[Value]:
+    """A chain of operators from its first operand on, so that it takes the memory of one operation."""
+    before = context.in_hand.bytes
+    chain, first = [node], node.left
+    while isinstance(first, Binary) and not (context.steps > 1 and context.fixed.holds(first)):
+        chain.append(first)
+        first = first.left
+    value: Value = yield _evaluated(context, first)
+    while chain:
+        operation = chain.pop()
+        right: Value = yield _evaluated(context, operation.right)
+        value = _operated(context, operation, value, right)
+        context.in_hand.replace(before, value.nbytes)
+    return value
+
+
+def _operated(context: Context, node: Binary, left: Value, right: Value) -> Value:
     assert not isinstance(left, Text), "the parser checks types"
     assert not isinstance(right, Text), "the parser checks types"
     if isinstance(left, Scalar):
@@ -140,11 +170,13 @@ def _binary(context: Context, node: Binary) -> Value:
     return vectors(context, node, left, right)
 
 
-def _aggregation(context: Context, node: Aggregation) -> Block:
-    parameter = Scalar(np.zeros(context.steps)) if node.parameter is None else evaluate(context, node.parameter)
+def _aggregation(context: Context, node: Aggregation) -> Step[Value]:
+    parameter: Value = Scalar(np.zeros(context.steps))
+    if node.parameter is not None:
+        parameter = yield _evaluated(context, node.parameter)
     if isinstance(parameter, Text):
         check_label(parameter.value)
-    block = evaluate(context, node.operand)
+    block: Value = yield _evaluated(context, node.operand)
     assert isinstance(block, Block), "the parser checks types"
     if isinstance(parameter, Text):
         return counted_values(context, node, block, parameter.value)
@@ -152,17 +184,21 @@ def _aggregation(context: Context, node: Aggregation) -> Block:
     return aggregated(context, node, block, parameter.values)
 
 
-def _call(context: Context, node: Call) -> Value:
+def _call(context: Context, node: Call) -> Step[Value]:
     if node.name in RANGE_FUNCTIONS:
-        return _over_range(context, node)
+        over: Block = yield _over_range(context, node)
+        return over
+    block: Value
     if node.name == "info":
-        block = evaluate(context, node.args[0])
+        block = yield _evaluated(context, node.args[0])
         assert isinstance(block, Block), "the parser checks types"
         return with_info(context, node, block)
     if node.name in LABEL_FUNCTIONS:
-        texts = [evaluate(context, argument) for argument in node.args[1:]]
+        texts: list[Value] = []
+        for argument in node.args[1:]:
+            texts.append((yield _evaluated(context, argument)))
         relabel = LABEL_FUNCTIONS[node.name]([text.value for text in texts if isinstance(text, Text)])
-        block = evaluate(context, node.args[0])
+        block = yield _evaluated(context, node.args[0])
         assert isinstance(block, Block), "the parser checks types"
         return relabel(context, block)
     if node.name == "timestamp":
@@ -172,17 +208,20 @@ def _call(context: Context, node: Call) -> Value:
         if isinstance(argument, VectorSelector):
             block, times_ms = newest_with_times(context, argument, shifted_times(context, argument))
             return without_name(context, block.with_values(times_ms / 1000))
-    return called(context, node, [evaluate(context, argument) for argument in node.args])
+    values: list[Value] = []
+    for argument in node.args:
+        values.append((yield _evaluated(context, argument)))
+    return called(context, node, values)
 
 
-def _over_range(context: Context, node: Call) -> Block:
+def _over_range(context: Context, node: Call) -> Step[Block]:
     parameters: list[Scalar] = []
     found: Ranges | None = None
     for argument in node.args:
         if _is_range(argument):
-            found = range_of(context, argument)
+            found = yield _range_of(context, argument)
         else:
-            value = evaluate(context, argument)
+            value: Value = yield _evaluated(context, argument)
             assert isinstance(value, Scalar), "the parser checks types"
             parameters.append(value)
     assert found is not None, "the parser checks types"

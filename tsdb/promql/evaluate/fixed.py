@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.promql.syntax.tree import Aggregation, Call, Expression, Subquery, VectorSelector, children
+from tsdb.promql.syntax.tree import Aggregation, Call, Expression, Subquery, VectorSelector, children, post_order
 
 # Functions of the time of a step, which no `@` below them makes the same at all steps.
 _OF_TIME = frozenset(
@@ -36,10 +36,12 @@ class Fixed:
 
     def _of(self, node: Expression) -> tuple[bool, bool]:
         """(the same at all steps, has a selector or a call)."""
-        known = self._known.get(id(node))
-        if known is None:
-            known = self._known[id(node)] = node, *self._found(node)
-        return known[1], known[2]
+        if id(node) not in self._known:
+            for one in post_order(node):
+                if id(one) not in self._known:
+                    self._known[id(one)] = one, *self._found(one)
+        _, is_fixed, is_more = self._known[id(node)]
+        return is_fixed, is_more
 
     def _found(self, node: Expression) -> tuple[bool, bool]:
         if isinstance(node, VectorSelector | Subquery):

@@ -10,6 +10,7 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
+from tsdb.index.pattern import REGEX_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
@@ -17,7 +18,7 @@ from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 
-PATTERN_BYTES_MAX = 4096
+KEPT_BYTES_MAX = 4096  # Of a pattern that `re2.compile` keeps, beside 127 others.
 MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.
 
 # `$name` takes as many letters as there are, `${name}` ends at the brace, `$$` is a dollar; as Go's Regexp.Expand.
@@ -94,13 +95,13 @@ def _compiled(pattern: str) -> re2._Regexp:
     options.dot_nl, options.log_errors, options.max_mem = True, False, MEMORY_BYTES_MAX
     problem = f"invalid regular expression in label_replace(): {pattern}"
     encoded = pattern.encode(errors="surrogateescape")
-    if len(encoded) > PATTERN_BYTES_MAX:
+    if len(encoded) > REGEX_BYTES_MAX:
         raise InvalidRequest(
-            f"regular expression of {len(encoded)} bytes in label_replace(); limit is {PATTERN_BYTES_MAX}",
+            f"regular expression of {len(encoded)} bytes in label_replace(); limit is {REGEX_BYTES_MAX}",
             reason="regex_too_large",
         )
     try:
-        return re2.compile(encoded, options)
+        return (re2.compile if len(encoded) <= KEPT_BYTES_MAX else re2._Regexp)(encoded, options)
     except re2.error:
         raise EvaluationError(problem) from None
 

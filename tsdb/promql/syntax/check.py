@@ -40,8 +40,7 @@ def type_of(node: Expression) -> ValueType:
         case Call():
             return FUNCTIONS[node.name].result
         case Binary():
-            # A chain of operators is as deep as it is long, but one vector decides.
-            return ValueType.SCALAR if _is_scalar(node.left) and _is_scalar(node.right) else ValueType.VECTOR
+            return node.type
         case _:
             return ValueType.VECTOR
 
@@ -138,7 +137,3 @@ def _check_info_labels(cursor: Cursor, node: Expression) -> None:
 
 def _fail_count(cursor: Cursor, node: Call, expected: str) -> None:
     cursor.fail(f'{expected} in call to "{node.name}", got {len(node.args)}', node.span)
-
-
-def _is_scalar(node: Expression) -> bool:
-    return type_of(node) is ValueType.SCALAR

@@ -1,18 +1,17 @@
-"""Cursor: a place in the tokens of a query, and the bound on nesting."""
+"""Cursor: a place in the tokens of a query, and the bounds on its text and its nesting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
 from typing import NoReturn
 
 from tsdb.promql.syntax.errors import QueryError, Span
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.literals import string_of
-from tsdb.promql.syntax.tokens import Kind, Token, tokenize
+from tsdb.promql.syntax.tokens import Kind, Token, tokens_of
 
-QUERY_CHARS_MAX = 65_536
-NESTING_MAX = 100  # Of parentheses and calls. Python's stack has room for about twice as many.
+QUERY_CHARS_MAX = 1 << 20  # Parsing takes some 0.1 s for 100,000 characters. PARTS_MAX bounds the memory of the tree.
+NESTING_MAX = 1_000  # Of parentheses, calls, signs and right sides. A chain of operators is no deeper for its length.
 
 
 class Cursor:
@@ -24,35 +23,34 @@ class Cursor:
             raise QueryError(problem, "", Span(0, 0))
         self.text = text
         self.features = features
-        self._tokens = tokenize(text)
-        self._at = 0
-        self._depth = 0
-
-    @property
-    def token(self) -> Token:
+        # Tokens are cut when the parser comes to them: those of a long text take 200 bytes each.
+        self._tokens = tokens_of(text)
+        self.token: Token = next(self._tokens)
         """The next token, not taken yet."""
-        return self._tokens[self._at]
+        self.end = 0
+        """End of the last token that was taken."""
+        self._following: Token | None = None
+        self._depth = 0
 
     @property
     def following(self) -> Token:
         """The token after the next one."""
-        return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        if self._following is None:
+            self._following = next(self._tokens, self.token)
+        return self._following
 
     @property
     def at_end(self) -> bool:
         """Whether no token is left."""
         return self.token.kind is Kind.END
 
-    @property
-    def end(self) -> int:
-        """End of the last token that was taken."""
-        return self._tokens[self._at - 1].span.end if self._at else 0
-
     def take(self) -> Token:
         """The next token, and go on. The end is never passed."""
         token = self.token
         if token.kind is not Kind.END:
-            self._at += 1
+            self.end = token.span.end
+            self.token = self._following or next(self._tokens)
+            self._following = None
         return token
 
     def skip(self, symbol: str) -> bool:
@@ -102,10 +100,8 @@ class Cursor:
 
     def _unbalanced(self) -> str:
         """The problem of a bracket without a partner: at the end of the query, or at a closing one."""
-        opened = [
-            sum(token.is_symbol(left) - token.is_symbol(right) for token in self._tokens[: self._at])
-            for left, right in ("()", "[]", "{}")
-        ]
+        before = Counter(token.text for token in tokens_of(self.text[: self.end]) if token.kind is Kind.SYMBOL)
+        opened = [before[left] - before[right] for left, right in ("()", "[]", "{}")]
         if self.at_end:
             problems = ("unclosed left parenthesis", "unclosed left bracket", "unexpected end of input inside braces")
             return next((problem for problem, count in zip(problems, opened, strict=True) if count > 0), "")
@@ -115,11 +111,12 @@ class Cursor:
             return "unexpected right bracket ']'"
         return ""
 
-    @contextmanager
-    def nested(self) -> Iterator[None]:
-        """One level deeper while the block runs."""
+    def enter(self) -> None:
+        """Go one level deeper, until `leave`."""
         self._depth += 1
         if self._depth > NESTING_MAX:
             self.fail(f"query is nested more than {NESTING_MAX} levels deep")
-        yield
+
+    def leave(self) -> None:
+        """Go back to the level before `enter`."""
         self._depth -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tsdb.promql.syntax.cursor import Cursor
-from tsdb.promql.syntax.durations import duration_ms, is_constant
+from tsdb.promql.syntax.durations import duration_ms
 from tsdb.promql.syntax.errors import QueryError, Span
 from tsdb.promql.syntax.literals import duration_ms_of, number_of
 from tsdb.promql.syntax.tokens import Kind
@@ -18,25 +18,31 @@ from tsdb.promql.syntax.tree import (
     DurationUnary,
 )
 
+PARTS_MAX = 50  # Of one duration. Its tree is walked by recursion.
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "^": 3}
 _SIGN = 3  # A sign binds tighter than * and less than ^.
 _CALLS = {"step": 0, "range": 0, "min_of": 2, "max_of": 2}
-NOT_POSITIVE = "duration must be greater than 0"
 
 
 def positive_duration(cursor: Cursor, where: str) -> Duration:
-    """A duration above 0: of a range or a step. One that depends on the query is checked when it is known."""
-    node = _expression(cursor, 1, where)
-    if is_constant(node) and duration_ms(node, cursor.text, 0, 0) <= 0:
-        cursor.fail(NOT_POSITIVE, node.span)
+    """A duration of a range or a step. Where it is more than a number, its value is checked when the query has one."""
+    node = _Parser(cursor, where).expression(1)
+    if isinstance(node, DurationNumber):
+        duration_ms(node, cursor.text, 0, 0, is_positive=True)
     _check_enabled(cursor, node)
     return node
 
 
 def offset_duration(cursor: Cursor) -> Duration:
-    """A duration of any sign. Without parentheses it ends before an operator, which then belongs to the expression."""
-    node = _signed(cursor, "offset", lambda: _primary(cursor, "offset"))
-    if is_constant(node):
+    """A duration of any sign. It ends before an operator, which then belongs to the expression.
+
+    But one that begins with a parenthesis or with two signs goes on behind an operator, as in Prometheus.
+    """
+    parser = _Parser(cursor, "offset")
+    token, following = cursor.token, cursor.following
+    is_signed_twice = token.is_sign and following.is_sign
+    node = parser.expression(1) if token.is_symbol("(") or is_signed_twice else parser.signed(parser.primary)
+    if isinstance(node, DurationNumber):
         duration_ms(node, cursor.text, 0, 0)
     _check_enabled(cursor, node)
     return node
@@ -53,53 +59,66 @@ def number_token(cursor: Cursor) -> tuple[float, bool, Span]:
         raise QueryError(str(error), cursor.text, token.span) from None
 
 
-def _expression(cursor: Cursor, least: int, where: str) -> Duration:
-    with cursor.nested():
-        left = _signed(cursor, where, lambda: _expression(cursor, _SIGN, where))
+class _Parser:
+    """Of one duration. where: its place, for error messages."""
+
+    def __init__(self, cursor: Cursor, where: str) -> None:
+        self.cursor = cursor
+        self.where = where
+        self.parts = 0
+
+    def expression(self, least: int) -> Duration:
+        cursor = self.cursor
+        left = self.signed(lambda: self.expression(_SIGN))
         while cursor.token.kind is Kind.SYMBOL and _PRECEDENCE.get(cursor.token.text, 0) >= least:
-            operator = cursor.take().text
-            level = _PRECEDENCE[operator]
-            right = _expression(cursor, level if operator == "^" else level + 1, where)
-            left = DurationBinary(operator, left, right, left.span.to(right.span))
+            operator = cursor.take()
+            level = _PRECEDENCE[operator.text]
+            right = self.expression(level if operator.text == "^" else level + 1)
+            if operator.text in "/%" and isinstance(right, DurationNumber) and right.seconds == 0:
+                cursor.fail("division by zero" if operator.text == "/" else "modulo by zero", operator.span)
+            left = DurationBinary(operator.text, left, right, left.span.to(right.span))
         return left
 
-
-def _signed(cursor: Cursor, where: str, operand: Callable[[], Duration]) -> Duration:
-    token = cursor.token
-    if not (token.is_symbol("-") or token.is_symbol("+")):
-        return _primary(cursor, where)
-    cursor.take()
-    node: Duration = operand()
-    span = token.span.to(node.span)
-    if isinstance(node, DurationNumber):
-        return DurationNumber(-node.seconds if token.text == "-" else node.seconds, node.is_duration, span)
-    return DurationUnary(token.text, node, span)
-
-
-def _primary(cursor: Cursor, where: str) -> Duration:
-    token = cursor.token
-    if token.kind in (Kind.NUMBER, Kind.DURATION):
-        return DurationNumber(*number_token(cursor))
-    if token.is_symbol("("):
+    def signed(self, operand: Callable[[], Duration]) -> Duration:
+        cursor = self.cursor
+        token = cursor.token
+        self.parts += 1
+        if self.parts > PARTS_MAX:
+            cursor.fail(f"duration has more than {PARTS_MAX} parts")
+        if not token.is_sign:
+            return self.primary()
         cursor.take()
-        inner = _expression(cursor, 1, where)
-        cursor.expect(")", where)
-        return DurationParen(inner, cursor.span_from(token.span))
-    if token.word not in _CALLS:
-        cursor.fail_unexpected(where, "number, duration, step(), or range()")
-    cursor.take()
-    return _call(cursor, token.word, token.span)
+        node = operand()
+        span = token.span.to(node.span)
+        if isinstance(node, DurationNumber):
+            return DurationNumber(-node.seconds if token.text == "-" else node.seconds, node.is_duration, span)
+        return DurationUnary(token.text, node, span)
 
+    def primary(self) -> Duration:
+        cursor = self.cursor
+        token = cursor.token
+        if token.kind in (Kind.NUMBER, Kind.DURATION):
+            return DurationNumber(*number_token(cursor))
+        if token.is_symbol("("):
+            cursor.take()
+            inner = self.expression(1)
+            cursor.expect(")", self.where)
+            return DurationParen(inner, cursor.span_from(token.span))
+        if token.word not in _CALLS:
+            cursor.fail_unexpected(self.where, "number, duration, step(), or range()")
+        cursor.take()
+        return self.call(token.word, token.span)
 
-def _call(cursor: Cursor, name: str, start: Span) -> DurationCall:
-    cursor.expect("(", f"{name}()")
-    args: list[Duration] = []
-    for index in range(_CALLS[name]):
-        if index:
-            cursor.expect(",", f"{name}()")
-        args.append(_expression(cursor, 1, f"{name}()"))
-    cursor.expect(")", f"{name}()")
-    return DurationCall(name, tuple(args), cursor.span_from(start))
+    def call(self, name: str, start: Span) -> DurationCall:
+        cursor = self.cursor
+        cursor.expect("(", f"{name}()")
+        args: list[Duration] = []
+        for index in range(_CALLS[name]):
+            if index:
+                cursor.expect(",", f"{name}()")
+            args.append(self.expression(1))
+        cursor.expect(")", f"{name}()")
+        return DurationCall(name, tuple(args), cursor.span_from(start))
 
 
 def _check_enabled(cursor: Cursor, node: Duration) -> None:

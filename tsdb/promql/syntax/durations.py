@@ -15,31 +15,20 @@ from tsdb.promql.syntax.tree import (
     DurationUnary,
 )
 
+NOT_POSITIVE = "duration must be greater than 0"
 
-def duration_ms(node: Duration, text: str, step_ms: int, range_ms: int) -> int:
-    """Milliseconds, rounded to nanoseconds and cut. step_ms, range_ms: of the query.
+
+def duration_ms(node: Duration, text: str, step_ms: int, range_ms: int, *, is_positive: bool = False) -> int:
+    """Milliseconds, rounded to nanoseconds and cut. step_ms, range_ms: of the query. is_positive: it must be above 0.
 
     Raises QueryError for a division by zero and for more than 292 years.
     """
     seconds = _seconds(node, text, step_ms, range_ms)
     if math.isnan(seconds) or abs(seconds) * 1000 > DURATION_MS_MAX:
         raise QueryError("duration out of range", text, node.span)
+    if is_positive and seconds <= 0:
+        raise QueryError(NOT_POSITIVE, text, node.span)
     return math.trunc(round(seconds * 1e9) / 1_000_000)
-
-
-def is_constant(node: Duration) -> bool:
-    """Whether the value depends on neither step nor range of the query."""
-    match node:
-        case DurationNumber():
-            return True
-        case DurationCall():
-            return bool(node.args) and all(map(is_constant, node.args))
-        case DurationUnary():
-            return is_constant(node.operand)
-        case DurationBinary():
-            return is_constant(node.left) and is_constant(node.right)
-        case DurationParen():
-            return is_constant(node.inner)
 
 
 def _seconds(node: Duration, text: str, step_ms: int, range_ms: int) -> float:

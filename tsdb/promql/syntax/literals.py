@@ -24,6 +24,8 @@ DURATION_MS_MAX = (2**63 - 1) // 1_000_000
 _ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\"}
 
+_SHOWN_ESCAPES = {char: f"\\{code}" for code, char in _ESCAPES.items()} | {'"': '\\"'}
+
 
 def number_of(text: str) -> float:
     """Value of a number: decimal, hexadecimal, octal with a leading 0, with underscores between digits.
@@ -96,12 +98,8 @@ def quoted(value: str) -> str:
     """A string in double quotes that `string_of` reads back."""
     out = []
     for char in value:
-        if char in '"\\':
-            out.append("\\" + char)
-        elif char == "\n":
-            out.append("\\n")
-        elif char == "\t":
-            out.append("\\t")
+        if char in _SHOWN_ESCAPES:
+            out.append(_SHOWN_ESCAPES[char])
         elif 0xDC80 <= ord(char) <= 0xDCFF:
             out.append(f"\\x{ord(char) - 0xDC00:02x}")
         elif char.isprintable():

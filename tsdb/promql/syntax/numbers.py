@@ -5,24 +5,8 @@ from __future__ import annotations
 import math
 
 
-def shown_number(value: float) -> str:
-    """A number as Prometheus prints it in a query: with an exponent from 1e+21 on and below 1e-04."""
-    return _shown(value, 21)
-
-
 def shown_g(value: float) -> str:
     """A number as Go's `%g` prints it: with an exponent from 1e+06 on and below 1e-04."""
-    return _shown(value, 6)
-
-
-def shown_f(value: float) -> str:
-    """A number as Go's `f` format prints it: without an exponent."""
-    if not math.isfinite(value) or value == 0:
-        return shown_g(value)
-    return ("-" if value < 0 else "") + _positional(*_scientific(value))
-
-
-def _shown(value: float, exponent_end: int) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -31,10 +15,17 @@ def _shown(value: float, exponent_end: int) -> str:
     if value == 0:
         return f"{sign}0"
     digits, exponent = _scientific(value)
-    if -4 <= exponent < exponent_end:
+    if -4 <= exponent < 6:
         return sign + _positional(digits, exponent)
     fraction = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def shown_f(value: float) -> str:
+    """A number as Go's `f` format prints it: without an exponent."""
+    if not math.isfinite(value) or value == 0:
+        return shown_g(value)
+    return ("-" if value < 0 else "") + _positional(*_scientific(value))
 
 
 def _scientific(value: float) -> tuple[str, int]:

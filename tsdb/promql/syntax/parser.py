@@ -1,7 +1,8 @@
 """Parser of PromQL, by operator precedence (Pratt, Top down operator precedence, POPL 1973).
 
 Types are checked as the tree grows, so a query that cannot be evaluated fails before anything is read. An error of
-types is raised only when the whole text has no error of syntax.
+types is raised only when the whole text has no error of syntax. A method that returns a Step is a step of a recursion
+(`syntax.recursion`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from tsdb.promql.syntax.duration_parser import number_token, offset_duration, po
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
-from tsdb.promql.syntax.numbers import shown_number
+from tsdb.promql.syntax.numbers import shown_g
+from tsdb.promql.syntax.recursion import Step, result_of
 from tsdb.promql.syntax.selectors import labels, selector
-from tsdb.promql.syntax.tokens import Kind, Token
+from tsdb.promql.syntax.tokens import Kind
 from tsdb.promql.syntax.tree import (
     SET_OPERATORS,
     Aggregation,
@@ -37,13 +39,13 @@ from tsdb.promql.syntax.tree import (
     StringLiteral,
     Subquery,
     Unary,
+    ValueType,
     VectorSelector,
-    children,
 )
 
 Checked = TypeVar("Checked")
 
-DEPTH_MAX = 200  # Of the tree: a chain of operators is as deep as it is long.
+PARTS_MAX = 100_000  # Nodes of the tree, some 300 bytes each.
 
 _PRECEDENCE = {
     "or": 1,
@@ -57,7 +59,7 @@ _PRECEDENCE = {
 }
 _POWER = 6
 _NUMBERS = {"inf": math.inf, "nan": math.nan}
-_FILLS = ("fill", "fill_left", "fill_right")
+_FILLS: tuple[str, ...] = ("fill", "fill_left", "fill_right")
 _TIME_MS_MAX = 2**63 - 1
 
 
@@ -67,7 +69,7 @@ def parse(text: str, features: Features = Features()) -> Expression:
     if cursor.at_end:
         cursor.fail("no expression found in input")
     parser = _Parser(cursor)
-    node = parser.expression(1)
+    node = result_of(parser.expression(1))
     if not cursor.at_end:
         cursor.fail_unexpected("")
     if parser.problem is not None:
@@ -78,23 +80,23 @@ def parse(text: str, features: Features = Features()) -> Expression:
 class _Parser:
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        # Nodes and their depths by identity: equal nodes are compared in full. A node that is held keeps its identity.
-        self.depths: dict[int, tuple[Expression, int]] = {}
+        self.parts = 0
         self.problem: QueryError | None = None  # The first one of types: syntax of the whole text comes before it.
 
-    def expression(self, least: int) -> Expression:
+    def expression(self, least: int) -> Step[Expression]:
         """An expression whose operators have at least this precedence."""
-        with self.cursor.nested():
-            left = self.unary()
-            while _PRECEDENCE.get(self.operator(), 0) >= least:
-                left = self.binary(left)
-            return left
+        self.cursor.enter()
+        left: Expression = yield self.unary()
+        while _PRECEDENCE.get(self.operator(), 0) >= least:
+            left = yield self.binary(left)
+        self.cursor.leave()
+        return left
 
     def operator(self) -> str:
         token = self.cursor.token
         return token.text if token.kind is Kind.SYMBOL else token.word
 
-    def binary(self, left: Expression) -> Expression:
+    def binary(self, left: Expression) -> Step[Expression]:
         cursor = self.cursor
         start = cursor.token.span
         operator = self.operator()
@@ -103,8 +105,10 @@ class _Parser:
         matching = self.matching(operator)
         operator_span = cursor.span_from(start)
         level = _PRECEDENCE[operator]
-        right = self.expression(level if operator == "^" else level + 1)
-        node = Binary(operator, left, right, matching, returns_bool, operator_span, left.span.to(right.span))
+        right: Expression = yield self.expression(level if operator == "^" else level + 1)
+        scalars = check.type_of(left) is check.type_of(right) is ValueType.SCALAR
+        kind = ValueType.SCALAR if scalars else ValueType.VECTOR
+        node = Binary(operator, left, right, matching, returns_bool, kind, operator_span, left.span.to(right.span))
         self.check(check.check_binary, node)
         return self.made(node)
 
@@ -115,15 +119,19 @@ class _Parser:
         word = cursor.token.word
         if word in ("on", "ignoring"):
             cursor.take()
-            found = replace(found, on=word == "on", labels=labels(cursor, "grouping opts"), is_written=True)
+            found = replace(found, on=word == "on", labels=labels(cursor, "grouping opts"))
             word = cursor.token.word
             if word in ("group_left", "group_right"):
                 cursor.take()
                 cardinality = Cardinality.MANY_TO_ONE if word == "group_left" else Cardinality.ONE_TO_MANY
                 include = labels(cursor, "grouping opts") if cursor.token.is_symbol("(") else ()
                 found = replace(found, cardinality=cardinality, include=include)
-        while cursor.token.word in _FILLS and cursor.following.is_symbol("("):
+        # `fill` alone, or one for each side.
+        expected = _FILLS
+        while cursor.token.word in expected and cursor.following.is_symbol("("):
+            word = cursor.token.word
             found = self.filled(found)
+            expected = () if word == "fill" else tuple(one for one in expected if one not in ("fill", word))
         return found
 
     def filled(self, matching: Matching) -> Matching:
@@ -138,13 +146,14 @@ class _Parser:
         right = value if token.word != "fill_left" else matching.fill_right
         return replace(matching, fill_left=left, fill_right=right)
 
-    def unary(self) -> Expression:
+    def unary(self) -> Step[Expression]:
         cursor = self.cursor
         token = cursor.token
-        if not (token.is_symbol("-") or token.is_symbol("+")):
-            return self.postfix(self.primary())
+        if not token.is_sign:
+            primary: Expression = yield self.primary()
+            return self.postfix(primary)
         cursor.take()
-        operand = self.expression(_POWER)
+        operand: Expression = yield self.expression(_POWER)
         span = token.span.to(operand.span)
         if isinstance(operand, NumberLiteral):
             value = -operand.value if token.text == "-" else operand.value
@@ -153,7 +162,7 @@ class _Parser:
         self.check(check.check_unary, node)
         return self.made(node)
 
-    def primary(self) -> Expression:
+    def primary(self) -> Step[Expression]:
         cursor = self.cursor
         token = cursor.token
         if token.kind in (Kind.NUMBER, Kind.DURATION):
@@ -162,37 +171,35 @@ class _Parser:
             return self.made(StringLiteral(cursor.string(), token.span))
         if token.is_symbol("("):
             cursor.take()
-            inner = self.expression(1)
+            inner: Expression = yield self.expression(1)
             cursor.expect(")", "parenthesised expression")
             return self.made(Paren(inner, cursor.span_from(token.span)))
         if token.is_symbol("{"):
             return self.made(selector(cursor))
         if token.kind is not Kind.NAME:
             cursor.fail_unexpected("")
-        return self.named(token)
-
-    def named(self, token: Token) -> Expression:
-        """A number, an aggregation, a call, or a metric."""
-        cursor, following = self.cursor, self.cursor.following
+        following = cursor.following
         if token.word in _NUMBERS:
             cursor.take()
             return self.made(NumberLiteral(_NUMBERS[token.word], False, token.span))
         if token.word in AGGREGATIONS and (following.is_symbol("(") or following.word in ("by", "without")):
-            return self.aggregation()
+            aggregation: Expression = yield self.aggregation()
+            return aggregation
         if following.is_symbol("("):
-            return self.call()
+            call: Expression = yield self.call()
+            return call
         if token.word in ("bool", "on", "ignoring", "group_left", "group_right", "atan2"):
             cursor.fail_unexpected("")
         return self.made(selector(cursor))
 
-    def aggregation(self) -> Expression:
+    def aggregation(self) -> Step[Expression]:
         cursor = self.cursor
         token = cursor.take()
         operator = token.word
         if operator in EXPERIMENTAL_AGGREGATIONS and not cursor.features.experimental_functions:
             cursor.fail(f"{operator}() is experimental and must be enabled with experimental_functions", token.span)
         grouping = self.grouping()
-        args = self.arguments("aggregation")
+        args: list[Expression] = yield self.arguments("aggregation")
         if grouping is None:
             grouping = self.grouping()
         span = cursor.span_from(token.span)
@@ -204,7 +211,7 @@ class _Parser:
             cursor.fail(problem, span)
         without, names = grouping or (False, ())
         parameter = args[0] if wanted == 2 else None
-        node = Aggregation(operator, args[-1], parameter, names, without, grouping is not None, span)
+        node = Aggregation(operator, args[-1], parameter, names, without, span)
         self.check(check.check_aggregation, node)
         return self.made(node)
 
@@ -216,7 +223,7 @@ class _Parser:
         self.cursor.take()
         return word == "without", labels(self.cursor, "grouping opts")
 
-    def call(self) -> Expression:
+    def call(self) -> Step[Expression]:
         cursor = self.cursor
         token = cursor.take()
         function = FUNCTIONS.get(token.text)
@@ -226,12 +233,12 @@ class _Parser:
             cursor.fail(f'unknown function with name "{token.text}"{hint}', token.span)
         if function.experimental and not cursor.features.experimental_functions:
             cursor.fail(f'function "{token.text}" is not enabled', token.span)
-        args = self.arguments("function call", only_labels_last=token.text == "info")
+        args: list[Expression] = yield self.arguments("function call", only_labels_last=token.text == "info")
         node = Call(token.text, tuple(args), cursor.span_from(token.span))
         self.check(check.check_call, node)
         return self.made(node)
 
-    def arguments(self, where: str, *, only_labels_last: bool = False) -> list[Expression]:
+    def arguments(self, where: str, *, only_labels_last: bool = False) -> Step[list[Expression]]:
         """only_labels_last: the second argument is a selector that need not name a series."""
         cursor = self.cursor
         cursor.expect("(", where)
@@ -240,7 +247,7 @@ class _Parser:
             if only_labels_last and args and cursor.token.is_symbol("{"):
                 args.append(self.postfix(self.made(selector(cursor)), names_series=False))
             else:
-                args.append(self.expression(1))
+                args.append((yield self.expression(1)))
             if not cursor.skip(","):
                 if not cursor.skip(")"):
                     cursor.fail_unexpected(where, '"," or ")"')
@@ -320,8 +327,6 @@ class _Parser:
             cursor.fail(f"{token.word} modifier not implemented for this expression", node.span)
         if target.extension not in (Extension.NONE, extension):
             cursor.fail("anchored and smoothed modifiers cannot be used together", token.span)
-        if extension is Extension.ANCHORED and isinstance(node, VectorSelector):
-            cursor.fail("anchored modifier must be preceded by a range vector selector", node.span)
         return self.rebuilt(node, extension=extension)
 
     def modified(self, node: Expression, modifier: str) -> VectorSelector | Subquery:
@@ -351,14 +356,14 @@ class _Parser:
             return Edge(token.word)
         seconds = self.signed_number("@")
         if not math.isfinite(seconds) or abs(seconds) * 1000 > _TIME_MS_MAX:
-            shown = shown_number(seconds) if not math.isfinite(seconds) else f"{seconds:f}"
+            shown = shown_g(seconds) if not math.isfinite(seconds) else f"{seconds:f}"
             cursor.fail(f"timestamp out of bounds for @ modifier: {shown}", token.span)
-        return round(seconds * 1000)
+        return math.trunc(seconds * 1000 + math.copysign(0.5, seconds))
 
     def signed_number(self, where: str) -> float:
         cursor = self.cursor
         sign = -1.0 if cursor.token.is_symbol("-") else 1.0
-        if cursor.token.is_symbol("-") or cursor.token.is_symbol("+"):
+        if cursor.token.is_sign:
             cursor.take()
         if cursor.token.word in _NUMBERS:
             return sign * _NUMBERS[cursor.take().word]
@@ -374,9 +379,8 @@ class _Parser:
             self.problem = self.problem or problem
 
     def made(self, node: Expression) -> Expression:
-        """The node, once its depth is within the bound."""
-        depth = 1 + max((self.depths.get(id(child), (child, 1))[1] for child in children(node)), default=0)
-        if depth > DEPTH_MAX:
-            self.cursor.fail(f"query is a tree of more than {DEPTH_MAX} levels", node.span)
-        self.depths[id(node)] = node, depth
+        """The node, once the number of nodes is within the bound."""
+        self.parts += 1
+        if self.parts > PARTS_MAX:
+            self.cursor.fail(f"query has more than {PARTS_MAX} parts", node.span)
         return node

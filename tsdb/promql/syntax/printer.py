@@ -1,13 +1,15 @@
-"""Printer: the text of a tree, which parses back to an equal tree. Parentheses are those of the tree."""
+"""Printer: the text of a tree, as Prometheus prints it. Parentheses are those of the tree; matchers are sorted."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
+from tsdb.model.selector import MATCH_TYPES, Matcher
+from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted, shown_duration
-from tsdb.promql.syntax.numbers import shown_number
-from tsdb.promql.syntax.selectors import METRIC_NAME
+from tsdb.promql.syntax.numbers import shown_f, shown_g
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
@@ -22,79 +24,171 @@ from tsdb.promql.syntax.tree import (
     Edge,
     Expression,
     Extension,
-    Matching,
     MatrixSelector,
     NumberLiteral,
     Paren,
     StringLiteral,
     Subquery,
     Unary,
+    ValueType,
     VectorSelector,
+    post_order,
 )
 
-_PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LINE_BYTES_MAX = 100
+INDENT = "  "
 _SYMBOLS = {kind: symbol for symbol, kind in MATCH_TYPES.items()}
+
+Part: TypeAlias = str | Expression
 
 
 def shown(node: Expression) -> str:
     """The text of an expression, on one line."""
+    out: list[str] = []
+    pending: list[Part] = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            out.append(part)
+        else:
+            pending.extend(reversed(_parts(part)))
+    return "".join(out)
+
+
+def shown_lines(node: Expression) -> Iterator[str]:
+    """The text of an expression in pieces: an expression of more than LINE_BYTES_MAX takes several lines.
+
+    A chain of n operators gives up to n * n blanks, since its first operand is the deepest.
+    """
+    wide = _wide(node)
+    pending: list[str | _Block] = [_Block(node, 0)]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            yield part
+        elif id(part.node) in wide:
+            pending.extend(reversed(_split(part)))
+        else:
+            # A subquery is never indented itself, as in Prometheus.
+            yield ("" if isinstance(part.node, Subquery) else part.indent) + shown(part.node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """An expression that begins a line at a level. follows: it stands behind a sign instead, without an indent."""
+
+    node: Expression
+    level: int
+    follows: bool = False
+
+    @property
+    def indent(self) -> str:
+        return "" if self.follows else INDENT * self.level
+
+
+def _split(block: _Block) -> list[str | _Block]:
+    """The lines of an expression that is too long for one."""
+    node, level, indent = block.node, block.level, block.indent
+    closing = f"\n{INDENT * level})"
+    match node:
+        case Aggregation():
+            parameter: list[str | _Block] = [] if node.parameter is None else [_Block(node.parameter, level + 1), ",\n"]
+            return [f"{indent}{_aggregation(node)}(\n", *parameter, _Block(node.operand, level + 1), closing]
+        case Binary():
+            operator = f"\n{INDENT * level}{_operator(node)}\n"
+            return [_Block(node.left, level + 1, block.follows), operator, _Block(node.right, level + 1)]
+        case Call():
+            args = [part for arg in node.args for part in (",\n", _Block(arg, level + 1))]
+            return [f"{indent}{node.name}(\n", *args[1:], closing]
+        case Paren():
+            return [f"{indent}(\n", _Block(node.inner, level + 1), closing]
+        case Subquery():
+            return [_Block(node.expression, level, block.follows), _subquery_suffix(node)]
+        case Unary():
+            return [f"{indent}{node.operator}", _Block(node.operand, level, follows=True)]
+        case _:
+            return [indent + shown(node)]
+
+
+def _wide(root: Expression) -> set[int]:
+    """Identities of the nodes whose text on one line is longer than LINE_BYTES_MAX."""
+    sizes: dict[int, int] = {}
+    wide: set[int] = set()
+    for node in post_order(root):
+        size = sum(
+            len(part.encode(errors="surrogateescape")) if isinstance(part, str) else sizes[id(part)]
+            for part in _parts(node)
+        )
+        sizes[id(node)] = size
+        if size > LINE_BYTES_MAX:
+            wide.add(id(node))
+    return wide
+
+
+def _parts(node: Expression) -> Sequence[Part]:
+    """The text of a node on one line, with the nodes below it."""
     match node:
         case NumberLiteral():
-            return _number(node.value, node.is_duration)
+            return (_number(node.value, node.is_duration),)
         case StringLiteral():
-            return quoted(node.value)
+            return (quoted(node.value),)
         case VectorSelector():
-            return _selector(node) + _extension(node) + _modifiers(node)
+            return (_selector(node) + _at(node) + _extension(node) + _offset(node),)
         case MatrixSelector():
             one = node.selector
-            return f"{_selector(one)}[{shown_duration_expression(node.range)}]{_extension(one)}{_modifiers(one)}"
+            return (f"{_selector(one)}[{_length(node.range)}]{_extension(one)}{_at(one)}{_offset(one)}",)
         case Subquery():
-            step = "" if node.step is None else shown_duration_expression(node.step)
-            return f"{shown(node.expression)}[{shown_duration_expression(node.range)}:{step}]{_modifiers(node)}"
+            return node.expression, _subquery_suffix(node)
         case Paren():
-            return f"({shown(node.inner)})"
+            return "(", node.inner, ")"
         case Unary():
-            return node.operator + shown(node.operand)
+            return node.operator, node.operand
         case Binary():
-            returns_bool = " bool" if node.returns_bool else ""
-            operator = f"{node.operator}{returns_bool}{_matching(node.matching)}"
-            return f"{shown(node.left)} {operator} {shown(node.right)}"
+            return node.left, f" {_operator(node)} ", node.right
         case Aggregation():
-            return _aggregation(node)
+            parameter: Sequence[Part] = () if node.parameter is None else (node.parameter, ", ")
+            return f"{_aggregation(node)}(", *parameter, node.operand, ")"
         case Call():
-            return f"{node.name}({', '.join(map(shown, node.args))})"
+            args = [part for arg in node.args for part in (", ", arg)]
+            return f"{node.name}(", *args[1:], ")"
 
 
-def shown_duration_expression(node: Duration) -> str:
-    """The text of a duration."""
+def _length(node: Duration) -> str:
+    """A range, a step or an offset: a number by itself is printed as a duration."""
+    if isinstance(node, DurationNumber):
+        return shown_duration(int(round(node.seconds * 1e9) / 1_000_000))
+    return _expression(node)
+
+
+def _expression(node: Duration) -> str:
     match node:
         case DurationNumber():
             return _number(node.seconds, node.is_duration)
         case DurationParen():
-            return f"({shown_duration_expression(node.inner)})"
+            while isinstance(node.inner, DurationParen):
+                node = node.inner
+            return f"({_expression(node.inner)})"
         case DurationUnary():
-            return node.operator + shown_duration_expression(node.operand)
+            return ("-" if node.operator == "-" else "") + _expression(node.operand)
         case DurationCall():
-            return f"{node.name}({', '.join(map(shown_duration_expression, node.args))})"
+            return f"{node.name}({', '.join(map(_expression, node.args))})"
         case DurationBinary():
-            left, right = shown_duration_expression(node.left), shown_duration_expression(node.right)
-            return f"{left} {node.operator} {right}"
+            return f"{_expression(node.left)} {node.operator} {_expression(node.right)}"
 
 
 def _number(value: float, is_duration: bool) -> str:
-    return shown_duration(round(value * 1000)) if is_duration else shown_number(value)
+    return shown_duration(round(value * 1000)) if is_duration else shown_f(value)
 
 
 def _selector(node: VectorSelector) -> str:
     matchers = node.matchers[1:] if node.name else node.matchers
-    if not matchers and node.name:
-        return node.name
-    return f"{node.name}{{{', '.join(map(_matcher, matchers))}}}"
+    if not matchers:
+        return node.name or "{}"
+    texts = sorted(map(_matcher, matchers), key=lambda text: text.encode(errors="surrogateescape"))
+    return f"{node.name}{{{','.join(texts)}}}"
 
 
 def _matcher(matcher: Matcher) -> str:
-    if matcher.name == METRIC_NAME and matcher.type is MatchType.EQUAL and not _PLAIN_NAME.fullmatch(matcher.value):
-        return quoted(matcher.value)
     return f"{_label(matcher.name)}{_SYMBOLS[matcher.type]}{quoted(matcher.value)}"
 
 
@@ -110,35 +204,47 @@ def _extension(node: VectorSelector) -> str:
     return "" if node.extension is Extension.NONE else f" {node.extension.value}"
 
 
-def _modifiers(node: VectorSelector | Subquery) -> str:
-    text = ""
+def _at(node: VectorSelector | Subquery) -> str:
     if isinstance(node.at, Edge):
-        text += f" @ {node.at.value}()"
-    elif node.at is not None:
-        text += f" @ {node.at / 1000:.3f}"
-    if node.offset is not None:
-        text += f" offset {shown_duration_expression(node.offset)}"
-    return text
+        return f" @ {node.at.value}()"
+    return "" if node.at is None else f" @ {node.at / 1000:.3f}"
 
 
-def _matching(matching: Matching) -> str:
-    text = ""
-    if matching.is_written:
+def _offset(node: VectorSelector | Subquery) -> str:
+    if node.offset is None or (isinstance(node.offset, DurationNumber) and node.offset.seconds == 0):
+        return ""
+    return f" offset {_length(node.offset)}"
+
+
+def _subquery_suffix(node: Subquery) -> str:
+    step = "" if node.step is None else _length(node.step)
+    return f"[{_length(node.range)}:{step}]{_at(node)}{_offset(node)}"
+
+
+def _operator(node: Binary) -> str:
+    return f"{node.operator}{' bool' if node.returns_bool else ''}{_matching(node)}"
+
+
+def _matching(node: Binary) -> str:
+    if ValueType.SCALAR in (type_of(node.left), type_of(node.right)):
+        return ""
+    matching, text = node.matching, ""
+    is_grouped = matching.cardinality in (Cardinality.MANY_TO_ONE, Cardinality.ONE_TO_MANY)
+    if matching.labels or matching.on or is_grouped:
         text += f" {'on' if matching.on else 'ignoring'} {_labels(matching.labels)}"
-    if matching.cardinality in (Cardinality.MANY_TO_ONE, Cardinality.ONE_TO_MANY):
+    if is_grouped:
         side = "left" if matching.cardinality is Cardinality.MANY_TO_ONE else "right"
         text += f" group_{side} {_labels(matching.include)}"
+    left, right = (None if fill is None else shown_g(fill) for fill in (matching.fill_left, matching.fill_right))
     # Both sides by `fill` when they are the same; NaN is not equal to itself.
-    left, right = (None if fill is None else shown_number(fill) for fill in (matching.fill_left, matching.fill_right))
-    if left is not None and left == right:
+    if left is not None and matching.fill_left == matching.fill_right:
         return f"{text} fill ({left})"
     text += "" if left is None else f" fill_left ({left})"
     return text + ("" if right is None else f" fill_right ({right})")
 
 
 def _aggregation(node: Aggregation) -> str:
-    grouping = ""
-    if node.has_grouping and (node.labels or node.without):
-        grouping = f" {'without' if node.without else 'by'} {_labels(node.labels)} "
-    parameter = "" if node.parameter is None else f"{shown(node.parameter)}, "
-    return f"{node.operator}{grouping}({parameter}{shown(node.operand)})"
+    """An aggregation up to its parentheses."""
+    if not node.labels and not node.without:
+        return node.operator
+    return f"{node.operator} {'without' if node.without else 'by'} {_labels(node.labels)} "

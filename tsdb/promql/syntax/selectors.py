@@ -7,6 +7,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import MATCH_TYPES, MATCHERS_MAX, Matcher, MatchType
 from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.literals import quoted
 from tsdb.promql.syntax.tokens import Kind
 from tsdb.promql.syntax.tree import VectorSelector
 
@@ -44,7 +45,7 @@ def labels(cursor: Cursor, where: str) -> tuple[str, ...]:
     cursor.expect("(", where)
     found: list[str] = []
     while not cursor.skip(")"):
-        found.append(_label(cursor, where))
+        found.append(_grouping_label(cursor, where))
         if not cursor.skip(","):
             if not cursor.skip(")"):
                 cursor.fail_unexpected(where, '"," or ")"')
@@ -59,6 +60,14 @@ def _label(cursor: Cursor, where: str) -> str:
     if token.kind is not Kind.NAME or ":" in token.text:
         cursor.fail_unexpected(where, "label")
     return cursor.take().text
+
+
+def _grouping_label(cursor: Cursor, where: str) -> str:
+    span = cursor.token.span
+    name = _label(cursor, where)
+    if not name or name.encode(errors="ignore").decode() != name:  # Bytes that are no UTF-8 are surrogates.
+        cursor.fail(f"invalid label name for grouping: {quoted(name)}", span)
+    return name
 
 
 def _matchers_into(matchers: list[Matcher], name: str, cursor: Cursor) -> None:

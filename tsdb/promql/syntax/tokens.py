@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tsdb.promql.syntax.errors import QueryError, Span
@@ -37,6 +38,11 @@ class Token:
         """Whether it is this operator, bracket or separator."""
         return self.kind is Kind.SYMBOL and self.text == text
 
+    @property
+    def is_sign(self) -> bool:
+        """Whether it is a plus or a minus."""
+        return self.kind is Kind.SYMBOL and self.text in ("+", "-")
+
     def __str__(self) -> str:
         if self.kind is Kind.END:
             return str(self.kind.value)
@@ -69,9 +75,8 @@ _KINDS = {
 _NUMBER_START = re.compile(r"\.?\d[\w.]*")
 
 
-def tokenize(text: str) -> list[Token]:
-    """All tokens of a query, the last one of kind END. Comments are left out. Raises QueryError."""
-    tokens: list[Token] = []
+def tokens_of(text: str) -> Iterator[Token]:
+    """The tokens of a query, the last one of kind END. Comments are left out. Raises QueryError at an unknown part."""
     at, in_brackets = 0, False
     while at < len(text):
         match = (_INSIDE if in_brackets else _OUTSIDE).match(text, at)
@@ -80,12 +85,11 @@ def tokenize(text: str) -> list[Token]:
         group = match.lastgroup
         if group != "space":
             assert group is not None
-            tokens.append(Token(_KINDS[group], match.group(), Span(at, match.end())))
+            yield Token(_KINDS[group], match.group(), Span(at, match.end()))
             if match.group() in ("[", "]"):
                 in_brackets = match.group() == "["
         at = match.end()
-    tokens.append(Token(Kind.END, "", Span(len(text), len(text))))
-    return tokens
+    yield Token(Kind.END, "", Span(len(text), len(text)))
 
 
 def _unknown(text: str, at: int) -> QueryError:

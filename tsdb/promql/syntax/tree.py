@@ -175,7 +175,7 @@ class Matching:
     """How series of two sides find each other. on: `labels` alone count, else all but `labels`.
 
     include: labels that a many-side result takes from the one side. fill_left, fill_right: the value of a missing
-    series of that side. is_written: the query has `on` or `ignoring`.
+    series of that side.
     """
 
     cardinality: Cardinality = Cardinality.ONE_TO_ONE
@@ -184,7 +184,6 @@ class Matching:
     include: tuple[str, ...] = ()
     fill_left: float | None = None
     fill_right: float | None = None
-    is_written: bool = False
 
     @property
     def fills(self) -> bool:
@@ -194,27 +193,27 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """returns_bool: a comparison gives 0 or 1. operator_span: of the operator and its modifiers."""
+    """returns_bool: a comparison gives 0 or 1. operator_span: of the operator and its modifiers. type: of the value."""
 
     operator: str
     left: Expression
     right: Expression
     matching: Matching
     returns_bool: bool
+    type: ValueType
     operator_span: Span
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """parameter: of topk and its like. without: group by all labels but `labels`. has_grouping: `by` or `without`."""
+    """parameter: of topk and its like. without: group by all labels but `labels`."""
 
     operator: str
     operand: Expression
     parameter: Expression | None
     labels: tuple[str, ...]
     without: bool
-    has_grouping: bool
     span: Span
 
 
@@ -263,3 +262,13 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (node.selector,)
         case _:
             return ()
+
+
+def post_order(root: Expression) -> list[Expression]:
+    """All nodes, each after those below it. The root is the last one."""
+    found, pending = [], [root]
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        pending.extend(children(node))
+    return found[::-1]

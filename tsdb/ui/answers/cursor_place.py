@@ -11,7 +11,7 @@ from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.functions import FUNCTIONS
 from tsdb.promql.syntax.selectors import METRIC_NAME
-from tsdb.promql.syntax.tokens import Kind, Token, tokenize
+from tsdb.promql.syntax.tokens import Kind, Token, tokens_of
 
 _LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
 _OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
@@ -75,13 +75,13 @@ _WORDS = frozenset({"and", "or", "unless", "bool", "atan2"})
 def _tokens(before: str) -> tuple[list[Token] | None, str | None]:
     """The tokens, and what is typed of a string that is still open."""
     try:
-        return tokenize(before)[:-1], None
+        return list(tokens_of(before))[:-1], None
     except QueryError as error:
         start = error.span.start
         if before[start] not in "\"'`" or not error.problem.startswith("unterminated"):
             return None, None
         try:
-            return tokenize(before[:start])[:-1], before[start + 1 :]
+            return list(tokens_of(before[:start]))[:-1], before[start + 1 :]
         except QueryError:
             return None, None
 

@@ -35,7 +35,7 @@ def json_of(data: Any) -> bytes:
     """JSON of strings, numbers, lists and dicts. Bytes that are no UTF-8 are replaced."""
     try:
         return orjson.dumps(data)
-    except orjson.JSONEncodeError:  # Also for more than 254 levels, which the tree of a query may have.
+    except orjson.JSONEncodeError:
         return json.dumps(_replaced(data), ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import Result, plain
+from tsdb.api.prometheus.json.envelope import Result, json_of, plain
 from tsdb.model.selector import MATCH_TYPES, Matcher
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.durations import duration_ms
@@ -15,12 +15,17 @@ from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.functions import FUNCTIONS, Function
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.promql.syntax.parser import parse
-from tsdb.promql.syntax.printer import shown
+from tsdb.promql.syntax.printer import shown_lines
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
     Call,
     Duration,
+    DurationBinary,
+    DurationCall,
+    DurationNumber,
+    DurationParen,
+    DurationUnary,
     Edge,
     Expression,
     Extension,
@@ -41,16 +46,28 @@ _TYPES = {
     ValueType.MATRIX: "matrix",
     ValueType.STRING: "string",
 }
+FORMATTED_CHARS_MAX = 16 << 20
+PIECE_BYTES = 64 << 10
+
+_Part: TypeAlias = bytes | Expression
 
 
 def format_query(call: ApiCall) -> Result:
-    """Answers `/api/v1/format_query`: the query as it is printed."""
-    return plain(shown(_parsed(call)))
+    """Answers `/api/v1/format_query`: the query as Prometheus prints it, long expressions on several lines."""
+    lines: list[str] = []
+    size = 0
+    for piece in shown_lines(_parsed(call)):
+        lines.append(piece)
+        size += len(piece)
+        if size > FORMATTED_CHARS_MAX:
+            problem = f"the formatted query has more than {FORMATTED_CHARS_MAX} characters"
+            raise BadParameter("query", f"{problem}; a long chain of operators is indented once for each of them")
+    return plain("".join(lines))
 
 
 def parse_query(call: ApiCall) -> Result:
     """Answers `/api/v1/parse_query`: the tree of the query, in the form of Prometheus's UI."""
-    return plain(tree_of(_parsed(call), call.form.get("query")))
+    return Result(tree_json(_parsed(call), call.form.get("query")))
 
 
 def _parsed(call: ApiCall) -> Expression:
@@ -61,62 +78,74 @@ def _parsed(call: ApiCall) -> Expression:
         raise BadParameter("query", error.message) from error
 
 
-def tree_of(node: Expression | None, text: str) -> Any:
-    """A node as dicts and lists. text: the query."""
+def tree_json(node: Expression, text: str) -> Iterator[bytes]:
+    """JSON of a tree, in pieces of at least PIECE_BYTES. text: the query."""
+    pending: list[_Part] = [node]
+    piece = bytearray()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, bytes):
+            piece += part
+            if len(piece) >= PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        else:
+            pending.extend(reversed(_parts(part, text)))
+    yield bytes(piece)
+
+
+def _parts(node: Expression, text: str) -> Sequence[_Part]:
+    """JSON of a node, with the nodes below it in their places."""
     match node:
-        case None:
-            return None
         case Aggregation():
-            return {
-                "type": "aggregation",
-                "op": node.operator,
-                "expr": tree_of(node.operand, text),
-                "param": tree_of(node.parameter, text),
-                "grouping": list(node.labels),
-                "without": node.without,
-            }
+            return _object(
+                {"type": "aggregation", "op": node.operator, "grouping": list(node.labels), "without": node.without},
+                expr=[node.operand],
+                param=[b"null" if node.parameter is None else node.parameter],
+            )
         case Binary():
-            return {
-                "type": "binaryExpr",
-                "op": node.operator,
-                "lhs": tree_of(node.left, text),
-                "rhs": tree_of(node.right, text),
-                "matching": _matching(node),
-                "bool": node.returns_bool,
-            }
+            plain_fields = {"type": "binaryExpr", "op": node.operator, "bool": node.returns_bool}
+            return _object({**plain_fields, "matching": _matching(node)}, lhs=[node.left], rhs=[node.right])
         case Call():
-            args = [tree_of(arg, text) for arg in node.args]
-            return {"type": "call", "func": _function(FUNCTIONS[node.name]), "args": args}
+            args = [part for arg in node.args for part in (b",", arg)]
+            return _object({"type": "call", "func": _function(FUNCTIONS[node.name])}, args=[b"[", *args[1:], b"]"])
         case MatrixSelector():
-            of_selector = {key: value for key, value in _selector(node.selector, text).items() if key != "type"}
-            return {"type": "matrixSelector", "range": _milliseconds(node.range, text), **of_selector}
+            length = _duration("range", node.range, text)
+            return _object({**_selector(node.selector, text), "type": "matrixSelector", **length})
         case VectorSelector():
-            return _selector(node, text)
+            return _object(_selector(node, text))
         case Subquery():
-            return {
-                "type": "subquery",
-                "expr": tree_of(node.expression, text),
-                "range": _milliseconds(node.range, text),
-                "offset": _milliseconds(node.offset, text),
-                "step": _milliseconds(node.step, text),
-                **_at(node.at),
+            durations = {"range": node.range, "offset": node.offset, "step": node.step}
+            fields = {
+                key: value for name, one in durations.items() for key, value in _duration(name, one, text).items()
             }
+            return _object({"type": "subquery", **fields, **_at(node.at)}, expr=[node.expression])
         case NumberLiteral():
-            return {"type": "numberLiteral", "val": shown_f(node.value)}
+            return _object({"type": "numberLiteral", "val": shown_f(node.value)})
         case StringLiteral():
-            return {"type": "stringLiteral", "val": node.value}
+            return _object({"type": "stringLiteral", "val": node.value})
         case Paren():
-            return {"type": "parenExpr", "expr": tree_of(node.inner, text)}
+            return _object({"type": "parenExpr"}, expr=[node.inner])
         case Unary():
-            return {"type": "unaryExpr", "op": node.operator, "expr": tree_of(node.operand, text)}
+            return _object({"type": "unaryExpr", "op": node.operator}, expr=[node.operand])
+
+
+def _object(fields: dict[str, Any], **nodes: Sequence[_Part]) -> Sequence[_Part]:
+    """An object of plain fields, and of fields with nodes."""
+    parts: list[_Part] = [json_of(fields)[:-1]]
+    for name, value in nodes.items():
+        parts += [b',"%b":' % name.encode(), *value]
+    return [*parts, b"}"]
 
 
 def _selector(node: VectorSelector, text: str) -> dict[str, Any]:
+    # The name before the braces comes last, as in Prometheus.
+    matchers = [*node.matchers[1:], node.matchers[0]] if node.name else node.matchers
     return {
         "type": "vectorSelector",
         "name": node.name,
-        "offset": _milliseconds(node.offset, text),
-        "matchers": _matchers(node.matchers),
+        **_duration("offset", node.offset, text),
+        "matchers": _matchers(matchers),
         **_at(node.at),
         "anchored": node.extension is Extension.ANCHORED,
         "smoothed": node.extension is Extension.SMOOTHED,
@@ -149,12 +178,45 @@ def _matching(node: Binary) -> dict[str, Any] | None:
 def _function(function: Function) -> dict[str, Any]:
     return {
         "name": function.name,
-        "argTypes": [_TYPES[kind] for kind in function.args],
+        # One type stands for all arguments that may be left out.
+        "argTypes": [_TYPES[kind] for kind in function.args[: function.args_min + 1]],
         "variadic": -1 if function.repeats else function.optional,
         "returnType": _TYPES[function.result],
     }
 
 
-def _milliseconds(duration: Duration | None, text: str) -> int:
-    """0 without a duration. One of the step or range of a query is not known here, and counts as 0 too."""
-    return 0 if duration is None else duration_ms(duration, text, 0, 0)
+def _duration(name: str, duration: Duration | None, text: str) -> dict[str, Any]:
+    """A number in milliseconds; the value of an expression depends on the query, and its tree stands beside a 0."""
+    if duration is None or isinstance(duration, DurationNumber):
+        return {name: 0 if duration is None else duration_ms(duration, text, 0, 0), f"{name}Expr": None}
+    if isinstance(duration, DurationUnary) and duration.operator == "+" and name == "offset":
+        # The only plus of another one than a number that Prometheus keeps.
+        tree = _duration_object("+", None, _duration_tree(duration.operand), is_wrapped=False)
+        return {name: 0, f"{name}Expr": tree if isinstance(duration.operand, DurationCall) else tree["rhs"]}
+    return {name: 0, f"{name}Expr": _duration_tree(duration)}
+
+
+def _duration_tree(node: Duration, *, is_wrapped: bool = False) -> dict[str, Any]:
+    """is_wrapped: in parentheses. A number in parentheses is an expression with a plus; other pluses are left out."""
+    match node:
+        case DurationNumber():
+            number = {"type": "numberLiteral", "val": shown_f(node.seconds), "duration": node.is_duration}
+            return _duration_object("+", None, number, is_wrapped) if is_wrapped else number
+        case DurationParen():
+            return _duration_tree(node.inner, is_wrapped=True)
+        case DurationUnary() if node.operator == "+":
+            return _duration_tree(node.operand, is_wrapped=is_wrapped)
+        case DurationUnary():
+            return _duration_object("-", None, _duration_tree(node.operand), is_wrapped)
+        case DurationBinary():
+            left, right = _duration_tree(node.left), _duration_tree(node.right)
+            return _duration_object(node.operator, left, right, is_wrapped)
+        case DurationCall():
+            first, second = map(_duration_tree, node.args) if node.args else (None, None)
+            return _duration_object(node.name, first, second, is_wrapped)
+
+
+def _duration_object(
+    operator: str, left: dict[str, Any] | None, right: dict[str, Any] | None, is_wrapped: bool
+) -> dict[str, Any]:
+    return {"type": "durationExpr", "op": operator, "lhs": left, "rhs": right, "wrapped": is_wrapped}

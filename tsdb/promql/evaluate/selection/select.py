@@ -43,7 +43,7 @@ def shifted_times(
         times = np.full_like(times, context.query_end_ms)
     elif node.at is not None:
         times = np.full_like(times, node.at)
-    return times if node.offset is None else times - context.length_ms(node.offset)
+    return times if node.offset is None else times - context.offset_ms(node.offset)
 
 
 def newest(context: Context, node: VectorSelector) -> Block:
@@ -57,7 +57,7 @@ def newest_with_times(
     """The vector of a selector at these times, and the time of each sample in it, int64 (series, steps)."""
     block, times_ms = _newest(context, node, at_ms, with_times=True)
     # Values between samples have the time of their step.
-    return block, times_ms if node.extension is Extension.NONE else np.broadcast_to(at_ms, block.values.shape)
+    return block, np.broadcast_to(at_ms, block.values.shape) if node.extension is Extension.SMOOTHED else times_ms
 
 
 def _newest(

@@ -15,19 +15,33 @@ import zstandard
 from support.api.prometheus_server import ApiServer, api_server
 from tsdb.api.prometheus.call import ApiOptions
 from tsdb.api.prometheus.content_encoding import accepted_encoding
+from tsdb.api.prometheus.pages.syntax import FORMATTED_CHARS_MAX
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES
 
-SELECTOR = {
+SELECTOR: dict[str, Any] = {
     "type": "vectorSelector",
     "name": "up",
     "offset": 0,
+    "offsetExpr": None,
     "matchers": [{"name": "__name__", "value": "up", "type": "="}],
     "timestamp": None,
     "startOrEnd": None,
     "anchored": False,
     "smoothed": False,
 }
+
+
+def number(text: str, *, is_duration: bool) -> dict[str, Any]:
+    return {"type": "numberLiteral", "val": text, "duration": is_duration}
+
+
+def duration(operator: str, left: Any = None, right: Any = None, *, is_wrapped: bool = False) -> dict[str, Any]:
+    return {"type": "durationExpr", "op": operator, "lhs": left, "rhs": right, "wrapped": is_wrapped}
+
+
+MINUTE = number("60", is_duration=True)
+PARENTHESISED = duration("+", None, MINUTE, is_wrapped=True)
 
 
 @pytest.fixture(scope="module")
@@ -110,18 +124,48 @@ def test_a_query_with_an_error_is_refused(served: ApiServer, path: str) -> None:
         ("(up)", {"type": "parenExpr", "expr": SELECTOR}),
         ("-up", {"type": "unaryExpr", "op": "-", "expr": SELECTOR}),
         ("up offset 1m", SELECTOR | {"offset": 60_000}),
+        (
+            'up{b="1", a="2"}',
+            SELECTOR
+            | {
+                "matchers": [
+                    {"name": "b", "value": "1", "type": "="},
+                    {"name": "a", "value": "2", "type": "="},
+                    *SELECTOR["matchers"],
+                ]
+            },
+        ),
+        ("up offset (1m)", SELECTOR | {"offsetExpr": PARENTHESISED}),
+        ("up offset -(1m)", SELECTOR | {"offsetExpr": duration("-", None, PARENTHESISED)}),
+        ("up offset +step()", SELECTOR | {"offsetExpr": duration("+", None, duration("step"))}),
+        ("up[+step()]", SELECTOR | {"type": "matrixSelector", "range": 0, "rangeExpr": duration("step")}),
+        (
+            "up[min_of(step(), 1m) * 2]",
+            SELECTOR
+            | {
+                "type": "matrixSelector",
+                "range": 0,
+                "rangeExpr": duration(
+                    "*", duration("min_of", duration("step"), MINUTE), number("2", is_duration=False)
+                ),
+            },
+        ),
         ("up @ 2", SELECTOR | {"timestamp": 2000}),
         ("up @ end()", SELECTOR | {"startOrEnd": "end"}),
         ("up smoothed", SELECTOR | {"smoothed": True}),
-        ("up[5m]", SELECTOR | {"type": "matrixSelector", "range": 300_000}),
+        ("up anchored", SELECTOR | {"anchored": True}),
+        ("up[5m]", SELECTOR | {"type": "matrixSelector", "range": 300_000, "rangeExpr": None}),
         (
             "up[5m:1m] offset 2m",
             {
                 "type": "subquery",
                 "expr": SELECTOR,
                 "range": 300_000,
+                "rangeExpr": None,
                 "offset": 120_000,
+                "offsetExpr": None,
                 "step": 60_000,
+                "stepExpr": None,
                 "timestamp": None,
                 "startOrEnd": None,
             },
@@ -179,9 +223,25 @@ def test_the_tree_of_a_query(served: ApiServer, query: str, tree: Any) -> None:
     assert served.get("parse_query", query=query).data == tree
 
 
-def test_the_tree_of_the_deepest_query_is_shown(served: ApiServer) -> None:
-    assert served.post("parse_query", query="1+" * 190 + "1").status == 200
-    assert served.post("parse_query", query="abs(" * 90 + "up" + ")" * 90).status == 200
+def test_the_tree_of_a_deep_query_is_shown(served: ApiServer) -> None:
+    assert served.post("parse_query", query="abs(" * 200 + "up" + ")" * 200).data["type"] == "call"
+    body = served.post("parse_query", query="1+" * 10_000 + "1").body
+    assert body.count(b'"numberLiteral"') == 10_001
+
+
+def test_functions_have_the_arguments_of_prometheus(served: ApiServer) -> None:
+    function = served.get("parse_query", query='histogram_quantiles(up, "q", 1)').data["func"]
+    assert function["argTypes"] == ["vector", "string", "scalar", "scalar"]
+    assert function["variadic"] == 9
+    assert served.get("parse_query", query='label_join(up, "a", ",")').data["func"]["variadic"] == -1
+
+
+def test_a_formatted_query_has_a_bound(served: ApiServer) -> None:
+    formatted = served.post("format_query", query=" + ".join(f"x{row}" for row in range(1_000))).data
+    assert formatted.endswith("\n+\n  x999")
+    status, kind, problem = served.post("format_query", query=" + ".join(f"x{row}" for row in range(10_000))).failure
+    assert (status, kind) == (400, "bad_data")
+    assert f"the formatted query has more than {FORMATTED_CHARS_MAX} characters" in problem
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tsdb.promql.syntax.cursor import NESTING_MAX, QUERY_CHARS_MAX
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES, Features
-from tsdb.promql.syntax.parser import DEPTH_MAX, parse
+from tsdb.promql.syntax.parser import PARTS_MAX, parse
 from tsdb.promql.syntax.printer import shown
 from tsdb.promql.syntax.tree import (
     Binary,
@@ -20,6 +21,7 @@ from tsdb.promql.syntax.tree import (
     Subquery,
     Unary,
     VectorSelector,
+    post_order,
 )
 
 
@@ -53,9 +55,12 @@ def grouped(node: Expression) -> str:
         ("a > b < c", "((a > b) < c)"),
         ("a atan2 b % c", "((a atan2 b) % c)"),
         ("a + b offset 5m", "(a + b offset 5m)"),
-        ("a offset 2 ^ 2", "(a offset 2 ^ 2)"),
+        ("a offset 2 ^ 2", "(a offset 2s ^ 2)"),
         ("a offset -step() * 2", "(a offset -step() * 2)"),
         ("-a offset 1m", "(-a offset 1m)"),
+        ("a offset (2) * 2", "a offset (2) * 2"),
+        ("a offset - -2 * 2", "a offset 2 * 2"),
+        ("a offset -(2) * 2", "(a offset -(2) * 2)"),
     ],
 )
 def test_operators_bind_as_in_prometheus(text: str, expected: str) -> None:
@@ -92,7 +97,7 @@ def test_a_selector_has_the_name_first() -> None:
         ("__name__", "up"), ("job", "a"), ("x", "b"), ("y", "c.*"), ("z", "d")
     ]  # fmt: skip
     assert node.at == -1500
-    assert shown(node) == 'up{job="a", x!="b", y=~"c.*", z!~"d"} @ -1.500 offset -1d'
+    assert shown(node) == 'up{job="a",x!="b",y=~"c.*",z!~"d"} @ -1.500 offset -1d'
 
 
 def test_names_may_be_keywords_or_quoted() -> None:
@@ -133,6 +138,24 @@ def test_matching_modifiers() -> None:
     assert isinstance(node, Binary)
     assert node.matching.fill_left == -1.0
     assert shown(node) == "a + ignoring (x) group_right () fill_left (-1) fill_right (NaN) b"
+    node = parse("a + fill_right (1) fill_left (2) b", ALL_FEATURES)
+    assert isinstance(node, Binary)
+    assert (node.matching.fill_left, node.matching.fill_right) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("fills", ["fill (0) fill (1)", "fill (0) fill_left (1)", "fill_left (0) fill_left (1)"])
+def test_each_side_is_filled_once(fills: str) -> None:
+    with pytest.raises(QueryError):
+        parse(f"a + {fills} b", ALL_FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at_ms"), [("1.0005", 1001), ("-1.0005", -1001), ("2.0015", 2002), ("1.0004", 1000)]
+)
+def test_a_time_is_rounded_away_from_zero(seconds: str, at_ms: int) -> None:
+    node = parse(f"a @ {seconds}")
+    assert isinstance(node, VectorSelector)
+    assert node.at == at_ms
 
 
 def test_spans_cover_the_text_of_a_node() -> None:
@@ -190,6 +213,11 @@ ERRORS = [
     ("x[0]", "1:3", "duration must be greater than 0"),
     ("x[5m:0s]", "1:6", "duration must be greater than 0"),
     ("x[300y]", "1:3", "duration out of range"),
+    ("x[1m / 0]", "1:6", "division by zero"),
+    ("x[1m % 0s]", "1:6", "modulo by zero"),
+    ("x offset (5m) + y", "1:17", 'unexpected identifier "y" in offset'),
+    ('sum by ("") (x)', "1:9", 'invalid label name for grouping: ""'),
+    (r'x + on(a) group_left("\xff") y', "1:22", r'invalid label name for grouping: "\xff"'),
     ("é + ", "1:1", "unexpected character: 'é'"),
     ('{"é"} + ', "1:10", "unexpected end of input"),
 ]
@@ -224,23 +252,55 @@ def test_experimental_parts_are_behind_settings(text: str, problem: str) -> None
         "-" * 10_000 + "x",
         "x[" + "(" * 10_000,
         "abs(" * 10_000,
-        "x + " * 10_000 + "x",
-        "x" * 1_000_000,
+        "1 ^ " * 10_000 + "1",
+        "x + " * PARTS_MAX + "x",
+        "x" * (QUERY_CHARS_MAX + 1),
+        "x[" + "1m + " * 10_000 + "1m]",
+        "x[" + "-" * 10_000 + "1m]",
+        "x[" + "min_of(" * 10_000,
+        "x offset " + "(" * 10_000,
         '"' + "\\" * 60_000,
         "1" * 60_000,
         "x{" + 'a="b",' * 10_000 + "}",
         "x" + "[5m:]" * 10_000,
     ],
-    ids=["brackets", "signs", "durations", "calls", "operators", "1 MB", "escapes", "digits", "matchers", "subqueries"],
+    ids=[
+        *("brackets", "signs", "durations", "calls", "right operands", "operators", "characters", "sums of durations"),
+        *("signs of durations", "calls of durations", "offsets", "escapes", "digits", "matchers", "subqueries"),
+    ],
 )
 def test_hostile_text_is_refused(text: str) -> None:
     with pytest.raises(QueryError):
         parse(text, ALL_FEATURES)
 
 
-def test_a_long_chain_of_operators_is_a_query() -> None:
-    node = parse(" or ".join(f"x{number}" for number in range(DEPTH_MAX - 1)))
-    assert isinstance(node, Binary)
+@pytest.mark.parametrize("text", ["(" * 100_000 + "x" + ")" * 100_000, "-" * 100_000 + "x", "abs(" * 100_000 + "x"])
+def test_a_refusal_names_the_limit_of_nesting(text: str) -> None:
+    with pytest.raises(QueryError, match=f"query is nested more than {NESTING_MAX} levels deep"):
+        parse(text)
+
+
+LARGE = {
+    "calls": "abs(" * 100 + "x" + ")" * 100,
+    "parentheses": "(" * (NESTING_MAX - 1) + "x" + ")" * (NESTING_MAX - 1),
+    "signs": "- " * (NESTING_MAX - 1) + "x",
+    "subqueries": "max_over_time(" * 100 + "x" + "[5m:1m])" * 100,
+    "parts of or": " or ".join(f"x{number}" for number in range(300)),
+    "parts of +": " + ".join(f"x{number}" for number in range(300)),
+    "numbers": "1" + " + 1" * 20_000,
+    "powers": " ^ ".join("2" for _ in range(NESTING_MAX)),
+    "aggregations": "sum by (a) (" * 100 + "x" + ")" * 100,
+    "arguments": 'label_join(x, "a", ",", ' + ", ".join(f'"l{number}"' for number in range(5_000)) + ")",
+    "groupings": "sum by (" + ", ".join(f"l{number}" for number in range(5_000)) + ") (x)",
+    "74,000 characters": " or ".join(f'x{{instance="{number:0100}"}}' for number in range(600)),
+    "values": 'x{instance=~"' + "|".join(f"host-{number}:9100" for number in range(20_000)) + '"}',
+}
+
+
+@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
+def test_a_large_query_is_a_query_and_prints_back(text: str) -> None:
+    node = parse(text)
+    assert len(post_order(parse(shown(node)))) == len(post_order(node))
 
 
 def test_duration_expressions_can_be_switched_off() -> None:

@@ -1,0 +1,30 @@
+"""Recursion over a query without Python's stack, so that nesting has a bound of its own, which an error can name.
+
+A step of the recursion is a generator. It yields a further step to get its result: `right = yield self.expression(1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeAlias, TypeVar, cast
+
+T = TypeVar("T")
+Step: TypeAlias = Generator["Step[Any]", Any, T]
+
+
+def result_of(step: Step[T]) -> T:
+    """Run a step with all steps below it. The first exception ends them all."""
+    waiting: list[Step[Any]] = []
+    current: Step[Any] = step
+    value: Any = None
+    while True:
+        try:
+            below = current.send(value)
+        except StopIteration as end:
+            value = end.value
+            if not waiting:
+                return cast(T, value)
+            current = waiting.pop()
+        else:
+            waiting.append(current)
+            current, value = below, None
