@@ -1,4 +1,4 @@
-"""Recursion over a query without Python's stack, so that nesting has a bound of its own, which an error can name.
+"""Recursion over a query without Python's stack. An error can so name the bound on nesting.
 
 A step of the recursion is a generator. It yields a further step to get its result: `right = yield self.expression(1)`.
 """

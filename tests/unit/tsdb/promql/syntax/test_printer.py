@@ -112,5 +112,5 @@ def test_a_query_is_printed_as_prometheus_prints_it(text: str, printed: str) -> 
 
 
 def test_a_number_of_milliseconds_keeps_them() -> None:
-    """Prometheus prints `1s`."""
+    # Prometheus prints `1s`.
     assert shown(parse("1s1ms")) == "1s1ms"
