@@ -8,8 +8,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsdb.index.literal_list import literals_of
-from tsdb.index.pattern import PATTERN_BYTES_MAX, REGEX_BYTES_MAX, compile_pattern
+from tsdb.index.pattern import PATTERN_BYTES_MAX, REGEX_BYTES_MAX, compile_pattern, literals_of
 from tsdb.model.errors import InvalidRequest
 
 VALUES = [
