@@ -36,11 +36,16 @@ def write(
         bool, typer.Option("--as-live", help="Move all times to start now, and send each sample at its time.")
     ] = False,
     speed: Annotated[float, typer.Option("--speed", help="With --as-live: how many times faster than recorded.")] = 1.0,
+    round_times: Annotated[
+        bool, typer.Option("--round-times", help="Round times finer than a millisecond down; else they are refused.")
+    ] = False,
     output: TableOrJson = "table",
 ) -> None:
     """Write samples from FILE, in the order of their times.
 
-    Parquet and CSV have the columns labels (JSON text), ts_ms and value. JSON lines are objects with these keys; value
+    Parquet and CSV have the columns labels (JSON text; in Parquet also a map or struct), ts_ms and value. ts_ms is ms
+    since the epoch, ISO 8601, or in Parquet a timestamp of any unit or a date; a rest below a millisecond is refused
+    unless --round-times is given. JSON lines are objects with these keys; value
     may be "NaN", "+Inf" or "-Inf". prom is the Prometheus text format; openmetrics is OpenMetrics, with times in
     seconds. A .prom file that ends with # EOF is OpenMetrics too. Exemplars are counted and dropped.
 
@@ -59,7 +64,7 @@ def write(
     clock = SystemClock()
     with connection.open() as client, open_source(file) as source, progress_bar("sent", "samples") as (done, expect):
         upload = Upload(client, done)
-        found = read_rows(source, str(file), chosen, now_ms=clock.now_ms(), remark=note)
+        found = read_rows(source, str(file), chosen, now_ms=clock.now_ms(), round_times=round_times, remark=note)
         batches = _seen(found, str(file), upload, expect)
         try:
             if shift_to_now:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -172,11 +173,38 @@ def _values(values: ArrayLike) -> NDArray[np.float64]:
 
 def _times(ts_ms: ArrayLike) -> NDArray[np.int64]:
     times = np.atleast_1d(np.asarray(ts_ms))
+    if times.dtype.kind == "O" and times.size and all(isinstance(one, datetime) for one in times.ravel()):
+        times = np.array([_moment(one) for one in times.ravel()])
     if times.dtype.kind == "M":
-        return times.astype("datetime64[ms]").astype(I64)
+        return _whole_ms(times)
     if times.dtype.kind not in "iu" and times.size:
         # Floats are most often seconds, so they are refused instead of guessed.
         raise InvalidRequest(f"times of type {times.dtype}; want integers, ms since epoch UTC", reason="bad_time")
     if times.dtype.kind == "u" and times.size and int(times.max()) > np.iinfo(np.int64).max:
         raise InvalidRequest(f"time {int(times.max())} is beyond int64", reason="bad_time")
     return times.astype(I64, copy=False)
+
+
+def _moment(one: datetime) -> np.datetime64:
+    """Of a datetime or a Timestamp of pandas, without a zone it is UTC."""
+    if one != one:  # NaT of pandas.
+        return np.datetime64("NaT")
+    utc = one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo else one
+    moment = np.datetime64(utc, "us")
+    nanosecond = getattr(utc, "nanosecond", 0) % 1000
+    return moment + np.timedelta64(nanosecond, "ns") if nanosecond else moment
+
+
+def _whole_ms(times: NDArray[np.datetime64]) -> NDArray[np.int64]:
+    """Whole ms. A rest is refused: the caller decides how it rounds."""
+    whole = times.astype("datetime64[ms]")
+    if np.isnat(times).any():
+        raise InvalidRequest("a time is NaT; leave such rows out", reason="bad_time")
+    fine = whole.astype(times.dtype) != times
+    if fine.any():
+        raise InvalidRequest(
+            f"{times[fine][0]} is finer than a millisecond, and times are whole ms: round them, for example with "
+            'times.astype("datetime64[ms]")',
+            reason="fine_time",
+        )
+    return whole.astype(I64)

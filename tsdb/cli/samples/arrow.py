@@ -6,6 +6,7 @@ import contextlib
 import csv
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,17 +16,26 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_json
+from tsdb.cli.samples.rows import (
+    SECONDS_FROM,
+    SECONDS_TO,
+    LabelTable,
+    SampleRows,
+    labels_of_json,
+    labels_of_object,
+)
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.times import parse_time
+from tsdb.model.times import fine_time, parse_sample_time
 
 COLUMNS = ("labels", "ts_ms", "value")
 _ROW = re.compile(r"Row #(\d+)")
+FLOAT_EXACT = 2.0**53  # Above it a float does not hold each whole ms.
+NESTED_ROWS = 10_000  # Rows of labels as Python objects at a time.
 CSV_BLOCK_BYTES = 16 << 20  # Bounds memory and the length of a row.
 
 
-def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
+def read_parquet(source: BinaryIO, name: str, *, round_times: bool = False) -> Iterator[SampleRows]:
     """The whole file as one batch, since the order by time needs all rows.
 
     Takes about 20 bytes a row, plus the size of the file when it comes through a pipe.
@@ -34,13 +44,15 @@ def read_parquet(source: BinaryIO, name: str) -> Iterator[SampleRows]:
         with _native(source) as whole:
             schema = pq.read_schema(whole)
             _need_columns(schema.names, name)
-            if pa.types.is_nested(schema.field("labels").type):
+            kind = schema.field("labels").type
+            if pa.types.is_list(kind) or pa.types.is_large_list(kind):
                 raise InvalidRequest(
-                    f"{name}: column labels is {schema.field('labels').type}; want text", reason="bad_input"
+                    f"{name}: column labels is {kind}; want text, a map or a struct", reason="bad_input"
                 )
+            texts = [] if pa.types.is_nested(kind) else ["labels"]
             whole.seek(0)
-            table = pq.ParquetFile(whole, read_dictionary=["labels"]).read(columns=list(COLUMNS))
-        rows = _rows(table, name)
+            table = pq.ParquetFile(whole, read_dictionary=texts).read(columns=list(COLUMNS))
+        rows = _rows(table, name, round_times)
     yield rows
 
 
@@ -53,7 +65,7 @@ def _native(source: BinaryIO) -> pa.NativeFile:
     return pa.BufferReader(source.read())
 
 
-def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
+def read_csv(source: BinaryIO, name: str, *, round_times: bool = False) -> Iterator[SampleRows]:
     """Blocks of complete rows. Values may be NaN, +Inf, -Inf."""
     header = _header(source, name)
     read = pacsv.ReadOptions(column_names=header, use_threads=False)
@@ -68,7 +80,7 @@ def read_csv(source: BinaryIO, name: str) -> Iterator[SampleRows]:
     for block in _blocks(source, name):
         with _translated(name, first_row):
             table = pacsv.read_csv(pa.BufferReader(block), read, convert_options=convert)
-            rows = _rows(table, name, first_row)
+            rows = _rows(table, name, round_times, first_row)
         yield rows
         first_row += len(table)
 
@@ -91,14 +103,15 @@ def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
             yield block + rest
 
 
-def _rows(table: pa.Table, name: str, first_row: int = 1) -> SampleRows:
+def _rows(table: pa.Table, name: str, round_times: bool, first_row: int = 1) -> SampleRows:
     """first_row: row number in the file of the table's first row."""
     for column in COLUMNS:
         if table[column].null_count:
             row = first_row + table[column].is_null().to_pylist().index(True)
             raise InvalidRequest(f"{name}, row {row}: no {column}", reason="bad_input")
-    labels, codes = _labels(table["labels"], name, first_row)
-    times, values = _times(table["ts_ms"], name, first_row), _values(table["value"], name, first_row)
+    of_column = _nested_labels if pa.types.is_nested(table["labels"].type) else _labels
+    labels, codes = of_column(table["labels"], name, first_row)
+    times, values = _times(table["ts_ms"], name, first_row, round_times), _values(table["value"], name, first_row)
     return SampleRows(labels, codes, times, values)
 
 
@@ -125,18 +138,80 @@ def _labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[by
     return table.labels, codes[indices]
 
 
-def _times(column: pa.ChunkedArray, name: str, first_row: int) -> NDArray[np.int64]:
+def _nested_labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[bytes], NDArray[np.int32]]:
+    """Of a map, or of a struct whose nulls are absent labels."""
+    table, codes = LabelTable(), np.empty(len(column), np.int32)
+    known: dict[tuple[tuple[str, str | None], ...], int] = {}
+    row = 0
+    for chunk in column.chunks:
+        for start in range(0, len(chunk), NESTED_ROWS):
+            for labels in chunk.slice(start, NESTED_ROWS).to_pylist():
+                pairs = tuple(labels.items() if isinstance(labels, dict) else labels)
+                code = known.get(pairs)
+                if code is None:
+                    given = {label: text for label, text in pairs if text is not None or not isinstance(labels, dict)}
+                    place = f"{name}, row {first_row + row}"
+                    if isinstance(labels, list) and len(given) < len(pairs):
+                        raise InvalidRequest(f"{place}: a label is there twice", reason="bad_input")
+                    code = known[pairs] = table.code(labels_of_object(given, place))
+                codes[row] = code
+                row += 1
+    return table.labels, codes
+
+
+def _times(column: pa.ChunkedArray, name: str, first_row: int, rounded: bool) -> NDArray[np.int64]:
     kind = column.type
-    if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        raise InvalidRequest(f"{name}: ts_ms is {kind}; want integers, ms since epoch UTC", reason="bad_input")
-    if pa.types.is_timestamp(kind):
-        with _translated(f"{name}: column ts_ms"):
-            column = column.cast(pa.timestamp("ms", kind.tz))
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _moments(column, name, first_row, rounded)
+    if pa.types.is_floating(kind):
+        return _whole(column.cast(pa.float64()).to_numpy(), name, first_row, rounded)
+    if pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind):
+        raise InvalidRequest(f"{name}: ts_ms is {kind}; want timestamps, or ms since epoch UTC", reason="bad_input")
     try:
         times: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
     except pa.ArrowException:
-        times = np.array(_parsed(column, parse_time, "ts_ms", name, first_row), np.int64)
+        parse = partial(parse_sample_time, rounded=rounded)
+        times = np.array(_parsed(column, parse, "ts_ms", name, first_row), np.int64)
     return times
+
+
+def _moments(column: pa.ChunkedArray, name: str, first_row: int, rounded: bool) -> NDArray[np.int64]:
+    """Timestamps of any unit, and dates as their first moment in UTC."""
+    with _translated(f"{name}: column ts_ms"):
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("ms"))
+        given: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+        divisor = {"us": 1_000, "ns": 1_000_000}.get(column.type.unit)
+        if divisor is None:
+            whole: NDArray[np.int64] = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64()).to_numpy()
+            return whole
+    times = given // divisor
+    _refuse_fine(times * divisor != given, lambda at: column[at].cast(pa.string()).as_py(), name, first_row, rounded)
+    return times
+
+
+def _whole(given: NDArray[np.float64], name: str, first_row: int, rounded: bool) -> NDArray[np.int64]:
+    """Floats of ms, as pandas writes a column of integers that had a gap."""
+    if not (np.abs(given) < FLOAT_EXACT).all():
+        row = first_row + int(np.argmax(~(np.abs(given) < FLOAT_EXACT)))
+        raise InvalidRequest(f"{name}, row {row}: ts_ms is no time in ms", reason="bad_input")
+    times = np.floor(given).astype(np.int64)
+    seconds = (times >= SECONDS_FROM) & (times < SECONDS_TO)
+    # Fractions of seconds are refused as seconds, by the caller.
+    _refuse_fine((times != given) & ~seconds, lambda at: repr(float(given[at])), name, first_row, rounded)
+    return times
+
+
+def _refuse_fine(
+    fine: NDArray[np.bool_], shown_at: Callable[[int], str], name: str, first_row: int, rounded: bool
+) -> None:
+    if not rounded and fine.any():
+        at = int(np.argmax(fine))
+        error = fine_time(shown_at(at))
+        raise InvalidRequest(f"{name}, row {first_row + at}: ts_ms: {error.message}", reason="bad_input")
 
 
 def _values(column: pa.ChunkedArray, name: str, first_row: int) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from tsdb.model.labels import canonical_labels
 from tsdb.model.times import parse_time
 
 SECONDS_FROM, SECONDS_TO = 10**9, 10**10  # 10 digits: `parse_time` treats these as seconds too.
+MICROSECONDS_FROM = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,14 @@ class SampleRows:
         return SampleRows(self.labels, self.codes[order], self.ts_ms[order], self.values[order])
 
     def refuse_other_units(self, name: str, samples_before: int) -> None:
-        """Raises InvalidRequest (bad_time) for a time that looks like seconds: as ms it would be in early 1970.
+        """Raises InvalidRequest (bad_time) for a time that looks like seconds, micro- or nanoseconds: as ms it would be
+        in early 1970, or beyond the year 30,000.
 
         samples_before: number of samples of the file before these.
         """
-        early = (self.ts_ms >= SECONDS_FROM) & (self.ts_ms < SECONDS_TO)
-        if early.any():
-            at = int(np.argmax(early))
+        odd = ((self.ts_ms >= SECONDS_FROM) & (self.ts_ms < SECONDS_TO)) | (self.ts_ms >= MICROSECONDS_FROM)
+        if odd.any():
+            at = int(np.argmax(odd))
             try:
                 parse_time(str(self.ts_ms[at]))
             except InvalidRequest as error:

@@ -53,15 +53,25 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_rows(
-    source: BinaryIO, name: str, form: Format, *, now_ms: int, remark: Callable[[str], None] = lambda text: None
+    source: BinaryIO,
+    name: str,
+    form: Format,
+    *,
+    now_ms: int,
+    round_times: bool = False,
+    remark: Callable[[str], None] = lambda text: None,
 ) -> Iterator[SampleRows]:
-    """Batches of rows in the file's order. Raises InvalidRequest (bad_input) with the place."""
+    """Batches of rows in the file's order. Raises InvalidRequest (bad_input) with the place.
+
+    round_times: times finer than a millisecond are rounded down, not refused.
+    """
     if form == "jsonl":
-        return read_jsonl(source, name)
+        return read_jsonl(source, name, round_times=round_times)
     if form in ("prom", "openmetrics"):
         dialect = file_dialect(source) if form == "prom" else Dialect.OPENMETRICS
         return read_prom(source, name, now_ms=now_ms, dialect=dialect, remark=remark)
     # Imported here: Arrow is large, and every `tsdb` process loads this module.
     from tsdb.cli.samples.arrow import read_csv, read_parquet
 
-    return read_parquet(source, name) if form == "parquet" else read_csv(source, name)
+    read = read_parquet if form == "parquet" else read_csv
+    return read(source, name, round_times=round_times)

@@ -17,7 +17,7 @@ from tsdb.cli.samples.exposition import ExpositionParser
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, parse_json
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.times import parse_time
+from tsdb.model.times import parse_sample_time
 
 BATCH_ROWS = 1_000_000  # Rows of a batch are sent in order of time. A row takes 20 bytes.
 LINE_BYTES_MAX = 1 << 20  # For JSON lines.
@@ -25,13 +25,17 @@ LINE_BYTES_MAX = 1 << 20  # For JSON lines.
 ROW_KEYS = ("labels", "ts_ms", "value")
 
 _SPECIAL = {"NaN": float("nan"), "+Inf": float("inf"), "Inf": float("inf"), "-Inf": float("-inf")}
+_FLOAT_EXACT = 2.0**53  # Above it a float does not hold each whole ms.
 _INT64_MAX = np.iinfo(np.int64).max
 
 Row = tuple[bytes, int, float]  # Canonical labels, ts_ms, value.
 
 
-def read_jsonl(source: BinaryIO, name: str) -> Iterator[SampleRows]:
-    """Rows of JSON lines {"labels": {...}, "ts_ms": 1, "value": 2.5}; a value may be "NaN", "+Inf" or "-Inf"."""
+def read_jsonl(source: BinaryIO, name: str, *, round_times: bool = False) -> Iterator[SampleRows]:
+    """Rows of JSON lines {"labels": {...}, "ts_ms": 1, "value": 2.5}; a value may be "NaN", "+Inf" or "-Inf".
+
+    round_times: times finer than a millisecond are rounded down, not refused.
+    """
     canonical: dict[tuple[tuple[str, str], ...], bytes] = {}
 
     def parse(line: str, place: str) -> Row:
@@ -42,7 +46,7 @@ def read_jsonl(source: BinaryIO, name: str) -> Iterator[SampleRows]:
             found = labels_of_object(row["labels"], place)
             if key:
                 canonical[key] = found
-        return found, _ts_ms(row["ts_ms"], place), _value(row["value"], place)
+        return found, _ts_ms(row["ts_ms"], place, round_times), _value(row["value"], place)
 
     return _batches(source, name, parse)
 
@@ -167,10 +171,12 @@ def _key(labels: Any) -> tuple[tuple[str, str], ...]:
     return tuple(labels.items())
 
 
-def _ts_ms(value: Any, place: str) -> int:
+def _ts_ms(value: Any, place: str, rounded: bool) -> int:
+    if type(value) is float and abs(value) < _FLOAT_EXACT:
+        value = int(value) if value.is_integer() else repr(value)
     if isinstance(value, str):
         try:
-            return parse_time(value)
+            return parse_sample_time(value, rounded=rounded)
         except InvalidRequest as error:
             raise InvalidRequest(f"{place}: ts_ms: {error.message}", reason="bad_input") from None
     if type(value) is not int or not -_INT64_MAX - 1 <= value <= _INT64_MAX:

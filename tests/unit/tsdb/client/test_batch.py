@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,3 +146,48 @@ def test_what_is_no_sample_is_an_error_that_names_it(labels: Any, ts_ms: Any, va
 def test_counts_that_count_nothing_are_refused(counts: Any) -> None:
     with pytest.raises(InvalidRequest, match="counts must be integers"):
         WriteBatch().add_columns([b"__name__\xffa"], counts, [1], [1.0])
+
+
+UTC_MS = 1_767_225_600_123  # 2026-01-01T00:00:00.123Z
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.array(["2026-01-01T00:00:00.123"], "datetime64[ns]"),
+        np.array(["2026-01-01T00:00:00.123"], "datetime64[us]"),
+        pd.Series(pd.to_datetime(["2026-01-01T00:00:00.123"])),
+        pd.Series(pd.to_datetime(["2026-01-01T00:00:00.123Z"])),
+        pd.Series(pd.to_datetime(["2026-01-01T05:30:00.123+05:30"])),
+        pd.DatetimeIndex(["2026-01-01T00:00:00.123"], tz="UTC"),
+        [pd.Timestamp("2026-01-01T00:00:00.123Z")],
+        [datetime(2026, 1, 1, 0, 0, 0, 123_000, tzinfo=UTC)],
+        datetime(2026, 1, 1, 0, 0, 0, 123_000),
+    ],
+    ids=range(9),
+)
+def test_times_of_numpy_and_pandas_are_taken_to_the_millisecond(times: Any) -> None:
+    batch = WriteBatch()
+    batch.add(b"__name__\xffx", times, [1.0])
+    (part,) = batch.parts(RequestLimits(), partial=False)
+    assert np.frombuffer(part.request.ts_ms, np.int64).tolist() == [UTC_MS]
+
+
+@pytest.mark.parametrize(
+    ("times", "reason", "what"),
+    [
+        (np.array(["2026-01-01T00:00:00.1230004"], "datetime64[ns]"), "fine_time", "astype"),
+        (np.array(["2026-01-01T00:00:00.000001"], "datetime64[us]"), "fine_time", "finer than a millisecond"),
+        (np.array(["1960-01-01T00:00:00.000001"], "datetime64[us]"), "fine_time", "finer than a millisecond"),
+        ([pd.Timestamp("2026-01-01T00:00:00.123000001Z")], "fine_time", "finer than a millisecond"),
+        (pd.Series(pd.to_datetime(["2026-01-01T00:00:00.1234Z"])), "fine_time", "finer than a millisecond"),
+        (np.array(["2026-01-01", "NaT"], "datetime64[ns]"), "bad_time", "NaT"),
+        ([pd.NaT], "bad_time", "NaT"),
+        ([1.5], "bad_time", "float64"),
+    ],
+    ids=range(8),
+)
+def test_times_that_are_no_whole_milliseconds_are_refused(times: Any, reason: str, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what) as refused:
+        WriteBatch().add(b"__name__\xffx", times, np.ones(len(times)))
+    assert refused.value.reason == reason
