@@ -24,7 +24,7 @@ from tsdb.reader.cardinality import (
     parts_to_wire,
     ranking,
 )
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.v1 import reader_pb2
 
 Response = reader_pb2.CardinalityResponse
@@ -67,16 +67,16 @@ class CardinalityRead:
     def _ask(self, partitions: Sequence[int], hashes: NDArray[np.uint64] | None) -> list[Response]:
         """Query stores that together have all partitions. A store with all of them gets the request unchanged."""
 
-        def start(share: Share) -> Sequence[Iterator[Response]]:
+        def start(share: Share, caller: Caller) -> Sequence[Iterator[Response]]:
             request = request_for(self._request, share)
             if hashes is not None or set(share.partitions) != set(partitions):
                 request.hash_seed = self._seed
                 request.hashes = b"" if hashes is None else hashes.astype("<u8").tobytes()
-            return [share.store.cardinality(request, self._caller)]
+            return [share.store.cardinality(request, caller)]
 
         routing = Routing(self._sources.stores, self._sources.topic_id, NO_START_MS, history=False)
         with stores_answering(self._request, self._caller):
-            return [one.first[0] for one in open_all(routing, partitions, start)]
+            return [one.first[0] for one in open_all(routing, partitions, start, self._caller)]
 
     def _named(
         self, partitions: Sequence[int], ranked: Ranking, chosen: NDArray[np.uint64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tsdb.model.errors import Overloaded
@@ -12,13 +12,12 @@ from tsdb.query.join.accepted_holes import AcceptedHoles
 from tsdb.query.join.history_series import history_series
 from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
+from tsdb.query.stores.hedge import Start
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.limits import LABEL_VALUES_MAX
 from tsdb.reader.read_call import ReadCall
 from tsdb.reader.request import LabelsSpec
 from tsdb.v1 import common_pb2, reader_pb2
-
-Start = Callable[[Share], Sequence[Iterator[Any]]]
 
 
 class LabelsRead:
@@ -40,7 +39,7 @@ class LabelsRead:
         with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
-                lambda share: [share.store.label_names(self._for(request, share), self._caller)],
+                lambda share, caller: [share.store.label_names(self._for(request, share), caller)],
             )
         found = {name for one in opened for name in one.first[0].names}
         found.update(name for canonical in self._history_labels(opened) for name, _ in parse_labels(canonical))
@@ -53,7 +52,7 @@ class LabelsRead:
         with stores_answering(request, self._caller):
             opened = self._open(
                 partitions,
-                lambda share: [share.store.label_values(self._for(request, share), self._caller)],
+                lambda share, caller: [share.store.label_values(self._for(request, share), caller)],
             )
         found = {value for one in opened for value in one.first[0].values}
         for canonical in self._history_labels(opened):
@@ -61,11 +60,11 @@ class LabelsRead:
         _check_values(request, len(found))
         return _header(opened), found
 
-    def _open(self, partitions: Sequence[int], start: Start) -> list[ShareStreams[Any]]:
+    def _open(self, partitions: Sequence[int], start: Start[Any]) -> list[ShareStreams[Any]]:
         start_ms = NO_START_MS if self._query.start_ms is None else self._query.start_ms
         history = self._sources.history is not None and self._query.start_ms is not None
         routing = Routing(self._sources.stores, self._sources.topic_id, start_ms, history=history)
-        opened = open_all(routing, partitions, start, self._accepted.handle_refusal)
+        opened = open_all(routing, partitions, start, self._caller, self._accepted.handle_refusal)
         self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
         return opened
 

@@ -7,7 +7,7 @@ coverage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tsdb.model.errors import OutOfCoverage, TsdbError
@@ -18,9 +18,10 @@ from tsdb.query.join.pieces import AnswerTotals, Piece, joined_pieces, merged, p
 from tsdb.query.join.step_split import StepSplit
 from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
+from tsdb.query.stores.hedge import Start
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -80,7 +81,7 @@ class SelectRead:
         history = self._sources.history is not None and not query.partial
         routing = Routing(self._sources.stores, self._sources.topic_id, query.start_ms, history=history)
         with stores_answering(self._request, self._caller):
-            opened = open_all(routing, partitions, self._start(routing), self._handle_refusal)
+            opened = open_all(routing, partitions, self._start(routing), self._caller, self._handle_refusal)
         self._accepted.check(state for one in opened for first in one.first for state in first.header.partitions)
         alone = [one for one in opened if one.share.alone]
         answered_total.labels("memory").inc(sum(len(one.share.partitions) for one in alone))
@@ -108,13 +109,13 @@ class SelectRead:
         parts += [joined_pieces(joined, self._query) for joined in opened.joined]
         yield from packed(states, opened.warnings, merged(parts), opened.totals)
 
-    def _start(self, routing: Routing) -> Callable[[Share], Sequence[Iterator[Response]]]:
-        def start(share: Share) -> Sequence[Iterator[Response]]:
+    def _start(self, routing: Routing) -> Start[Response]:
+        def start(share: Share, caller: Caller) -> Sequence[Iterator[Response]]:
             request = self._accepted.apply(request_for(self._request, share), share)
             if share.alone:
-                return [share.store.select(request, self._caller)]
+                return [share.store.select(request, caller)]
             split = self._split(share, [routing.state(share, partition) for partition in share.partitions])
-            return [share.store.select(part, self._caller) for part in split.requests(request)]
+            return [share.store.select(part, caller) for part in split.requests(request)]
 
         return start
 

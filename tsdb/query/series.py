@@ -20,7 +20,7 @@ from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.reader.request import SeriesSpec
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -101,20 +101,20 @@ class SeriesRead:
         start_ms = query.start_ms if query.start_given else NO_START_MS
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
         with stores_answering(self._request, self._caller):
-            opened = open_all(routing, partitions, self._start, self._accepted.handle_refusal)
+            opened = open_all(routing, partitions, self._start, self._caller, self._accepted.handle_refusal)
         self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
         if len(opened) == 1 and opened[0].share.alone:
             yield from opened[0].messages()
             return
         yield from self._whole(opened)
 
-    def _start(self, share: Share) -> Sequence[Iterator[Response]]:
+    def _start(self, share: Share, caller: Caller) -> Sequence[Iterator[Response]]:
         request = self._accepted.apply(request_for(self._request, share), share)
         if not share.alone:
             # All series: they are joined with history first, then cut to the range and counted.
             request.partial = True
             del request.group_by[:]
-        return [share.store.series(request, self._caller)]
+        return [share.store.series(request, caller)]
 
     def _whole(self, opened: list[ShareStreams[Response]]) -> Iterator[Response]:
         states = {state.partition: state for one in opened for state in one.first[0].header.partitions}

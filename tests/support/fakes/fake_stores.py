@@ -42,6 +42,8 @@ class FakeStore:
     def __init__(self, name: str, states: Sequence[common_pb2.PartitionState]) -> None:
         self._name = name
         self.apart = False
+        self.may_be_silent = True
+        self.is_suspect = False
         self.known = {one.partition: one for one in states}
         self.fail: list[TsdbError] = []
         self.asked: list[Any] = []
@@ -53,6 +55,9 @@ class FakeStore:
 
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
         return self.known
+
+    def suspect(self) -> None:
+        self.is_suspect = True
 
     def refresh(self, timeout_s: float) -> None:
         pass

@@ -117,6 +117,17 @@ class WatchedStore:
     def apart(self) -> bool:
         return self._local.apart
 
+    @property
+    def may_be_silent(self) -> bool:
+        return False
+
+    @property
+    def is_suspect(self) -> bool:
+        return False
+
+    def suspect(self) -> None:
+        raise AssertionError("no simulated store is hedged")
+
     def refresh(self, timeout_s: float) -> None:
         self._local.refresh(timeout_s)
 

@@ -1,4 +1,4 @@
-"""Fan-out: sends a request to all stores that share it at once, and to the next store where one does not answer.
+"""Fan-out: sends a request to all stores that share it at once, and to the next store where one refuses or is silent.
 
 A store accepts or refuses a request before its first message, so all refusals are known with the first messages. A
 stream that breaks later ends the answer with an error, and the caller repeats the request: a partial answer is never
@@ -7,13 +7,15 @@ returned as a whole one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.query.stores.hedge import HEDGES, Hedged, HedgeError, HedgePlan, Start
 from tsdb.query.stores.routing import Routing, Share
+from tsdb.reader.read_call import Caller
 
 Message = TypeVar("Message")
 
@@ -37,36 +39,46 @@ RefusalHandler = Callable[[Share, TsdbError], bool]
 def open_all(
     routing: Routing,
     partitions: Iterable[int],
-    start: Callable[[Share], Sequence[Iterator[Message]]],
+    start: Start[Message],
+    caller: Caller,
     handle_refusal: RefusalHandler = lambda share, error: False,
+    hedges: HedgePlan = HEDGES,
 ) -> list[ShareStreams[Message]]:
     """Streams of stores that together answer for all partitions.
 
-    start: opens the streams of a share, without waiting. handle_refusal: returns whether it handled a refusal; then the
-    same store gets the request again. Raises the last store's error.
+    start: opens the streams of a share, without waiting, for this caller; a hedge calls it on its own thread.
+    handle_refusal: returns whether it handled a refusal; then the same store gets the request again. Raises the last
+    store's error.
     """
     opened: list[ShareStreams[Message]] = []
     waiting = list(partitions)
     while waiting:
-        begun = [(share, tuple(start(share))) for share in routing.shares(waiting)]
+        begun = [
+            Hedged(share, routing.alternatives(share), start, _first, caller, hedges)
+            for share in routing.shares(waiting)
+        ]
         waiting = []
-        for share, streams in begun:
+        for one in begun:
+            share, refusal = one.share, None
             try:
-                opened.append(ShareStreams(share, tuple(_first(share, stream) for stream in streams), streams))
+                opened += [ShareStreams(*found) for found in one.first()]
+                continue
+            except HedgeError as hedge:
+                routing.refused(share, _silent(share))
+                share, refusal = hedge.share, hedge.error
             except TsdbError as error:
-                _close(streams)
-                if not handle_refusal(share, error):
-                    routing.refused(share, error)
-                waiting += share.partitions
+                refusal = error
+            if not handle_refusal(share, refusal):
+                routing.refused(share, refusal)
+            waiting += one.share.partitions
     return opened
+
+
+def _silent(share: Share) -> Unavailable:
+    return Unavailable(f"store {share.store.name} has not answered in time", reason="store_slow", retry_after_s=1.0)
 
 
 def _first(share: Share, stream: Iterator[Message]) -> Message:
     for message in stream:
         return message
     raise Unavailable(f"store {share.store.name} ended its answer before it began", reason="answer_cut")
-
-
-def _close(streams: Iterable[Any]) -> None:
-    for stream in streams:
-        stream.close()

@@ -26,6 +26,17 @@ class StoreReader(Protocol):
     def apart(self) -> bool:
         """Whether it answers and is not read, because it belongs to another experiment, or to production."""
 
+    @property
+    def may_be_silent(self) -> bool:
+        """Whether it is another process, which may freeze: another store is then asked too."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether another store answered in its place since it last answered itself."""
+
+    def suspect(self) -> None:
+        """Another store has answered in its place. Any thread."""
+
     def refresh(self, timeout_s: float) -> None:
         """Update `states` now. A store that does not answer in time has no states."""
 

@@ -44,6 +44,17 @@ class LocalStore:
     def apart(self) -> bool:
         return False
 
+    @property
+    def may_be_silent(self) -> bool:
+        return False
+
+    @property
+    def is_suspect(self) -> bool:
+        return False
+
+    def suspect(self) -> None:
+        raise AssertionError("a store of this process is not hedged")
+
     def refresh(self, timeout_s: float) -> None:
         answer = self._service.Coverage(reader_pb2.CoverageRequest(), _context(None))
         with self._lock:

@@ -18,6 +18,9 @@ from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 STATES_AGE_MAX_S = 10.0  # As the store's bound for a high watermark: older states are not reliable.
+# A frozen process keeps its connections. After two polls without an answer, some five seconds, the reads that wait
+# for it end: also those in the middle of an answer.
+SILENT_POLLS_MAX = 2
 CANCELLED = "cancelled"
 PRODUCTION = "production"  # In logs, for the absence of an experiment.
 NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or so.
@@ -26,6 +29,10 @@ log = get_logger(__name__)
 
 polls_total = counter("tsdb_query_store_polls_total", "Coverage requests to stores.")
 poll_failures_total = counter("tsdb_query_store_poll_failures_total", "Coverage requests to stores that failed.")
+
+silent_reads_total = counter(
+    "tsdb_query_store_silent_reads_total", "Reads ended because their store did not answer polls any more."
+)
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -48,6 +55,9 @@ class RemoteStore:
         self._answered_at: float | None = None
         self._reachable: bool | None = None
         self._apart = False
+        self._suspect = False
+        self._silent_polls = 0  # In direct succession.
+        self._calls: set[Any] = set()  # Those under way.
 
     @property
     def name(self) -> str:
@@ -66,6 +76,17 @@ class RemoteStore:
     def apart(self) -> bool:
         with self._lock:
             return self._apart and self._reachable is True
+
+    @property
+    def may_be_silent(self) -> bool:
+        return True
+
+    @property
+    def is_suspect(self) -> bool:
+        return self._suspect
+
+    def suspect(self) -> None:
+        self._suspect = True
 
     def refresh(self, timeout_s: float) -> None:
         self.finish_refresh(self.begin_refresh(timeout_s))
@@ -89,7 +110,7 @@ class RemoteStore:
             self._lost(from_rpc_error(error).message if isinstance(error, grpc.RpcError) else "cancelled")
             return
         if answer is None:
-            self._lost("it has left")
+            self._lost("it has left", 0)
             return
         apart = answer.experiment.name != self._experiment
         states = () if apart else partition_states(answer)
@@ -98,6 +119,7 @@ class RemoteStore:
             was_apart, self._apart = self._apart, apart
             self._states = {state.partition: state for state in states}
             self._answered_at = self._clock.monotonic()
+            self._suspect, self._silent_polls = False, 0
         if apart and not (before and was_apart):
             log.warning("store is not read: it is of another experiment", store=self._name, **self._sides(answer))
         elif not before:
@@ -109,12 +131,19 @@ class RemoteStore:
             "querier_experiment": self._experiment or PRODUCTION,
         }
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, polls: int = 1) -> None:
         poll_failures_total.inc()
         with self._lock:
             before, self._reachable = self._reachable, False
+            self._silent_polls += polls
+            silent = list(self._calls) if self._silent_polls >= SILENT_POLLS_MAX else []
         if before is not False:
             log.warning("store does not answer", store=self._name, error=reason)
+        if silent:
+            log.warning("reads of a store that does not answer end", store=self._name, reads=len(silent))
+            silent_reads_total.inc(len(silent))
+        for call in silent:
+            call.cancel()
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         return self._stream(self._stub.Select, request, caller)
@@ -154,6 +183,8 @@ class RemoteStore:
             call = method(request, timeout=_timeout_s(caller), metadata=self._metadata)
         except ValueError:  # gRPC raises it for a closed channel.
             return None
+        with self._lock:
+            self._calls.add(call)
         if not caller.add_callback(call.cancel):
             call.cancel()
         return call
@@ -172,10 +203,14 @@ class RemoteStore:
             raise error from rpc_error
         finally:
             call.cancel()
+            with self._lock:
+                self._calls.discard(call)
 
     def _cancelled(self, caller: Caller) -> Unavailable:
-        """The error of a cancelled call. Either the caller left, or the store was removed because its name resolves to
-        other addresses now; then another store may answer."""
+        """The error of a cancelled call. Either the caller left, or the store is silent, or it was removed because its
+        name resolves to other addresses now; then another store may answer."""
+        if caller.is_active() and self._silent_polls >= SILENT_POLLS_MAX:
+            return Unavailable(f"store {self._name} does not answer any more", reason="store_silent", retry_after_s=0.1)
         if caller.is_active():
             return Unavailable(f"store {self._name} is no longer in use", reason="store_left", retry_after_s=0.1)
         return Unavailable("the caller left", reason=CANCELLED)

@@ -1,8 +1,8 @@
 """Routing: chooses the store for each partition of one request, and the next store when one does not answer.
 
-Ready stores come first, then stores whose memory reaches the start, then stores with less lag; equal stores take turns.
-The states of a store may be up to a second old. A store whose coverage has moved since then refuses; the request then
-goes to the next store, or to the same store joined with history.
+Stores that answer come first, then ready stores, then stores whose memory reaches the start, then stores with less lag;
+equal stores take turns. The states of a store may be up to a second old. A store whose coverage has moved since then
+refuses; the request then goes to the next store, or to the same store joined with history.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ NO_START_MS = (1 << 63) - 1  # A request without a start: the answer is all that
 next_store_total = counter("tsdb_query_next_store_total", "Reads passed on to the next store, by reason.", "reason")
 
 _turns = itertools.count()
+
+Found = tuple[StoreReader, common_pb2.PartitionState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,20 @@ class Routing:
             chosen.setdefault((store.name, alone), (store, []))[1].append(partition)
         return [Share(store, tuple(mine), alone) for (_, alone), (store, mine) in chosen.items()]
 
+    def alternatives(self, share: Share) -> list[Share]:
+        """Shares of other stores that together have the partitions of a share, for a hedge; empty when partitions would
+        be missing, or when the store of the share cannot be silent."""
+        if not share.store.may_be_silent:
+            return []
+        chosen: dict[tuple[str, bool], tuple[StoreReader, list[int]]] = {}
+        for partition in share.partitions:
+            found = self._found(partition, share.store.name)
+            if not found:
+                return []
+            store, alone = self._best(partition, found)
+            chosen.setdefault((store.name, alone), (store, []))[1].append(partition)
+        return [Share(store, tuple(mine), alone) for (_, alone), (store, mine) in chosen.items()]
+
     def state(self, share: Share, partition: int) -> common_pb2.PartitionState:
         """The state of a partition in the store of a share."""
         return next(states[partition] for store, states in self._stores if store.name == share.store.name)
@@ -76,23 +92,34 @@ class Routing:
             self._errors[partition] = error
 
     def _choose(self, partition: int) -> tuple[StoreReader, bool]:
-        refused = self._refused.get(partition, set())
-        found = [
-            (store, states[partition])
-            for store, states in self._stores
-            if store.name not in refused and partition in states and states[partition].topic_id == self._topic_id
-        ]
+        found = self._found(partition)
         if not found:
             raise self._errors.get(partition) or self._no_store_error(partition)
-        store, state = min(found, key=lambda one: self._rank(one[1]))
+        return self._best(partition, found)
+
+    def _found(self, partition: int, besides: str = "") -> list[Found]:
+        """The stores with this partition that have not refused, without the one with the name `besides`."""
+        refused = self._refused.get(partition, set())
+        return [
+            (store, states[partition])
+            for store, states in self._stores
+            if store.name not in refused
+            and store.name != besides
+            and partition in states
+            and states[partition].topic_id == self._topic_id
+        ]
+
+    def _best(self, partition: int, found: list[Found]) -> tuple[StoreReader, bool]:
+        store, state = min(found, key=self._rank)
         alone = not self._history or (self._reaches(state) and partition not in self._joined)
         return store, alone
 
-    def _rank(self, state: common_pb2.PartitionState) -> tuple[bool, bool, int, int]:
+    def _rank(self, found: Found) -> tuple[bool, bool, bool, int, int]:
+        store, state = found
         reaches = self._reaches(state)
         # Of the stores that do not reach the start, the deepest one needs the least history.
         depth = 0 if reaches else state.coverage_start_ms
-        return not state.ready, not reaches, depth, state.lag_ms // LAG_STEP_MS
+        return store.is_suspect, not state.ready, not reaches, depth, state.lag_ms // LAG_STEP_MS
 
     def _reaches(self, state: common_pb2.PartitionState) -> bool:
         return state.from_start or state.coverage_start_ms <= self._start_ms

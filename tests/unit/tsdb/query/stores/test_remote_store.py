@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
 from support.fakes.fake_reader import FakeServer
@@ -115,6 +116,28 @@ def test_a_store_removed_during_a_call_is_an_error_with_a_retry_hint(server: Fak
     store.close()
     thread.join(WITHIN_S)
     assert [(error.reason, worth_retrying(error)) for error in ended] == [("store_left", True)]
+
+
+class SilentPoll:
+    """A poll that ends without an answer."""
+
+    def result(self) -> None:
+        raise grpc.FutureCancelledError
+
+
+def test_reads_of_a_store_that_does_not_answer_polls_any_more_end(server: FakeServer, store: RemoteStore) -> None:
+    ended: list[Unavailable] = []
+    caller = Context()
+    thread = threading.Thread(target=lambda: ended.extend(watching(store, caller)))
+    thread.start()
+    caller.wait_called(WITHIN_S)
+    store.finish_refresh(SilentPoll())
+    assert thread.is_alive(), "one poll may be late"
+    store.finish_refresh(SilentPoll())
+    thread.join(WITHIN_S)
+    assert [(error.reason, worth_retrying(error)) for error in ended] == [("store_silent", True)]
+    store.refresh(WITHIN_S)
+    assert list(store.select(SELECT, Context(WITHIN_S))), "it answers again"
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -1,0 +1,161 @@
+"""A store that never answers holds up no read while another store has its partitions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from support.fakes.fake_stores import FakeStore, FakeStores, state
+from support.servers.queriers import TOPIC_ID, Context
+from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
+from tsdb.query.stores.fan_out import ShareStreams, open_all
+from tsdb.query.stores.hedge import HedgePlan
+from tsdb.query.stores.routing import Routing, Share
+from tsdb.reader.read_call import Caller
+from tsdb.v1 import reader_pb2
+
+AFTER_S = 0.05
+WITHIN_S = 10.0
+
+
+class FrozenStore(FakeStore):
+    """Never answers: its calls end with their caller alone."""
+
+    def __init__(self, name: str, partitions: Sequence[int] = (0, 1)) -> None:
+        super().__init__(name, [state(partition) for partition in partitions])
+        self.called = threading.Event()
+        self.ended = threading.Event()
+
+    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+        self.asked.append(request)
+        over = threading.Event()
+        caller.add_callback(over.set)
+        self.called.set()
+        over.wait(WITHIN_S)
+        self.ended.set()
+        raise Unavailable("the caller left", reason="cancelled")
+        yield
+
+
+def store(name: str, *partitions: int, fail: TsdbError | None = None) -> FakeStore:
+    found = FakeStore(name, [state(partition) for partition in partitions])
+    found.fail = [] if fail is None else [fail]
+    return found
+
+
+def read(
+    *stores: FakeStore,
+    partitions: Sequence[int] = (0, 1),
+    plan: HedgePlan | None = None,
+    refusal: Callable[[Share, TsdbError], bool] = lambda share, error: False,
+    context: Context | None = None,
+) -> list[ShareStreams[Any]]:
+    caller = context or Context()
+
+    def start(share: Share, of: Caller) -> Sequence[Iterator[Any]]:
+        request = reader_pb2.SelectRequest()
+        request.options.partitions.extend(share.partitions)
+        return [share.store.select(request, of)]
+
+    for one in stores[1:]:
+        for known in one.known.values():
+            known.lag_ms = 10_000  # Chosen after the first.
+    routing = Routing(FakeStores(*stores), TOPIC_ID, 0, history=False)
+    return open_all(routing, partitions, start, caller, refusal, plan or HedgePlan(AFTER_S))
+
+
+def names(opened: Sequence[ShareStreams[Any]]) -> list[tuple[str, tuple[int, ...]]]:
+    return sorted((one.share.store.name, one.share.partitions) for one in opened)
+
+
+def test_a_store_that_never_answers_is_read_from_its_replica() -> None:
+    frozen = FrozenStore("frozen")
+    began = time.monotonic()
+    opened = read(frozen, store("other", 0, 1))
+    assert time.monotonic() - began < 5.0
+    assert names(opened) == [("other", (0, 1))]
+    assert frozen.is_suspect
+    assert frozen.ended.wait(WITHIN_S), "its call ended"
+
+
+def test_the_next_read_goes_to_the_replica_at_once() -> None:
+    frozen, other = FrozenStore("frozen"), store("other", 0, 1)
+    read(frozen, other)
+    frozen.asked.clear()
+    assert names(read(frozen, other, plan=HedgePlan(WITHIN_S))) == [("other", (0, 1))]
+    assert not frozen.asked
+
+
+def test_several_stores_together_take_the_place_of_one() -> None:
+    opened = read(FrozenStore("frozen"), store("a", 0), store("b", 1))
+    assert names(opened) == [("a", (0,)), ("b", (1,))]
+
+
+def test_a_store_that_answers_is_not_hedged() -> None:
+    first, other = store("first", 0, 1), store("other", 0, 1)
+    assert names(read(first, other)) == [("first", (0, 1))]
+    time.sleep(2 * AFTER_S)
+    assert not other.asked
+
+
+def test_without_another_store_the_read_waits_for_its_own() -> None:
+    frozen, context = FrozenStore("frozen"), Context()
+    threading.Timer(4 * AFTER_S, context.leave).start()
+    with pytest.raises(Unavailable, match="the caller left"):
+        read(frozen, store("half", 0), context=context)
+
+
+def test_a_hedge_that_cannot_answer_leaves_the_read_to_its_store() -> None:
+    frozen, context = FrozenStore("frozen"), Context()
+    threading.Timer(8 * AFTER_S, context.leave).start()
+    behind = store("behind", 0, 1, fail=Unavailable("replaying", reason="replaying", retry_after_s=1.0))
+    with pytest.raises(Unavailable, match="the caller left"):
+        read(frozen, behind, context=context)
+    assert len(behind.asked) == 1
+
+
+def test_a_refusal_of_the_replica_is_an_answer() -> None:
+    hole = HoleInRange("a hole", partition=0)
+    seen: list[str] = []
+
+    def refusal(share: Share, error: TsdbError) -> bool:
+        seen.append(f"{share.store.name}: {error.message}")
+        return False
+
+    with pytest.raises(HoleInRange):
+        read(FrozenStore("frozen"), store("other", 0, 1, fail=hole), refusal=refusal)
+    assert seen == ["other: a hole"]
+
+
+def test_a_handled_refusal_of_the_replica_asks_the_replica_again() -> None:
+    other = store("other", 0, 1, fail=HoleInRange("a hole", partition=0))
+    opened = read(FrozenStore("frozen"), other, refusal=lambda share, error: True)
+    assert names(opened) == [("other", (0, 1))]
+    assert len(other.asked) == 2
+
+
+def test_hedges_over_the_bound_wait_for_room() -> None:
+    plan = HedgePlan(AFTER_S, hedges_max=1)
+    assert plan.room.acquire(blocking=False)
+    threading.Timer(6 * AFTER_S, plan.room.release).start()
+    began = time.monotonic()
+    assert names(read(FrozenStore("frozen"), store("other", 0, 1), plan=plan)) == [("other", (0, 1))]
+    assert time.monotonic() - began > 4 * AFTER_S
+
+
+def test_many_reads_at_once_are_all_answered() -> None:
+    plan, found = HedgePlan(AFTER_S, hedges_max=4), []
+    frozen = FrozenStore("frozen")
+    threads = [
+        threading.Thread(target=lambda: found.append(names(read(frozen, store("other", 0, 1), plan=plan))))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WITHIN_S)
+    assert found == [[("other", (0, 1))]] * 20
