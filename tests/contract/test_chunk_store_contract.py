@@ -18,6 +18,7 @@ from support.servers.histories import META, WINDOW_MS, Answers, HistoryFactory, 
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history import statement_metrics as metrics
+from tsdb.history.claims import loaded_anew, withdrawn
 from tsdb.history.interface import ChunkRow, ChunkStore, Loaded, WindowRange
 from tsdb.history.open import open_history_sink
 from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN
@@ -253,6 +254,19 @@ def test_loaded_is_of_one_incarnation_of_the_log(store: ChunkStore) -> None:
     assert store.loaded("new") == {0: Loaded("new", 0, 3, 5), 1: Loaded("new", 1, 0, 5)}
     assert store.loaded("none") == {}
     assert store.loaded_topics() == ["new", "old"]
+
+
+def test_a_withdrawn_claim_does_not_stand_and_a_higher_one_does(store: ChunkStore) -> None:
+    older = Loaded("topic", 0, 90, 5)
+    for mark in (older, Loaded("topic", 1, 90, 5), withdrawn(older), loaded_anew("topic", 0, 1_700_000_000_000)):
+        written(lambda done, mark=mark: store.write_loaded(mark, done))  # type: ignore[misc]
+    assert store.loaded("topic") == {1: Loaded("topic", 1, 90, 5)}
+    written(lambda done: store.write_loaded(older, done))
+    assert 0 not in store.loaded("topic")
+    for mark in (Loaded("topic", 0, 90, 6), Loaded("topic", 0, 91, 0)):
+        written(lambda done, mark=mark: store.write_loaded(mark, done))  # type: ignore[misc]
+        assert store.loaded("topic")[0] == mark
+    assert store.loaded_topics() == ["topic"]
 
 
 # Holes.

@@ -1,7 +1,8 @@
 """Backup: writes history and compacted topics to a folder, part by part.
 
 A finished part has a note with its files. A run over a folder with notes but no manifest writes only the missing parts:
-all rows that the plan claims were in history before it, so they are in every later read too.
+all rows that the plan claims were in history before it, so they are in every later read too, unless history was emptied
+or replaced. After each part that is read, the claims of the plan must still stand.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tsdb.backup.manifest import (
     encode_files,
     encode_manifest,
 )
-from tsdb.backup.plan import TOPICS, begin_plan
+from tsdb.backup.plan import TOPICS, begin_plan, check_same
 from tsdb.backup.tables import (
     CHUNKS,
     HOLES,
@@ -65,7 +66,8 @@ def back_up(
 ) -> Manifest:
     """Write a backup, or the rest of an interrupted one. expect, advance: numbers of parts.
 
-    Raises as begin_plan, Unavailable while log, history or folder does not answer: run it again to go on.
+    Raises as begin_plan and check_same, Unavailable while log, history or folder does not answer: run it again to go
+    on.
     """
     plan = begin_plan(folder, source.log, source.store, source.admin, source.group_id, topics, clock)
     expect(len(plan.parts))
@@ -87,6 +89,7 @@ def _part(folder: BackupFolder, source: Source, plan: Plan, part: str) -> Sequen
     with TableWriter(folder, part, table) as writer:
         for columns, size in rows:
             writer.add(columns, size)
+    check_same(folder, plan, source.log, source.store)
     folder.put(note, encode_files(writer.files))
     return writer.files
 

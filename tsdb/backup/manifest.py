@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from tsdb.history.interface import Loaded, TokenRange
@@ -53,7 +53,8 @@ class Plan:
 
     topic_ids: by topic. shared: settings of the history. loaded, positions: by partition, read in the order positions,
     loaded, rows: so the rows hold everything that both claim. tokens: ranges of the chunks' row keys. parts: all parts
-    of the backup.
+    of the backup. anew: by partition, the time in ms at which history was last loaded from zero; the rows of one backup
+    are of one load.
     """
 
     backup_id: str
@@ -65,6 +66,7 @@ class Plan:
     positions: Mapping[int, LoaderPosition]
     tokens: tuple[TokenRange, ...]
     parts: tuple[str, ...]
+    anew: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def _plan_values(plan: Plan) -> dict[str, Any]:
         "positions": [{"partition": number, **asdict(one)} for number, one in sorted(plan.positions.items())],
         "tokens": [[tokens.after, tokens.through] for tokens in plan.tokens],
         "parts": list(plan.parts),
+        "anew": {str(number): at_ms for number, at_ms in sorted(plan.anew.items())},
     }
 
 
@@ -163,6 +166,7 @@ def _plan_of(body: dict[str, Any]) -> Plan:
         },
         tuple(TokenRange(int(after), int(through)) for after, through in body["tokens"]),
         tuple(map(str, body["parts"])),
+        {int(number): int(at_ms) for number, at_ms in body.get("anew", {}).items()},
     )
 
 

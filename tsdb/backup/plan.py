@@ -10,13 +10,14 @@ from tsdb.backup.folder import BackupFolder
 from tsdb.backup.manifest import MANIFEST, PLAN, Plan, decode_plan, encode_plan
 from tsdb.backup.positions import read_positions
 from tsdb.backup.tables import HOLES, SERIES, topic_table
+from tsdb.history.claims import HISTORY_REPLACED, Standing
 from tsdb.history.interface import ChunkStore
 from tsdb.history.shared_settings import HistoryAdmin, check_history
 from tsdb.log.interface import CHUNKS, META, METADATA, METRICS, Log
 from tsdb.log.interface import SERIES as SERIES_TOPIC
 from tsdb.log.meta import require_meta
 from tsdb.model.clock import Clock
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.errors import InvalidRequest, Unavailable
 
 TOKEN_RANGES_MIN = 16  # Parts that an interrupted backup does not repeat.
 # Progress markers in `chunks` name an end of `series`, so `series` is read after them.
@@ -34,20 +35,15 @@ def begin_plan(
 ) -> Plan:
     """The plan of an interrupted backup in the folder, or a new one, written to the folder.
 
-    Raises InvalidRequest (folder_exists) for a folder with other files, and (other_log) for an interrupted backup of
-    another log; ConfigMismatch when the history is not of this log.
+    Raises InvalidRequest (folder_exists) for a folder with other files, and as check_same for an interrupted backup;
+    ConfigMismatch when the history is not of this log.
     """
     if folder.has(MANIFEST):
         raise InvalidRequest(f"{folder.name} has a finished backup: give a new folder", reason="folder_exists")
     check_history(admin, require_meta(log))
     if folder.has(PLAN):
         plan = decode_plan(folder.read(PLAN), f"{folder.name}/{PLAN}")
-        if plan.topic_ids[METRICS] != log.topic_id(METRICS):
-            raise InvalidRequest(
-                f"{folder.name} has an interrupted backup of the log with topic id {plan.topic_ids[METRICS]}, not of"
-                f" this one, {log.topic_id(METRICS)}: give a new folder",
-                reason="other_log",
-            )
+        check_same(folder, plan, log, store)
         return plan
     if not folder.is_empty():
         raise InvalidRequest(f"{folder.name} has files of something else: give a new folder", reason="folder_exists")
@@ -56,13 +52,41 @@ def begin_plan(
     return plan
 
 
+def check_same(folder: BackupFolder, plan: Plan, log: Log, store: ChunkStore) -> None:
+    """Check that what a plan claims is still there: the same log, and a history that has had all its rows since.
+
+    Raises InvalidRequest (other_log, other_topic, history_replaced).
+    """
+    if plan.topic_ids[METRICS] != log.topic_id(METRICS):
+        raise InvalidRequest(
+            f"{folder.name} has an interrupted backup of the log with topic id {plan.topic_ids[METRICS]}, not of"
+            f" this one, {log.topic_id(METRICS)}: give a new folder",
+            reason="other_log",
+        )
+    anew = [topic for topic, topic_id in plan.topic_ids.items() if topic_id != log.topic_id(topic)]
+    if anew:
+        raise InvalidRequest(
+            f"topic {anew[0]} was made anew since the backup in {folder.name} began: give a new folder",
+            reason="other_topic",
+        )
+    try:
+        Standing(plan.topic_ids[METRICS], plan.loaded, plan.anew).check(store)
+    except Unavailable as error:
+        if error.reason != HISTORY_REPLACED:
+            raise
+        raise InvalidRequest(
+            f"{error.message}: the backup in {folder.name} would claim rows that it does not have; give a new folder",
+            reason=HISTORY_REPLACED,
+        ) from error
+
+
 def _new_plan(
     log: Log, store: ChunkStore, admin: HistoryAdmin, group_id: str, topics: Sequence[str], clock: Clock
 ) -> Plan:
     now_ms = clock.now_ms()
     # In this order: all below a commit was in history before it, and history holds what `loaded` claims.
     positions = read_positions(log, group_id, now_ms)
-    loaded = store.loaded(log.topic_id(METRICS))
+    standing = Standing.read(store, log.topic_id(METRICS))
     tokens = store.token_ranges(max(TOKEN_RANGES_MIN, store.chunk_bytes() // FILE_BYTES))
     parts = [f"chunks/{number:05d}" for number in range(len(tokens))]
     parts += [f"{SERIES.name}/00000", f"{HOLES.name}/00000"]
@@ -73,8 +97,9 @@ def _new_plan(
         topic_ids={topic: log.topic_id(topic) for topic in (METRICS, *TOPICS)},
         partitions=log.partitions(METRICS),
         shared=admin.shared(),
-        loaded=loaded,
+        loaded=standing.loaded,
         positions=positions,
         tokens=tuple(tokens),
         parts=tuple(parts),
+        anew=standing.anew,
     )

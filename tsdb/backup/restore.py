@@ -1,8 +1,9 @@
-"""Restore of history: rows first, then the loaders' commits, then `loaded`.
+"""Restore of history: rows first, then the loaders' commits, then what the rows hold.
 
-Until `loaded` is written, every read that needs history is refused, and a loader starts from zero: an interrupted
-restore is never taken for a whole history. The commits come before `loaded`, because a loader that finds `loaded` goes
-on from its commits.
+A restore never writes `loaded`. The rows lack what came after the backup, such as an import that has ended and whose
+reader was told so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both topics
+(tsdb.history.claims). Until then every read that needs history is refused. After an interrupted restore a loader starts
+from zero: the rows are never taken for a whole history.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tsdb.backup.manifest import Manifest, Plan
 from tsdb.backup.positions import check_no_member, set_positions
 from tsdb.backup.tables import CHUNKS, HOLES, SERIES, chunk_rows, hole_rows, series_rows
 from tsdb.backup.writes import Begin, write_all
+from tsdb.history.claims import Restored, restored_rows
 from tsdb.history.interface import ChunkStore
 from tsdb.history.shared_settings import HistoryAdmin
 from tsdb.log.interface import CHUNKS as CHUNKS_TOPIC
@@ -64,11 +66,17 @@ def restore_rows(folder: BackupFolder, manifest: Manifest, store: ChunkStore, cl
 
 
 def restore_progress(manifest: Manifest, target: RestoreTarget, clock: Clock) -> None:
-    """Set the loaders' commits to those of the backup, then write `loaded`."""
+    """Set the loaders' commits to those of the backup, then write where loaders begin, and the claims of the backup."""
     plan = manifest.plan
-    if plan.loaded:
-        set_positions(target.log, target.group_id, _positions(plan, target.log))
-    write_all([partial(target.store.write_loaded, loaded) for loaded in plan.loaded.values()], clock)
+    if not plan.loaded:
+        return
+    positions = _positions(plan, target.log)
+    # Jobs that wait for loaders look at the commits.
+    set_positions(target.log, target.group_id, positions)
+    for number, loaded in plan.loaded.items():
+        chunks, series = (positions[topic, number].next_offset for topic in (CHUNKS_TOPIC, SERIES_TOPIC))
+        rows = restored_rows(target.log, Restored(chunks, series, loaded))
+        write_all([partial(target.store.write_loaded, row) for row in rows], clock)
 
 
 def _positions(plan: Plan, log: Log) -> dict[TopicPartition, Position]:

@@ -120,7 +120,8 @@ class ChunkSink(Protocol):
         """Record that all below `position` is loaded. The highest (position, emitted_through_ms) is kept."""
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        """`loaded` by partition, of this incarnation of the log. Raises Unavailable, Overloaded."""
+        """`loaded` by partition, of this incarnation of the log, without withdrawn claims (tsdb.history.claims). Raises
+        Unavailable, Overloaded."""
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
         """Put a hole. A repeat is the same hole; an accepted hole stays accepted."""

@@ -1,7 +1,8 @@
 """Index generation: tells queriers that series came to history without passing through the log.
 
 Imports and downsampling announce series of the past. A querier's cached parts of history's index lack these series.
-Such a job raises the generation in `meta` once a loader has passed its last record.
+Such a job raises the generation in `meta` once a loader has passed its last record. A loader raises it when it has
+loaded a partition anew, before it writes `loaded`: history may have lacked these series for a while.
 Format: docs/formats/index-generation.md.
 """
 
@@ -22,9 +23,14 @@ SEEN_AFTER_S = 0.75  # Every answer that begins later uses the new generation.
 
 def raise_generation(log: Log, job_id: str, clock: Clock) -> None:
     """Raise the generation. On return it is durable, and every querier has seen it."""
+    append_generation(log, job_id)
+    clock.sleep(SEEN_AFTER_S)
+
+
+def append_generation(log: Log, job_id: str) -> None:
+    """Raise the generation. On return it is durable; every querier has seen it SEEN_AFTER_S later."""
     value = json.dumps({"version": VERSION, "job_id": job_id}, sort_keys=True)
     log.append_sync(META, 0, value.encode(), key=generation_key(log.topic_id(METRICS)))
-    clock.sleep(SEEN_AFTER_S)
 
 
 def last_generation(log: Log, topic_id: str, since_offset: int | None = None) -> int | None:

@@ -14,6 +14,7 @@ from spark_backfill.jobs.downsample.work import DownsampleCounts, DownsampleTask
 from spark_backfill.places import Places
 from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
 from spark_backfill.writing.loader_wait import LOOK_S, wait_until_seen
+from tsdb.history.claims import Standing
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.log.downsampled import Downsampled, read_downsampled, write_downsampled
 from tsdb.log.interface import Log
@@ -91,9 +92,11 @@ class _Run:
             # Each run appends new ticks, so its samples win over those that an earlier run derived from fewer samples.
             run = begin_run(log, f"{NAME}-{uuid.uuid4().hex[:16]}", partitions, FINGERPRINT, self._clock)
             end_ms = floor_to(run.end_ms(self._meta.time_set), self._meta.time_set.window_ms)
-            self._wait_for_chunks(history, run, end_ms)
+            standing = self._wait_for_chunks(history, run, end_ms)
             span = Downsampled(self._start_ms(history, end_ms), end_ms)
             done = self._derive(run.orders, span)
+            # Samples derived from a part of the rows would win over better ones until another run derives them again.
+            standing.check(history)
             # Before the span is recorded: a querier that knows the span must not use an index without the new series.
             wait_until_seen(log, partitions, run.job_id, self._timeout_s, self._clock)
             if not done.refused:
@@ -126,14 +129,16 @@ class _Run:
         asked_ms = first_ms if self._options.start_ms is None else self._options.start_ms
         return min(floor_to(asked_ms, self._meta.time_set.window_ms), end_ms)
 
-    def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> None:
+    def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> Standing:
         """Wait until history has all records below the ticks. Later records have higher orders than this run's chunks.
+        Returns the claims that say so.
 
         Raises Unavailable (history_behind).
         """
         give_up_at = self._clock.monotonic() + self._timeout_s
         while True:
-            loaded = history.loaded(run.topic_id)
+            standing = Standing.read(history, run.topic_id)
+            loaded = standing.loaded
             behind = [
                 partition
                 for partition, order in run.orders.items()
@@ -142,7 +147,7 @@ class _Run:
                 or loaded[partition].emitted_through_ms < end_ms
             ]
             if not behind:
-                return
+                return standing
             if self._clock.monotonic() >= give_up_at:
                 raise Unavailable(
                     f"within {self._timeout_s:g} s chunk stage and loader did not bring history past this run's ticks"

@@ -13,6 +13,7 @@ from spark_backfill.jobs.exports.result import ExportResult
 from spark_backfill.places import Places
 from spark_backfill.source.options import RUNS, Span
 from spark_backfill.source.seam import check_loaded, loaded_through
+from tsdb.history.claims import Standing
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import InvalidRequest
 
@@ -40,16 +41,19 @@ class ExportOptions:
 def export(spark: SparkSession, places: Places, options: ExportOptions) -> ExportResult:
     """Write every sample once. Without an end in `span`, the export ends where history is no longer complete.
 
-    Raises Unavailable (history_behind) when history does not have all of the span, InvalidRequest (folder_exists), and
-    as the source does.
+    Raises Unavailable (history_behind) when history does not have all of the span, and (history_replaced) when it was
+    emptied or replaced meanwhile; InvalidRequest (folder_exists), and as the source does.
     """
-    span = options.span if options.partial else _whole(places, options.span)
+    span, standing = (options.span, None) if options.partial else _whole(places, options.span)
     register(spark)
     files = DayFiles(options.folder)
     if files.exists() and not options.overwrite:
         raise InvalidRequest(f"{options.folder} is there; give another folder, or overwrite it", reason="folder_exists")
     files.clear()
     rows = _sorted(_read(spark, places, options, span), options.splits).mapInArrow(files, "rows bigint").collect()
+    if standing is not None:
+        with places.open_history() as store:
+            standing.check(store)
     files.finish()
     samples = sum(row["rows"] for row in rows)
     return ExportResult(folder=options.folder, samples=samples, start_ms=span.start_ms, end_ms=span.end_ms)
@@ -70,11 +74,13 @@ def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
     return rows.repartition(tasks, "day", "labels").sortWithinPartitions("day", "labels", "ts_ms")
 
 
-def _whole(places: Places, span: Span) -> Span:
-    """The span with an end. Raises Unavailable (history_behind) when history is not complete up to that end."""
+def _whole(places: Places, span: Span) -> tuple[Span, Standing]:
+    """The span with an end, and the claims of history that it relies on. Raises Unavailable (history_behind) when
+    history is not complete up to that end."""
     with places.open_log() as log, places.open_history() as store:
         partitions = log.partitions(METRICS)
+        standing = Standing.read(store, log.topic_id(METRICS))
         if span.end_ms is None:
-            span = Span(span.start_ms, loaded_through(store.loaded(log.topic_id(METRICS)), partitions))
+            span = Span(span.start_ms, loaded_through(standing.loaded, partitions))
         check_loaded(store, log, partitions, span, "request less, or export the loaded part (--partial)")
-    return span
+    return span, standing

@@ -26,7 +26,7 @@ _CQL = {
     # times Cassandra keeps the higher value.
     "put_loaded": "INSERT INTO {ks}.loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
     "USING TIMESTAMP ?",
-    "read_loaded": "SELECT partition, position, emitted_through_ms FROM {ks}.loaded WHERE topic_id = ?",
+    "read_loaded": "SELECT topic_id, partition, position, emitted_through_ms FROM {ks}.loaded WHERE topic_id IN (?, ?)",
     "loaded_topics": "SELECT DISTINCT topic_id FROM {ks}.loaded",
     "put_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason) "
     "VALUES (?, ?, ?, ?, ?, ?)",

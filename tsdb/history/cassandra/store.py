@@ -18,6 +18,7 @@ from tsdb.history.cassandra.statements import Statements
 from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.cassandra.writes import CassandraWrites, Write
 from tsdb.history.chunk_rows import check_size, chunk_key_columns, pieces_of
+from tsdb.history.claims import log_ids, standing, withdrawn_id
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.hosts import Hosts
 from tsdb.history.interface import (
@@ -96,11 +97,11 @@ class CassandraStore:
         self._put(metrics.LOADED, lambda to: to.put_loaded.bind(values), on_done)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        rows = self._rows([self._connected().statements.read_loaded.bind((topic_id,))])
-        return {row[0]: Loaded(topic_id, *row) for row in rows}
+        rows = self._rows([self._connected().statements.read_loaded.bind((topic_id, withdrawn_id(topic_id)))])
+        return standing(topic_id, (Loaded(*row) for row in rows))
 
     def loaded_topics(self) -> list[str]:
-        return sorted(row[0] for row in self._rows([self._connected().statements.loaded_topics.bind(())]))
+        return log_ids(row[0] for row in self._rows([self._connected().statements.loaded_topics.bind(())]))
 
     # Holes.
 

@@ -10,26 +10,28 @@ import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tsdb.history.claims import Restored, reach, read_restored
 from tsdb.history.inflight import ROW_BYTES
-from tsdb.history.interface import ChunkSink
+from tsdb.history.interface import ChunkSink, Loaded
 from tsdb.history.loader.errors import POLICY
 from tsdb.history.loader.lanes import lane_of, marker_is_due
-from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.loader.loaded_marks import GenerationRaise, LoadedMarks
 from tsdb.history.loader.loading import Loading
 from tsdb.history.loader.log_producer import LogProducer
-from tsdb.history.loader.raises import Raises
+from tsdb.history.loader.raises import Raises, replaced_total
 from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
 from tsdb.history.loader.reporter import LoaderReporter
-from tsdb.history.loader.source import LogSource
+from tsdb.history.loader.source import LOADED_UNITS_MAX, LogSource, Offsets
 from tsdb.history.loader.trimmed import trimmed_holes
 from tsdb.log.chains import chain_of
-from tsdb.log.interface import CHUNKS_DLQ, METRICS, SERIES, Log
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import PART_BYTES_MAX
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import registry
 from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, ParallelConsumer, Record
 
@@ -39,6 +41,7 @@ FILES_GROUP = "loader-parquet"  # Has separate commits: files are loaded beside 
 POLL_RECORDS_MIN = 128
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
 
+log = get_logger(__name__)
 consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
 
 
@@ -84,6 +87,7 @@ class LoaderOptions:
             drain_s=self.drain_s,
             rebalance_drain_s=self.drain_s,
             accept_replay=self.accept_replay,
+            metadata_units_max=Options().metadata_units_max - LOADED_UNITS_MAX,
         )
 
 
@@ -98,9 +102,18 @@ class Loader:
         self._clock = clock
         self._time_set = options.time_set
         self._topic_id = log_.topic_id(METRICS)
-        self._source = LogSource(log_, options.group_id, self._loaded_partitions, self._from_zero, clock)
+        self._restored: dict[int, Restored] = {}  # Of the partitions that start now; used by the consumer's thread.
+        self._source = LogSource(
+            log_,
+            options.group_id,
+            self._loaded_partitions,
+            self._restored_offsets,
+            lambda partition: self._raises.last(partition),
+            self._from_zero,
+            clock,
+        )
         self._raises = Raises(store, self._source.start_over, lambda: self._reporter.wake())
-        self._marks = LoadedMarks(store, self._raises)
+        self._marks = LoadedMarks(store, self._raises, GenerationRaise(log_, clock))
         self._remembered = Remembered(options.remembered_max)
         loading = Loading(
             store,
@@ -169,20 +182,34 @@ class Loader:
         silent_s = self._consumer.silent_s()
         return f"the loader has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 
-    def _loaded_partitions(self, partitions: Collection[int]) -> Collection[int]:
+    def _loaded_partitions(self, partitions: Collection[int], committed: Mapping[int, Loaded]) -> Collection[int]:
         found = self._store.loaded(self._topic_id)
+        for number, one in committed.items():
+            if one.topic_id == self._topic_id and number in found and reach(found[number]) < reach(one):
+                replaced_total.inc()
+                log.error("history was replaced by an older copy: starting from zero", partition=number)
+                self._raises.note_older(found.pop(number))
         self._raises.begin(partitions, found)
         return found.keys() & set(partitions)
 
-    def _from_zero(self, ends: Mapping[int, int]) -> None:
+    def _restored_offsets(self, partitions: Collection[int]) -> Offsets:
+        self._restored = {
+            number: one for number, one in read_restored(self._store, self._log).items() if number in partitions
+        }
+        offsets = {(CHUNKS, number): one.chunks_offset for number, one in self._restored.items()}
+        return offsets | {(SERIES, number): one.series_offset for number, one in self._restored.items()}
+
+    def _from_zero(self, ends: Mapping[int, int], restored: Offsets) -> None:
         if ends:
-            holes = trimmed_holes(self._log, ends, self._time_set, self._clock.now_ms())
+            holes = trimmed_holes(self._log, ends, self._time_set, self._clock.now_ms(), restored)
             series = self._log.watermarks(SERIES, sorted(ends))
             self._remembered.forget()
             self._store.forget()
             self._raises.begin(ends, {})
             series_ends = {partition: marks.high for partition, marks in series.items()}
-            self._marks.begin(ends, holes, self._clock.monotonic(), series_ends)
+            claims = {number: one.claim for number, one in self._restored.items() if (CHUNKS, number) in restored}
+            older = self._raises.take_older(ends)
+            self._marks.begin(ends, holes, self._clock.monotonic(), series_ends, restored=claims, older=older)
 
     def _gate(self, record: Record) -> bool:
         return marker_is_due(record, self._consumer.position)

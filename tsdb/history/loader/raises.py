@@ -1,8 +1,9 @@
 """Raises of `loaded`: written only if the value written last is still there.
 
 History may be emptied, or replaced by an older copy, under a running loader. The next value of `loaded` would then
-claim samples that are gone. So each raise reads `loaded` first; if the last value is gone, the partition must start
-from zero. A write in flight while history is emptied is not detected: this gap is milliseconds long.
+claim samples that are gone. So each raise reads `loaded` first, and so does a round without one every CHECK_EVERY_S; if
+the last value is gone, the partition must start from zero. A write in flight while history is emptied is not detected:
+this gap is milliseconds long.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
+from tsdb.history.claims import reach
 from tsdb.history.interface import ChunkSink, Loaded, OnDone
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
@@ -22,6 +24,8 @@ replaced_total = counter(
     "tsdb_loader_history_replaced_total",
     "Partitions started from zero because history no longer had what was loaded last: it was emptied or replaced.",
 )
+
+CHECK_EVERY_S = 5.0  # A small read of history.
 
 OnReplaced = Callable[[Collection[int]], object]
 """Called with partitions that must start from zero, repeatedly until they do."""
@@ -42,6 +46,7 @@ class Raises:
         self._lives: dict[int, int] = {}  # Number of starts of a partition: answers of an earlier life are ignored.
         self._due: list[tuple[Loaded, OnDone]] = []
         self._replaced: set[int] = set()  # Partitions that must start from zero and have not yet.
+        self._older: dict[int, Loaded] = {}  # Claims of an older copy of history, to be withdrawn.
 
     def begin(self, partitions: Collection[int], found: Mapping[int, Loaded]) -> None:
         """Start these partitions. found: `loaded` of each in history; a partition that starts from zero is left out."""
@@ -56,19 +61,36 @@ class Raises:
         for done in dropped:
             done(_replaced_error())
 
+    def last(self, partition: int) -> Loaded | None:
+        """The value that was written or found last; None before the first."""
+        with self._lock:
+            return self._last.get(partition)
+
+    def note_older(self, loaded: Loaded) -> None:
+        """Remember a claim that is lower than one that history had before: an older copy took its place."""
+        with self._lock:
+            self._older[loaded.partition] = loaded
+
+    def take_older(self, partitions: Collection[int]) -> list[Loaded]:
+        """The claims of an older copy in these partitions, which their load from zero withdraws first."""
+        with self._lock:
+            return [self._older.pop(number) for number in partitions if number in self._older]
+
     def add(self, loaded: Loaded, on_done: OnDone) -> None:
         """Queue a raise and wake the writer thread."""
         with self._lock:
             self._due.append((loaded, on_done))
         self._wake()
 
-    def write_all(self) -> None:
-        """Begin all due writes; answer the ones that must not be written."""
+    def write_all(self, *, check: bool = False) -> None:
+        """Begin all due writes; answer the ones that must not be written. check: look whether the last values stand,
+        also when no write is due."""
         # Copied together: a read that begins after this sees every write acknowledged by now.
         with self._lock:
             due, self._due = self._due, []
             last, lives = dict(self._last), dict(self._lives)
-        for topic_id in {loaded.topic_id for loaded, _ in due}:
+        checked = list(last.values()) if check else []
+        for topic_id in {loaded.topic_id for loaded in (*checked, *(one for one, _ in due))}:
             self._write([one for one in due if one[0].topic_id == topic_id], topic_id, last, lives)
 
     def _write(
@@ -82,7 +104,7 @@ class Raises:
             return
         gone = {number for number, one in last.items() if one.topic_id == topic_id and not _stands(held, one)}
         if gone:
-            self._report_replaced(gone)
+            self._report_replaced(gone, held)
         for loaded, on_done in due:
             if loaded.partition in gone:
                 on_done(_replaced_error())
@@ -93,10 +115,11 @@ class Raises:
             except TsdbError as error:
                 on_done(error)
 
-    def _report_replaced(self, gone: set[int]) -> None:
+    def _report_replaced(self, gone: set[int], held: Mapping[int, Loaded]) -> None:
         with self._lock:
             fresh = gone - self._replaced
             self._replaced |= fresh
+            self._older.update({number: held[number] for number in gone if number in held})
         if fresh:
             replaced_total.inc(len(fresh))
             log.error("history was emptied or replaced: starting from zero", partitions=sorted(fresh))
@@ -105,7 +128,7 @@ class Raises:
     def _written(self, loaded: Loaded, life: int, on_done: OnDone, error: TsdbError | None) -> None:
         with self._lock:
             before = self._last.get(loaded.partition)
-            higher = before is None or _reach(before) <= _reach(loaded)
+            higher = before is None or reach(before) <= reach(loaded)
             if error is None and higher and self._lives.get(loaded.partition, 0) == life:
                 self._last[loaded.partition] = loaded
         on_done(error)
@@ -113,11 +136,7 @@ class Raises:
 
 def _stands(held: Mapping[int, Loaded], last: Loaded) -> bool:
     found = held.get(last.partition)
-    return found is not None and _reach(found) >= _reach(last)
-
-
-def _reach(loaded: Loaded) -> tuple[int, int]:
-    return loaded.position, loaded.emitted_through_ms
+    return found is not None and reach(found) >= reach(last)
 
 
 def _replaced_error() -> Unavailable:

@@ -1,7 +1,11 @@
 """Source over a Group: `chunks` shared among loaders, with `series` of the same partitions.
 
 A partition without `loaded` starts from zero, even if it has commits: history may have been dropped, and only its
-content counts. An assigned partition also starts from zero after `start_over`. One thread, that of the consumer.
+content counts. So does one whose `loaded` is lower than the value in its commits, where an older copy of history was
+put back, and an assigned one after `start_over`. Restored rows make it start at their offsets instead of zero. One
+thread, that of the consumer.
+
+Metadata of a commit: that of the consumer, and behind a separator the value of `loaded` that history had then.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise, repeat
 
+from tsdb.history.claims import reach
+from tsdb.history.interface import Loaded
 from tsdb.log.interface import CHUNKS, SERIES, EndOfLog, Event, Group, Log, RecordBatch, TopicPartition
 from tsdb.log.interface import Position as LogPosition
 from tsdb.model.clock import Clock
@@ -24,27 +30,50 @@ log = get_logger(__name__)
 
 LINGER_S = 0.1  # The chunks of one moment come together.
 
-# Returns the partitions that have `loaded`. Raises Unavailable or Overloaded while history does not answer.
-LoadedPartitions = Callable[[Collection[int]], Collection[int]]
-# Called at each start with the partitions that start from zero, and the high watermarks of `chunks` at that moment.
-OnFromZero = Callable[[Mapping[int, int]], None]
+SEPARATOR = "|loaded "  # In neither alphabet of the consumer's metadata.
+LOADED_COMMIT_S = 2.0  # A commit of the consumer follows nearly every raise of `loaded`, and is soon enough.
+LOADED_UNITS_MAX = 160  # Of separator, topic id and two numbers.
+
+Offsets = Mapping[TopicPartition, int]
+# Returns the partitions that have `loaded`, and the highest value that their commits know of. Raises Unavailable or
+# Overloaded while history does not answer.
+LoadedPartitions = Callable[[Collection[int], Mapping[int, Loaded]], Collection[int]]
+# Returns the offsets of restored rows in these partitions, which do not have `loaded`. Raises as LoadedPartitions.
+RestoredOffsets = Callable[[Collection[int]], Offsets]
+# Called at each start with the partitions that start from zero or from restored offsets, the high watermarks of
+# `chunks` at that moment, and the restored offsets.
+OnFromZero = Callable[[Mapping[int, int], Offsets], None]
+# Returns the value of `loaded` that history has of a partition; None without one.
+LastLoaded = Callable[[int], Loaded | None]
 
 
 class LogSource:
     """tsdb.parallel_consumer.Source and tsdb.log.interface.GroupListener. The caller closes the log."""
 
     def __init__(
-        self, log_: Log, group_id: str, loaded: LoadedPartitions, on_from_zero: OnFromZero, clock: Clock
+        self,
+        log_: Log,
+        group_id: str,
+        loaded: LoadedPartitions,
+        restored: RestoredOffsets,
+        last_loaded: LastLoaded,
+        on_from_zero: OnFromZero,
+        clock: Clock,
     ) -> None:
         self._log = log_
         self._group: Group = log_.group(group_id, linger_s=LINGER_S)
         self._loaded = loaded
+        self._restored = restored
+        self._last_loaded = last_loaded
         self._on_from_zero = on_from_zero
         self._clock = clock
         self._poll_at = clock.monotonic()
         self._listener: SourceListener | None = None
         self._lock = threading.Lock()  # Guards _again; no other lock is taken under it.
         self._again: set[int] = set()
+        self._committed: dict[int, Position] = {}  # Last commits of `chunks`, without the value of `loaded`.
+        self._loaded_in: dict[int, Loaded | None] = {}  # The value of `loaded` in these commits.
+        self._differs_since: float | None = None
         self._refusal: tuple[TsdbError, float] | None = None
 
     def refusal(self, patience_s: float) -> TsdbError | None:
@@ -77,6 +106,7 @@ class LogSource:
             return Polled()
         try:
             self._start_over()
+            self._commit_loaded()
             events = self._group.poll(timeout_s, max_records=records_max, max_bytes=POLL_BYTES_MAX)
         except (Unavailable, Overloaded) as error:
             # The commits or `loaded` of an assignment could not be read: the group tries again.
@@ -98,31 +128,43 @@ class LogSource:
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         try:
-            self._group.commit({at: LogPosition(p.next_offset, p.metadata) for at, p in positions.items()})
+            self._group.commit(self._with_loaded(positions))
         except Unavailable as error:
             reason = "stale_member" if error.reason == "stale_member" else "unavailable"
             raise CommitFailed(error.message, reason=reason) from error
+        self._note_committed({at[1]: one for at, one in positions.items() if at[0] == CHUNKS})
 
     def close(self) -> None:
+        self._commit_loaded(at_once=True)
         self._group.leave()
 
     # Calls of the group.
 
     def on_assigned(self, committed: Mapping[TopicPartition, LogPosition | None]) -> Mapping[TopicPartition, int]:
         numbers = {number for _, number in committed}
-        zero = numbers - set(self._loaded(sorted(numbers)))
-        anew = [place for place, position in committed.items() if position is None or place[1] in zero]
-        starts = {place: Position(at.next_offset, at.metadata) for place, at in committed.items() if at is not None}
-        starts.update(self._first_offsets(anew))
-        self._begin_from_zero(zero)
+        found = {place: _split(at, place[1]) for place, at in committed.items() if at is not None}
+        known: dict[int, Loaded] = {}
+        for (_, number), (_, loaded) in found.items():
+            if loaded is not None and (number not in known or reach(known[number]) < reach(loaded)):
+                known[number] = loaded
+        zero = numbers - set(self._loaded(sorted(numbers), known))
+        self._committed.update({number: one for (topic, number), (one, _) in found.items() if topic == CHUNKS})
+        self._loaded_in.update({number: known.get(number) for number in numbers})
+        anew = [place for place in committed if place not in found or place[1] in zero]
+        starts = {place: position for place, (position, _) in found.items()}
+        restored = self._restored(sorted(zero)) if zero else {}
+        starts.update(self._first_offsets(anew, restored))
+        self._begin_from_zero(zero, restored)
         self._started_listener.on_assigned(starts)
         return {place: start.next_offset for place, start in starts.items()}
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        self._started_listener.on_revoked(list(partitions))
+        self._forget(partitions := list(partitions))
+        self._started_listener.on_revoked(partitions)
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        self._started_listener.on_lost(list(partitions))
+        self._forget(partitions := list(partitions))
+        self._started_listener.on_lost(partitions)
 
     def _start_over(self) -> None:
         with self._lock:
@@ -130,8 +172,10 @@ class LogSource:
         if not again:
             return
         places = sorted(place for place in self._group.assigned() if place[1] in again)
-        starts = self._first_offsets(places)
-        self._begin_from_zero({number for _, number in places})
+        numbers = {number for _, number in places}
+        restored = self._restored(sorted(numbers)) if numbers else {}
+        starts = self._first_offsets(places, restored)
+        self._begin_from_zero(numbers, restored)
         if places:
             # Writes in flight belong to the lost history; their answers are ignored.
             self._started_listener.on_lost(places)
@@ -141,24 +185,81 @@ class LogSource:
         with self._lock:
             self._again -= again
 
-    def _begin_from_zero(self, numbers: Collection[int]) -> None:
+    def _begin_from_zero(self, numbers: Collection[int], restored: Offsets) -> None:
         ends = self._log.watermarks(CHUNKS, sorted(numbers)) if numbers else {}
-        self._on_from_zero({number: marks.high for number, marks in ends.items()})
+        self._on_from_zero({number: marks.high for number, marks in ends.items()}, restored)
         if numbers:
-            log.info("nothing is loaded of these partitions: starting from zero", partitions=sorted(numbers))
+            log.info(
+                "nothing is loaded of these partitions: starting from zero, or from restored rows",
+                partitions=sorted(numbers),
+                restored=sorted({number for _, number in restored}),
+            )
+
+    # The value of `loaded` in commits.
+
+    def _with_loaded(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, LogPosition]:
+        found = {}
+        for at, position in positions.items():
+            loaded, metadata = self._last_loaded(at[1]), position.metadata
+            if loaded is not None:
+                metadata += f"{SEPARATOR}{loaded.topic_id} {loaded.position} {loaded.emitted_through_ms}"
+            found[at] = LogPosition(position.next_offset, metadata)
+        return found
+
+    def _note_committed(self, positions: Mapping[int, Position]) -> None:
+        self._committed.update(positions)
+        self._loaded_in.update({number: self._last_loaded(number) for number in positions})
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for _, number in partitions:
+            self._committed.pop(number, None)
+
+    def _commit_loaded(self, *, at_once: bool = False) -> None:
+        """Commit again where `loaded` has changed since the last commit, as at the end of a load from zero."""
+        differ = {
+            (CHUNKS, number): position
+            for number, position in self._committed.items()
+            if self._last_loaded(number) not in (None, self._loaded_in.get(number))
+        }
+        now = self._clock.monotonic()
+        if not differ:
+            self._differs_since = None
+            return
+        self._differs_since = self._differs_since or now
+        if not at_once and now - self._differs_since < LOADED_COMMIT_S:
+            return
+        try:
+            self._group.commit(self._with_loaded(differ))
+        except (Unavailable, Overloaded) as error:
+            log.debug("loaded not committed; trying again", reason=error.reason, error=error.message)
+            self._differs_since = now
+            return
+        self._note_committed({number: position for (_, number), position in differ.items()})
 
     @property
     def _started_listener(self) -> SourceListener:
         assert self._listener is not None, "partitions before start"
         return self._listener
 
-    def _first_offsets(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+    def _first_offsets(self, places: Collection[TopicPartition], restored: Offsets) -> dict[TopicPartition, Position]:
         found: dict[TopicPartition, Position] = {}
         for topic in {topic for topic, _ in places}:
             numbers = sorted(number for name, number in places if name == topic)
             for number, marks in self._log.watermarks(topic, numbers).items():
-                found[topic, number] = Position(marks.low)
+                since = restored.get((topic, number), marks.low)
+                found[topic, number] = Position(min(max(since, marks.low), marks.high))
         return found
+
+
+def _split(committed: LogPosition, partition: int) -> tuple[Position, Loaded | None]:
+    """The consumer's position, and the value of `loaded` that history had then."""
+    metadata, _, text = committed.metadata.partition(SEPARATOR)
+    topic_id, *numbers = text.split(" ")
+    try:
+        loaded = Loaded(topic_id, partition, *map(int, numbers)) if text else None
+    except (ValueError, TypeError):
+        loaded = None  # Written by nobody: the consumer's metadata is checked by its own rules.
+    return Position(committed.next_offset, metadata), loaded
 
 
 def _polled(events: Iterable[Event]) -> Polled:

@@ -23,6 +23,7 @@ from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size
+from tsdb.history.claims import standing, withdrawn_id
 from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import Loaded, OnDone
 from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
@@ -93,8 +94,9 @@ class ParquetSink:
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
         metrics.statements_total.labels(metrics.READ).inc()
         with translate_file_errors("reading what is loaded"):
-            found = [_loaded_in(path) for path in self._layout.loaded_files(topic_id)]
-        return {one.partition: one for one in found}
+            of_both = (self._layout.loaded_files(one) for one in (topic_id, withdrawn_id(topic_id)))
+            found = [_loaded_in(path) for paths in of_both for path in paths]
+        return standing(topic_id, found)
 
     def write_hole(self, hole: HoleRecord, on_done: OnDone) -> None:
         """See ChunkSink; a hole here is never accepted."""

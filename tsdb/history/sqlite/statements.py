@@ -21,7 +21,7 @@ PUT_LOADED = (
     " WHERE (excluded.position, excluded.emitted_through_ms) > (position, emitted_through_ms)"
 )
 LOADED_TOPICS = "SELECT DISTINCT topic_id FROM loaded ORDER BY topic_id"
-READ_LOADED = "SELECT partition, position, emitted_through_ms FROM loaded WHERE topic_id = ?"
+READ_LOADED = "SELECT topic_id, partition, position, emitted_through_ms FROM loaded WHERE topic_id IN (?, ?)"
 _PUT_HOLE = (
     "INSERT INTO holes (partition, start_ms, end_ms, pack_id, record_offset, reason, accepted)"
     " VALUES (?, ?, ?, ?, ?, ?, "

@@ -15,6 +15,7 @@ from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.chunk_rows import check_size, chunk_key_columns, key_of
+from tsdb.history.claims import log_ids, standing, withdrawn_id
 from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.interface import (
     ChunkRow,
@@ -94,11 +95,11 @@ class SqliteStore:
         self._put(metrics.LOADED, [(sql.PUT_LOADED, values)], on_done)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
-        rows = self._rows(sql.READ_LOADED, (topic_id,))
-        return {row[0]: Loaded(topic_id, *row) for row in rows}
+        rows = self._rows(sql.READ_LOADED, (topic_id, withdrawn_id(topic_id)))
+        return standing(topic_id, (Loaded(*row) for row in rows))
 
     def loaded_topics(self) -> list[str]:
-        return [row[0] for row in self._rows(sql.LOADED_TOPICS, ())]
+        return log_ids(row[0] for row in self._rows(sql.LOADED_TOPICS, ()))
 
     # Holes.
 
