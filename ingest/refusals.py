@@ -35,6 +35,7 @@ REQUEST_REASONS = (
     "timeout", "topic_recreated", "unknown_topic", "message_too_large", "request_bytes", "unsupported_media_type",
     "unsupported_encoding", "unsupported_version", "corrupt_encoding", "method_not_allowed", "native_histogram",
     "token_missing", "token_malformed", "token_wrong", "body_timeout",
+    "malformed", "cut", "header_too_large", "length_required", "other_origin", "other_host",
 )  # fmt: skip
 # IN_REFUSED_REQUEST: good samples of a request refused because of other rows. OTHER: any further error of the log.
 IN_REFUSED_REQUEST = "in_refused_request"

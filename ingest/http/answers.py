@@ -15,6 +15,7 @@ from ingest.quota.token_quota import REASONS as TOKEN_RATES
 from ingest.refusals import RefusedRows, refused_rows
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unauthenticated, Unavailable
 from tsdb.ops.http.bodies import HttpAnswer
+from tsdb.ops.http.sites import FORBIDDEN
 
 RETRY_AFTER_S = 1
 TEXT_BYTES_MAX = 4096
@@ -23,6 +24,7 @@ TOO_LARGE = frozenset(
 )
 UNSUPPORTED = frozenset({MEDIA_TYPE, ENCODING, VERSION})
 METHOD = "method_not_allowed"
+LENGTH = "length_required"
 CALLER_RATES = frozenset({*SOURCE_RATES, *TOKEN_RATES})
 
 
@@ -42,7 +44,9 @@ def _invalid(reason: str) -> int:
         return 415
     if reason in TOO_LARGE:
         return 413
-    return 405 if reason == METHOD else 400
+    if reason in FORBIDDEN:
+        return 403
+    return {METHOD: 405, LENGTH: 411}.get(reason, 400)
 
 
 def error_headers(error: TsdbError) -> tuple[tuple[str, str], ...]:

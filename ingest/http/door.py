@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ingest.http.answers import METHOD, partial_error
+from ingest.http.answers import LENGTH, METHOD, partial_error
 from ingest.http.expand import expand
 from ingest.http.media import encoding, media_type, parse_media_type
 from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
@@ -29,6 +29,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.queue_threads import QueueThreads
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
+LENGTHS = frozenset({"content-length", "transfer-encoding"})
 NOTHING = WriteResult([], 0, {}, 0, [])  # The result of a request without samples.
 
 _requests = counter("tsdb_ingest_protocol_requests_total", "Requests by protocol, refused ones too.", "protocol")
@@ -83,8 +84,9 @@ class HttpDoor:
             _samples.labels(protocol.name)
 
     def route(self, method: str, path: str) -> _Route | None:
-        """See BodyRoutes. A wrong method is refused by `handle`."""
-        return self._routes.get(path)
+        """See BodyRoutes. A wrong method is refused by `check`. A slash at the end of a configured URL is no reason for
+        404, after which a sender drops its samples."""
+        return self._routes.get(path) or self._routes.get(path.rstrip("/"))
 
     def start(self) -> None:
         """Start the threads; requests that came before are in the queue."""
@@ -203,15 +205,21 @@ class _Route:
         self.authorization = protocol.authorization
 
     def check(self, head: HttpHead) -> None:
-        """Raises InvalidRequest (method_not_allowed, unsupported_media_type, unsupported_encoding; a token with a rate
-        of 0), Overloaded (a token over its rate)."""
+        """Raises InvalidRequest (method_not_allowed, length_required, unsupported_media_type, unsupported_encoding; a
+        token with a rate of 0), Overloaded (a token over its rate)."""
         if head.method not in self._protocol.methods:
             accepted = ", ".join(sorted(self._protocol.methods))
             raise InvalidRequest(f"method {head.method} is not accepted here; send {accepted}", reason=METHOD)
+        if head.method == "POST" and head.headers.keys().isdisjoint(LENGTHS):
+            raise InvalidRequest("a write needs Content-Length or chunks: its body has no end", reason=LENGTH)
         media_type(self._protocol, head)
         encoding(self._protocol, head)
         if self._tokens is not None:
             self._tokens.check(self._protocol.authorization(head))
+
+    def allows_origin(self, origin: str) -> bool:
+        """No web page of another origin writes."""
+        return False
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Queue the request for the threads."""

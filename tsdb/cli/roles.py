@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
@@ -30,7 +31,9 @@ from tsdb.ops.lifecycle import run_until_signal
 from tsdb.ops.logs import configure_logging, get_logger
 
 if TYPE_CHECKING:
-    from tsdb.roles.process import Opened
+    from tsdb.ops.auth import Tokens
+    from tsdb.ops.health import Readiness
+    from tsdb.roles.process import Opened, RoleProcess
 
 log = get_logger(__name__)
 
@@ -55,12 +58,13 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
     ops = serve_ops(
         listen.host,
         listen.port,
-        process.readiness,
+        partial(_readiness, process, tokens),
         process.liveness,
         bodies=process,
         tls=server_tls(settings),
         tokens=tokens,
         limits=http_limits(settings),
+        hosts=settings.http_hosts,
         experiment=settings.experiment if isinstance(settings, ExperimentFields) else "",
     )
 
@@ -68,6 +72,13 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
         ready_line(name, settings, process.grpc_port(), ops.port).emit(json=json)
 
     return run_until_signal([ops, process, ReadyWatch(process.readiness, say_ready)], settings.drain_s)
+
+
+def _readiness(process: RoleProcess, tokens: Tokens | None) -> Readiness:
+    """That of the role. A process that refuses every caller is not ready."""
+    seen = process.readiness()
+    problem = tokens.problem() if tokens else ""
+    return replace(seen, reason="token_file", message=problem) if problem and not seen.reason else seen
 
 
 @with_settings(StandaloneSettings)

@@ -54,6 +54,24 @@ class ProcessSettings(BaseSettings):
         le=3600,
         description="Seconds from an HTTP request's header to the end of its body; 16 MiB at 9 Mbit/s.",
     )
+    http_url_bytes_max: int = Field(
+        64 << 10,
+        ge=1024,
+        le=1 << 20,
+        description="Bytes of an HTTP request's URL; a longer one is refused with 414. Dashboards query by URL.",
+    )
+    http_header_bytes_max: int = Field(
+        64 << 10,
+        ge=1024,
+        le=1 << 20,
+        description="Bytes of the fields of an HTTP request's header; more are refused with 431.",
+    )
+    http_hosts: Names = Field(
+        (),
+        description="Names of this server in URLs, beside its addresses and localhost. Without a token a request under "
+        "another name is refused where the server listens on this machine alone, or where this setting has names: a "
+        "web page may have made it.",
+    )
     tls_cert_file: Path | None = Field(
         None, description="PEM certificate of our servers; with tls_key_file it switches TLS on."
     )

@@ -66,10 +66,10 @@ class PromqlFields(BaseModel):
         description="Parts of PromQL that Prometheus has behind the flag of this name: " + ", ".join(FEATURES) + ".",
     )
     cors_origin: str = Field(
-        ".*",
+        "",
         max_length=1000,
-        description="Regular expression of the origins whose pages may read answers of the HTTP API in a browser; as "
-        "Prometheus's --web.cors.origin.",
+        description="Regular expression of other origins whose web pages may query the HTTP API in a browser; as "
+        "Prometheus's --web.cors.origin, whose default .* allows all. Empty: none.",
     )
 
     @field_validator("enable_feature")

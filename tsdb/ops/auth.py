@@ -1,7 +1,8 @@
 """Bearer tokens: the valid ones, and the check of a request's authorization. Independent of gRPC and HTTP.
 
 Several tokens may be valid at once, so that tokens can be rotated without a gap. A token file is read again when it
-changes. The comparison takes the same time for every token, valid or not.
+changes. A token is valid only while the file has it: a file that is empty, gone or unreadable has none, and of a file
+with a malformed line the other lines count. The comparison takes the same time for every token, valid or not.
 """
 
 from __future__ import annotations
@@ -9,22 +10,40 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, Unauthenticated
-from tsdb.ops.metrics import counter
+from tsdb.ops.log_repeats import HELD_BACK
+from tsdb.ops.logs import get_logger
+from tsdb.ops.metrics import counter, gauge
 from tsdb.ops.watched_file import WatchedFile
 
 _REASONS = ("token_missing", "token_malformed", "token_wrong")
+LOG_EVERY_S = 60.0
+LOG_LINES_MAX = 20  # In that time, of all callers together.
 _failures = counter(
     "tsdb_auth_failures_total",
     "Requests refused because they had no valid bearer token.",
     ("server", "reason"),
     [(server, reason) for server in ("grpc", "http") for reason in _REASONS],
 )
+
+_file_failures = counter(
+    "tsdb_auth_token_file_failures_total",
+    "Changes of the token file after which it was empty, gone, unreadable, or had a malformed line.",
+)
+_file_valid = gauge(
+    "tsdb_auth_token_file_valid",
+    "1, or 0 while the token file is empty, gone or unreadable, or has a malformed line: only its other lines count.",
+)
+_file_valid.set(1)
+
+log = get_logger(__name__)
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 
@@ -38,7 +57,11 @@ class Tokens:
 
     def __init__(self, *, text: str = "", file: Path | None = None) -> None:
         self._fixed = _digests(re.split(r"[\s,]+", text.strip()) if text.strip() else [], "the token setting")
-        self._from_file = None if file is None else WatchedFile(file, _read, SystemClock())
+        self._from_file = None
+        if file is not None:
+            self._from_file = WatchedFile(
+                file, _read, SystemClock(), on_failure=_file_failures.inc, fallback=_valid_lines
+            )
         if not self._fixed and self._from_file is None:
             raise ConfigMismatch(f"no token in {file or 'the token setting'}: every call would fail", reason="token")
 
@@ -52,13 +75,21 @@ class Tokens:
         if not self._known(token):
             _refuse(server, "token_wrong", "the bearer token is not valid here")
 
+    def problem(self) -> str:
+        """Why no token is valid, so that every call fails; "" while one is."""
+        return "" if self._from_file is None or self._fixed or self._current() else self._from_file.problem
+
     def _known(self, token: bytes) -> bool:
         shown = token_digest(token)
         # No early exit: the time taken must not reveal the number of tokens or a near match.
         return sum(hmac.compare_digest(shown, valid) for valid in (*self._fixed, *self._current())) > 0
 
     def _current(self) -> frozenset[bytes]:
-        return frozenset() if self._from_file is None else self._from_file.now()
+        if self._from_file is None:
+            return frozenset()
+        found = self._from_file.now()
+        _file_valid.set(not self._from_file.problem)
+        return found
 
 
 def bearer_token(authorization: str | bytes | None) -> bytes | None:
@@ -75,15 +106,60 @@ def token_digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
+class FailureLog:
+    """Refused callers in the log: one line a minute for each, and LOG_LINES_MAX in all. Thread-safe."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()  # Guards all below; an innermost lock.
+        self._since = -LOG_EVERY_S
+        self._written: set[tuple[str, str, str]] = set()
+        self._held_back = 0
+
+    def add(self, error: Unauthenticated, server: str, peer: str) -> None:
+        """Log a refused call. peer: HOST:PORT, or as gRPC names it."""
+        caller = peer.rpartition(":")[0] or peer
+        with self._lock:
+            now = self._monotonic()
+            if now - self._since >= LOG_EVERY_S:
+                self._since = now
+                self._written.clear()
+            one = (caller, server, error.reason)
+            if one in self._written or len(self._written) >= LOG_LINES_MAX:
+                self._held_back += 1
+                return
+            self._written.add(one)
+            held_back, self._held_back = self._held_back, 0
+        fields = {HELD_BACK: held_back} if held_back else {}
+        log.warning("authentication failed", caller=caller, server=server, reason=error.reason, **fields)
+
+
+_failure_log = FailureLog()
+log_failure = _failure_log.add
+
+
 def _read(file: Path) -> frozenset[bytes]:
+    tokens = _lines(file)
+    if not tokens:
+        raise ConfigMismatch(f"token file {file} holds no token", reason="token")
+    return _digests(tokens, f"token file {file}")
+
+
+def _valid_lines(file: Path) -> frozenset[bytes]:
+    """The tokens of an invalid file. A revoked token must not stay valid because of another line."""
+    try:
+        lines = _lines(file)
+    except ConfigMismatch:
+        return frozenset()
+    return frozenset(token_digest(line.encode()) for line in lines if _TOKEN.fullmatch(line))
+
+
+def _lines(file: Path) -> list[str]:
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigMismatch(f"token file {file} cannot be read: {error}", reason="token") from error
-    tokens = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not tokens:
-        raise ConfigMismatch(f"token file {file} holds no token", reason="token")
-    return _digests(tokens, f"token file {file}")
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _digests(tokens: Iterable[str], place: str) -> frozenset[bytes]:

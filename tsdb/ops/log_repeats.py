@@ -17,7 +17,20 @@ EVERY_S = 60.0
 CAUSES_MAX = 1000  # Above it the cause written longest ago is dropped.
 HELD_BACK = "held_back"
 # Fields that identify a cause, beside logger, level and event. Other fields change from line to line.
-_FIELDS = ("reason", "partition", "topic", "store", "target", "name", "component", "thread", "method", "path")
+_FIELDS = (
+    "reason",
+    "partition",
+    "topic",
+    "store",
+    "target",
+    "name",
+    "component",
+    "thread",
+    "method",
+    "path",
+    "caller",
+    "server",
+)
 
 
 class RepeatFilter(logging.Filter):

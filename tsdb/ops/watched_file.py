@@ -1,6 +1,7 @@
 """WatchedFile: content of a file, read at the start and again when the file changes.
 
-When the file is removed or becomes invalid, the last valid content stays, and each such change is logged once.
+When the file is removed or becomes invalid, its owner decides: the last valid content stays, as for limits, or other
+content takes its place, as for tokens. Each such change is logged once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from tsdb.ops.logs import get_logger
 Content = TypeVar("Content")
 Stamp = tuple[int, ...]
 
+RETRY_S = 1.0  # An invalid file is read again without a change: descriptors or permissions may have been the cause.
+
 log = get_logger(__name__)
 
 
@@ -24,6 +27,7 @@ class WatchedFile(Generic[Content]):
     """`read(file)` raises ConfigMismatch with the file's name; so does the constructor. Thread-safe.
 
     look_every_s: shortest time between two checks of the file by `now`. on_failure: called for each invalid change.
+    fallback: the content of an invalid file; None: its last valid content.
     """
 
     def __init__(
@@ -34,20 +38,29 @@ class WatchedFile(Generic[Content]):
         *,
         look_every_s: float = 0.0,
         on_failure: Callable[[], None] = lambda: None,
+        fallback: Callable[[Path], Content] | None = None,
     ) -> None:
         self._file = file
         self._read = read
         self._clock = clock
         self._look_every_s = look_every_s
         self._on_failure = on_failure
+        self._fallback = fallback
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._looked_at = clock.monotonic()
         # The stamp first: the next check then finds a change that comes after it.
         self._stamp = _stamp(file)
         self._content = read(file)
+        self._problem = ""
+        self._read_at = self._looked_at
+
+    @property
+    def problem(self) -> str:
+        """Why the file was invalid at the last check; "" when it was valid."""
+        return self._problem
 
     def now(self) -> Content:
-        """The content of the file, or the last valid content."""
+        """The content of the file, or that of an invalid file."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._looked_at >= self._look_every_s:
@@ -56,17 +69,29 @@ class WatchedFile(Generic[Content]):
             return self._content
 
     def _look_locked(self) -> None:
-        stamp = _stamp(self._file)
-        if stamp == self._stamp:
+        stamp, now = _stamp(self._file), self._clock.monotonic()
+        is_new = stamp != self._stamp
+        if not is_new and (not self._problem or now - self._read_at < RETRY_S):
             return
-        self._stamp = stamp
+        self._stamp, self._read_at = stamp, now
         try:
             self._content = self._read(self._file)
         except ConfigMismatch as error:
-            self._on_failure()
-            log.warning("file not reloaded; its last valid content stays", file=str(self._file), error=error.message)
+            self._problem = error.message
+            if self._fallback is not None:
+                self._content = self._fallback(self._file)
+            if is_new:
+                self._report()
         else:
+            self._problem = ""
             log.info("file reloaded", file=str(self._file))
+
+    def _report(self) -> None:
+        self._on_failure()
+        if self._fallback is None:
+            log.warning("file not reloaded; its last valid content stays", file=str(self._file), error=self._problem)
+        else:
+            log.error("file is not valid; only its valid lines count", file=str(self._file), error=self._problem)
 
 
 def _stamp(file: Path) -> Stamp | None:

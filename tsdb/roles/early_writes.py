@@ -34,6 +34,9 @@ class EarlyWrites:
         """Raises Unavailable, always."""
         raise self._refusal()
 
+    def allows_origin(self, origin: str) -> bool:
+        return False
+
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Not reached: `check` refuses each request."""
         raise AssertionError("a request passed the check of a role that starts")

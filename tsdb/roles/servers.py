@@ -90,6 +90,8 @@ def http_limits(settings: ProcessSettings) -> HttpLimits:
         idle_timeout_s=settings.http_idle_timeout_s,
         request_timeout_s=settings.http_request_timeout_s,
         body_timeout_s=settings.http_body_timeout_s,
+        url_bytes_max=settings.http_url_bytes_max,
+        header_bytes_max=settings.http_header_bytes_max,
     )
 
 

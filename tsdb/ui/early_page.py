@@ -32,6 +32,9 @@ class EarlyPage:
     def check(self, head: HttpHead) -> None:
         """Every request is accepted."""
 
+    def allows_origin(self, origin: str) -> bool:
+        return False
+
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         reply(self.refusal(head, self._refusal()))
 

@@ -70,6 +70,9 @@ class _Route:
             _refused.labels(CROSS_SITE).inc()
             raise InvalidRequest("a page of another site made this request; open this server's own", reason=CROSS_SITE)
 
+    def allows_origin(self, origin: str) -> bool:
+        return False
+
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Queue the request for a thread of its lane."""
         self._api.take(self._endpoint, "", head, body, reply)
@@ -99,6 +102,9 @@ class _Files:
             raise InvalidRequest(f"method {head.method} is not allowed; send GET", reason=METHOD)
         if not files.is_file(head.path.removeprefix(files.PREFIX)):
             raise InvalidRequest(f"no file {head.path}", reason="no_such_route")
+
+    def allows_origin(self, origin: str) -> bool:
+        return False
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         name = head.path.removeprefix(files.PREFIX)

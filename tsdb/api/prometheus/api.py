@@ -112,6 +112,10 @@ class PrometheusApi:
         except TsdbError as error:
             reply(self.refusal(head, error, endpoint))
 
+    def allows_origin(self, origin: str) -> bool:
+        """Whether pages of another origin may send queries."""
+        return self._origins.allows(origin)
+
     def run(self, work: Callable[[], None]) -> None:
         """Queue work of other routes among the lookups; it must not raise. Raises Overloaded, Unavailable."""
         self._lanes[Lane.LOOKUP].submit(work)
@@ -222,6 +226,9 @@ class _Route:
         if head.method not in self._endpoint.methods:
             accepted = ", ".join(sorted(self._endpoint.methods))
             raise InvalidRequest(f"method {head.method} is not allowed; send {accepted}", reason=METHOD)
+
+    def allows_origin(self, origin: str) -> bool:
+        return (self._endpoint is None or self._endpoint.cross_origin) and self._api.allows_origin(origin)
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Queue the request for a thread of its lane."""

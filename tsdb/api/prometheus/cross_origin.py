@@ -22,6 +22,10 @@ class CrossOrigin:
         self._all = allowed == _ALL
         self._pattern = compile_pattern(allowed)
 
+    def allows(self, origin: str) -> bool:
+        """Whether pages of an origin may read answers."""
+        return self._all or self._pattern.matches(origin.encode(errors="replace"))
+
     def headers(self, headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Headers of the answer to a request with these headers."""
         origin = headers.get("origin", "")
@@ -29,6 +33,6 @@ class CrossOrigin:
             return ()
         if self._all:
             return (*_HEADERS, ("access-control-allow-origin", "*"))
-        if self._pattern.matches(origin.encode(errors="replace")):
+        if self.allows(origin):
             return (*_HEADERS, ("access-control-allow-origin", origin))
         return _HEADERS

@@ -15,6 +15,7 @@ from tsdb.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from tsdb.ops.http.sites import FORBIDDEN
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.query.promql.running import QUERY_CANCELED, QUERY_TIMEOUT, QueryCanceled, QueryTimedOut
 
@@ -28,7 +29,7 @@ _TOO_MUCH = frozenset(
     {"series_limit", "samples_limit", "bytes_limit", "values_limit", "groups_limit", "answer_too_large"}
 )
 _TIMED_OUT = frozenset({"read_timeout", QUERY_TIMEOUT})
-_CODES = {METHOD: 405, NO_ROUTE: 404, "message_too_large": 413}
+_CODES = {METHOD: 405, NO_ROUTE: 404, "message_too_large": 413, **dict.fromkeys(FORBIDDEN, 403)}
 
 
 class ErrorType(enum.Enum):

@@ -6,11 +6,12 @@ Health checks need none: probes have no secret.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import grpc
 
 from tsdb.model.errors import TsdbError, Unauthenticated
-from tsdb.ops.auth import Tokens
+from tsdb.ops.auth import Tokens, log_failure
 from tsdb.ops.grpc.calls import HEALTH_PREFIX, Continuation, Handler, Interceptor
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -55,12 +56,13 @@ class TokenCheck(Interceptor):
         try:
             self._tokens.check(authorization_of(handler_call_details.invocation_metadata), server="grpc")
         except Unauthenticated as error:
-            return _refusal(error)
+            return _refusal(error, partial(log_failure, error, "grpc"))
         return continuation(handler_call_details)
 
 
-def _refusal(error: TsdbError) -> Handler:
-    def refuse(_requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+def _refusal(error: TsdbError, log_peer: Callable[[str], None] = lambda _peer: None) -> Handler:
+    def refuse(_requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        log_peer(context.peer())
         raise error
 
     # A stream handler for every kind of method: gRPC then reads no request, so an unknown caller cannot fill memory.

@@ -15,11 +15,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tsdb.model.errors import Unauthenticated
-from tsdb.ops.auth import Tokens
+from tsdb.model.errors import InvalidRequest, Unauthenticated
+from tsdb.ops.auth import Tokens, log_failure
 from tsdb.ops.health import Liveness, Readiness
-from tsdb.ops.http.connection import requests_total
+from tsdb.ops.http.connection import host_port, requests_total
 from tsdb.ops.http.experiment_metrics import experiment_registry
+from tsdb.ops.http.sites import Sites
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import registry
 from tsdb.ops.process_metrics import package_version  # Declares what /metrics also shows.
@@ -45,11 +46,12 @@ def ops_app(
     tokens: Tokens | None,
     requests_max: int,
     experiment: str = "",
+    sites: Sites | None = None,
 ) -> Starlette:
     """The application. `routes`: further routes of the role. With `tokens`, all but the probes need a bearer token.
 
     requests_max: requests at once, probes not counted; more are refused with 503. experiment: names the metrics; empty:
-    production.
+    production. sites: refuses pages of other sites; None: no check.
     """
     shown = experiment_registry(registry, experiment) if experiment else registry
     probes = CapacityLimiter(PROBE_THREADS)
@@ -81,7 +83,7 @@ def ops_app(
     return Starlette(
         routes=[*own, *routes],
         exception_handlers={Exception: _failed},
-        middleware=[Middleware(_Guard, tokens=tokens, known=known, requests_max=requests_max)],
+        middleware=[Middleware(_Guard, tokens=tokens, known=known, requests_max=requests_max, sites=sites)],
     )
 
 
@@ -106,11 +108,14 @@ class _Guard:
     The label `route` is a known path or "unknown", never the caller's path: callers choose their paths.
     """
 
-    def __init__(self, app: ASGIApp, *, tokens: Tokens | None, known: frozenset[str], requests_max: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, tokens: Tokens | None, known: frozenset[str], requests_max: int, sites: Sites | None
+    ) -> None:
         self._app = app
         self._tokens = tokens
         self._known = known
         self._requests_max = requests_max
+        self._sites = sites
         self._running = 0  # Changed by the event loop's thread alone.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,7 +130,13 @@ class _Guard:
         try:
             if self._tokens and path not in PROBES:
                 self._tokens.check(Headers(scope=scope).get("authorization"), server="http")
+            if self._sites and path not in PROBES:
+                self._sites.check(scope["method"], dict(Headers(scope=scope)))
+        except InvalidRequest as error:
+            await JSONResponse({"error": error.message}, 403)(scope, receive, counted_send)
+            return
         except Unauthenticated as error:
+            log_failure(error, "http", host_port(scope.get("client")))
             refusal = JSONResponse({"error": error.message}, 401, headers={"www-authenticate": "Bearer"})
             await refusal(scope, receive, counted_send)
             return

@@ -97,6 +97,9 @@ class BodyRoute(Protocol):
     def check(self, head: HttpHead) -> None:
         """Raises the TsdbError of a request that its header alone refuses, before its body is read."""
 
+    def allows_origin(self, origin: str) -> bool:
+        """Whether web pages of another origin may send this request. Not called for programs and our own pages."""
+
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Take a whole request. `reply` is called once, from any thread. The server frees `reserved` after it."""
 

@@ -21,6 +21,7 @@ log = get_logger(__name__)
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+BODY_CUT = "cut"
 DISCARD_BYTES_MAX = 64 << 20  # Of a refused body that the peer still sends; then its connection is closed.
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # Of nginx; a query that was cancelled.
@@ -87,7 +88,8 @@ class BodyExchange:
     """body_bytes: the declared length; None for a chunked body. on_answered: the connection takes the next request.
 
     date: the header of that name, which uvicorn renews each second. chunks: whether the peer knows HTTP/1.1, and so
-    chunks. is_writable: whether the transport takes more.
+    chunks. is_writable: whether the transport takes more. close: ends the connection after its last answer, with
+    whether a part of the body is still arriving.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class BodyExchange:
         is_writable: Callable[[], bool],
         on_answered: Callable[[HttpAnswer], None],
         date: Callable[[], list[tuple[bytes, bytes]]],
+        close: Callable[..., None],
     ) -> None:
         self.response_complete = False
         self.disconnected = False
@@ -119,6 +122,7 @@ class BodyExchange:
         self._is_writable = is_writable
         self._on_answered = on_answered
         self._date = date
+        self._close = close
         self._reserved = Reserved(route.held)
         self._body = bytearray()
         self._whole = False
@@ -170,15 +174,27 @@ class BodyExchange:
         self._body += data
 
     def end(self) -> None:
-        """The body is whole."""
+        """The message has ended. Its body is whole if it has the declared length."""
         self._whole = True
-        if self._started and not self.response_complete:
+        if self.response_complete or self._early is not None:
+            return
+        if self._body_bytes is not None and len(self._body) != self._body_bytes:
+            self.cut(InvalidRequest(f"{len(self._body)} of {self._body_bytes} bytes of the body came", reason=BODY_CUT))
+        elif self._started:
             self._handle()
 
+    def cut(self, error: TsdbError) -> None:
+        """The rest of the body does not come: refuse the request, if it has no answer, and end the connection."""
+        self.keep_alive = False
+        if self.response_complete:
+            self._close(arriving=True)
+        elif self._early is None:
+            self._refuse(error)
+
     @property
-    def arriving(self) -> bool:
-        """Whether a part of the body is missing."""
-        return not self._whole
+    def outlives_peer(self) -> bool:
+        """Whether its answer is made though the peer sends no more, and may be gone."""
+        return self._early is not None or (self._whole and self.dropped is _no_effect)
 
     def drop(self) -> None:
         """The connection is lost."""
@@ -267,7 +283,7 @@ class BodyExchange:
     def _complete(self, answer: HttpAnswer) -> None:
         self.response_complete = True
         if not self.keep_alive:
-            self._transport.close()
+            self._close(arriving=not self._whole)
         self._on_answered(answer)
 
     def _refuse(self, error: TsdbError) -> None:

@@ -19,8 +19,16 @@ _closed = counter(
     "tsdb_http_connections_closed_total",
     "Connections that the HTTP server closed before their peer did: after a time limit, or to make room for others.",
     "reason",
-    ("header_timeout", "idle_timeout", "request_timeout", "body_timeout", "connections", "descriptors"),
+    (
+        *("header_timeout", "idle_timeout", "request_timeout", "body_timeout"),
+        *("connections", "descriptors", "large_headers"),
+    ),
 )
+
+URL_BYTES_MAX = 64 << 10
+HEADER_BYTES_MAX = 64 << 10
+SMALL_HEADER_BYTES = 16 << 10
+LARGE_HEADERS_MAX = 128  # Connections with a larger header at once: 16 MiB of text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,8 @@ class HttpLimits:
 
     header_timeout_s: from the start of a connection, or the first byte of a later request, to the end of the header.
     idle_timeout_s: between requests. request_timeout_s: from the header until the peer has the last byte of the answer.
-    body_timeout_s: from the header to the end of the body, for a route that takes one.
+    body_timeout_s: from the header to the end of the body, for a route that takes one. url_bytes_max, header_bytes_max:
+    of the URL, and of all fields together.
     """
 
     connections_max: int = 2048
@@ -38,6 +47,8 @@ class HttpLimits:
     idle_timeout_s: float = 75.0
     request_timeout_s: float = 60.0
     body_timeout_s: float = 15.0
+    url_bytes_max: int = URL_BYTES_MAX
+    header_bytes_max: int = HEADER_BYTES_MAX
 
 
 class Abortable(Protocol):
@@ -58,13 +69,29 @@ class Connections:
         self.on_closed: Callable[[], None] = lambda: None
         self._waiting: dict[Abortable, float] = {}  # The value is the monotonic time when the state began.
         self._running: dict[Abortable, float] = {}
+        self._large: dict[Abortable, None] = {}  # Those with a large header, in the order in which it came.
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
 
     def wait(self, connection: Abortable) -> None:
         """The connection is new, or its request has been answered."""
+        self._large.pop(connection, None)
         self._move(connection, self._waiting)
+
+    def reserve_large_header(self, connection: Abortable) -> bool:
+        """Count a connection among those with a large header, until its next wait. At the limit the one that has sent
+        its header longest makes room; False when all headers there are whole."""
+        if connection in self._large:
+            return True
+        if len(self._large) >= LARGE_HEADERS_MAX:
+            oldest = next((one for one in self._large if one in self._waiting), None)
+            if oldest is None:
+                return False
+            self.overdue(oldest, "large_headers")
+            del self._large[oldest]
+        self._large[connection] = None
+        return True
 
     def run(self, connection: Abortable) -> None:
         """A request of the connection has begun."""
@@ -74,6 +101,7 @@ class Connections:
         """The connection is closed."""
         self._waiting.pop(connection, None)
         self._running.pop(connection, None)
+        self._large.pop(connection, None)
         _open.set(len(self))
         self.on_closed()
 

@@ -22,6 +22,7 @@ from tsdb.ops.http.body import Answers
 from tsdb.ops.http.connection import HttpConnection
 from tsdb.ops.http.connections import Connections, HttpLimits
 from tsdb.ops.http.listener import HttpListener
+from tsdb.ops.http.sites import Sites
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread, report_failure
@@ -44,12 +45,14 @@ class _Server(uvicorn.Server):
         limits: HttpLimits,
         bodies: BodyRoutes,
         tokens: Tokens | None,
+        sites: Sites | None,
     ) -> None:
         super().__init__(config)
         self._socket = listener
         self._connections = Connections(limits)
         self._bodies = bodies
         self._tokens = tokens
+        self._sites = sites
         self._accepting: HttpListener | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -60,6 +63,7 @@ class _Server(uvicorn.Server):
             self._bodies,
             self._tokens,
             Answers(asyncio.get_running_loop()),
+            sites=self._sites,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
@@ -149,17 +153,20 @@ def serve_ops(
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
     limits: HttpLimits | None = None,
+    hosts: Sequence[str] = (),
     experiment: str = "",
 ) -> OpsServer:
     """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
 
     `tokens` guard everything except the two probes. Client certificates are not required, since probes have none.
+    Without `tokens` web pages of other sites are refused; hosts: names of this server in URLs, for that check.
     bodies: routes that take a body. experiment: names the metrics; empty: production.
     Raises Unavailable (bind) when the address is not available.
     """
     limits = limits or HttpLimits()
+    sites = None if tokens else Sites.of(host, hosts)
     config = uvicorn.Config(
-        ops_app(readiness, liveness, routes, tokens, limits.requests_max, experiment),
+        ops_app(readiness, liveness, routes, tokens, limits.requests_max, experiment, sites),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -175,7 +182,7 @@ def serve_ops(
         ssl_keyfile=str(tls.key_file) if tls else None,
     )
     listener = _listen(host, port)
-    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens), listener)
+    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens, sites), listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

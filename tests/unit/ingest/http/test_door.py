@@ -239,6 +239,49 @@ def test_a_partly_refused_request_is_400_and_lists_the_offenders() -> None:
     assert b"timestamp 5 is too old" in text
 
 
+@pytest.mark.parametrize("path", ["/numbers/", "//numbers", "//numbers//"])
+def test_slashes_too_many_in_a_configured_url_are_ignored(path: str) -> None:
+    pipeline = FakePipeline()
+    with served(pipeline) as one:
+        assert one.send(b"1", path=path)[0] == 204
+    assert pipeline.values == [1.0]
+
+
+def test_a_write_without_the_length_of_its_body_is_refused() -> None:
+    pipeline = FakePipeline()
+    with served(pipeline) as one:
+        answers = one.raw(b"POST /numbers HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n1 2 3")
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"411"]
+    assert pipeline.values == []
+
+
+SIMPLE_TYPES = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "")
+
+
+@pytest.mark.parametrize("content_type", SIMPLE_TYPES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"},
+        {"sec_fetch_site": "same-site"},
+        {"referer": "http://evil.example/page"},
+        {"host": "evil.example:7411", "origin": "http://evil.example:7411"},
+        {"host": "evil.example:7411"},
+    ],
+    ids=lambda page: " ".join(page.values()),
+)
+def test_a_web_page_of_another_origin_writes_nothing(page: dict[str, str], content_type: str) -> None:
+    pipeline = FakePipeline()
+    with served(pipeline) as one:
+        types = {"content_type": content_type} if content_type else {}
+        status, text, _ = one.send(b"1", **types, **page)
+    assert (status, pipeline.values) == (415 if content_type not in ("", "text/plain") else 403, [])
+    assert b"cors_origin" in text or b"http_hosts" in text or status == 415
+
+
 def test_the_token_is_required() -> None:
     pipeline = FakePipeline()
     with served(pipeline, tokens=Tokens(text="good")) as one:

@@ -102,7 +102,7 @@ def test_a_header_over_its_bound_is_refused_and_one_below_is_not() -> None:
         below = connect(server, stack, field + b"x" * (HEADER_BYTES_MAX - 100) + b"\r\n\r\n")
         assert below.recv(65_536).startswith(b"HTTP/1.1 200 ")
         over = connect(server, stack, field + b"x" * HEADER_BYTES_MAX)
-        assert over.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        assert over.recv(65_536).startswith(b"HTTP/1.1 431 ")
         assert is_closed(over, 5.0)
 
 

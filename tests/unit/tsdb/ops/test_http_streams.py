@@ -73,6 +73,9 @@ class Route:
     def check(self, head: HttpHead) -> None:
         """Every request is accepted."""
 
+    def allows_origin(self, origin: str) -> bool:
+        return False
+
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         reply.on_drop(self.dropped.set)
         self.replies.append(reply)

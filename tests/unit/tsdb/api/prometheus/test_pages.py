@@ -329,5 +329,16 @@ def test_answers_are_compressed(served: ApiServer, encoding: str, steps: int) ->
 def test_a_large_url_is_refused_and_the_server_lives(served: ApiServer) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)) as connection:
         connection.request("GET", "/api/v1/query?query=" + "x" * 100_000)
-        assert connection.getresponse().status == 400
+        answer = connection.getresponse()
+        assert (answer.status, b"http_url_bytes_max" in answer.read()) == (414, True)
     assert served.get("query", query="1").status == 200
+
+
+def test_dashboards_query_by_url_with_48_kb(served: ApiServer) -> None:
+    assert served.get("query", query="1" + " " * 48_000).status == 200
+
+
+@pytest.mark.parametrize("path", ["//api/v1/query?query=1", "/api//v1/query?query=1", "//api/v1//label///x//values"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_doubled_slashes_are_one(served: ApiServer, path: str, method: str) -> None:
+    assert served.send(method, path, None, {}).status == (204 if method == "OPTIONS" else 200)
