@@ -37,13 +37,13 @@ CONFIG = """cluster_name: lab
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
 endpoint_snitch: SimpleSnitch
 num_tokens: 16
-listen_address: 127.0.0.1
-rpc_address: 127.0.0.1
+listen_address: {host}
+rpc_address: {host}
 storage_port: {storage}
 native_transport_port: {port}
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
-    parameters: [{{seeds: "127.0.0.1:{storage}"}}]
+    parameters: [{{seeds: "{host}:{storage}"}}]
 commitlog_sync: periodic
 commitlog_sync_period: 10000ms
 commitlog_segment_size: 32MiB
@@ -118,6 +118,7 @@ class CassandraNode:
         self.host = "127.0.0.1"
         self.port = 0
         self._jmx = 0
+        self._storage = 0
 
     def __enter__(self) -> CassandraNode:
         self.start()
@@ -145,7 +146,8 @@ class CassandraNode:
         storage, self.port, self._jmx = self._ports.numbers
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "triggers").mkdir(parents=True)
-        (self._folder / "cassandra.yaml").write_text(CONFIG.format(storage=storage, port=self.port) + self._settings)
+        self._storage = storage
+        self._configure()
         (self._folder / "logback.xml").write_text(LOGBACK)
         self._process = ServerProcess(self._command(), self._folder / "output.log", detached=self._detached)
         self._process.start()
@@ -166,6 +168,15 @@ class CassandraNode:
                 raise RuntimeError(f"Cassandra does not answer:\n{self.process.tail()}")
             time.sleep(0.2)
 
+    def move(self, host: str) -> None:
+        """Stop the node and start it with its data at another loopback address, on the same ports. Waits until it
+        answers there."""
+        self.process.stop()
+        self.host = host
+        self._configure()
+        self.process.start()
+        self.wait_ready()
+
     def close(self) -> None:
         """Kill the node and remove its temporary data."""
         if self._process is not None:
@@ -174,6 +185,10 @@ class CassandraNode:
             self._ports.close()
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _configure(self) -> None:
+        text = CONFIG.format(host=self.host, storage=self._storage, port=self.port)
+        (self._folder / "cassandra.yaml").write_text(text + self._settings)
 
     def _command(self) -> list[str]:
         folder = jars(CASSANDRA)

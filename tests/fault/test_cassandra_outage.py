@@ -1,4 +1,4 @@
-"""Cassandra stopped, killed, hung or out of room loses no acknowledged row, and every refusal is retryable."""
+"""Cassandra stopped, killed, hung, moved or out of room loses no acknowledged row, and every refusal is retryable."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from stack.cassandra import CassandraNode
 from support.servers.histories import HistoryFactory, row
 from tsdb.history import statement_metrics as metrics
+from tsdb.history.cassandra.store import CassandraStore
+from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.history.row_keys import MONTH_MS
 from tsdb.history.settings import HistorySettings
@@ -186,6 +190,43 @@ def test_a_history_that_is_not_there_yet_is_used_once_it_is(node: CassandraNode,
     with Load(store) as load:
         load.wait_for(50)
     assert_all_there(store, load)
+
+
+NAME = "history.example"
+MOVED_WITHIN_S = 60.0
+
+
+@contextmanager
+def moving(node: CassandraNode, factory: HistoryFactory) -> Iterator[tuple[CassandraStore, Callable[[str], None]]]:
+    """A store that knows the node by a name alone, and a function that moves the node and its name to an address."""
+    names = {NAME: [node.host]}
+    hosts = replace(Hosts.parse(factory.url), names=(NAME,))
+
+    def move(host: str) -> None:
+        node.process.stop()  # As a pod that is gone: its name leads to the old address until another one has it.
+        node.move(host)
+        names[NAME] = [host]
+
+    try:
+        with CassandraStore(hosts, IMPATIENT, resolve=names.__getitem__) as store:
+            yield store, move
+    finally:
+        node.move("127.0.0.1")
+
+
+def test_a_cluster_that_comes_back_with_other_addresses_is_used_within_a_minute(
+    node: CassandraNode, factory: HistoryFactory
+) -> None:
+    with moving(node, factory) as (store, move):
+        with Load(store) as load:
+            load.wait_for(100)
+            move("127.0.0.2")
+            moved_at = time.monotonic()
+            load.wait_for(100)
+            took_s = time.monotonic() - moved_at
+        print(f"writes go on {took_s:.1f} s after the move")
+        assert took_s < MOVED_WITHIN_S
+        assert_all_there(store, load)
 
 
 class _Collected:

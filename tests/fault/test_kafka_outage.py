@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 from stack.kafka import KafkaCluster
-from support.drills.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+from support.drills.outages import (
+    GATEWAY_FLAGS,
+    Strike,
+    broker_away,
+    fleet,
+    freeze,
+    kill,
+    outages,
+    outages_leave_all_well,
+    stop,
+)
 from support.servers.deployments import Deployment, on_kafka
 
 
@@ -33,3 +43,9 @@ def deployment(broker: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.mark.parametrize("strike", [stop, kill, freeze])
 def test_an_outage_costs_no_ok_and_shows(broker: KafkaCluster, deployment: Deployment, strike: Strike) -> None:
     broker_away(broker, deployment, strike, least_s=5.0)
+
+
+@pytest.mark.timeout(900)
+def test_every_process_is_well_soon_after_each_of_6_outages(broker: KafkaCluster, tmp_path: Path) -> None:
+    with fleet(tmp_path, broker.bootstrap) as running:
+        outages_leave_all_well(broker, running, outages(seed=1, count=6, shortest_s=5.0, longest_s=12.0))

@@ -9,7 +9,17 @@ import pytest
 
 from stack.kafka import KafkaCluster
 from support.drills.drills import kill_gateway, kill_store
-from support.drills.outages import GATEWAY_FLAGS, Strike, broker_away, freeze, kill, stop
+from support.drills.outages import (
+    GATEWAY_FLAGS,
+    Strike,
+    broker_away,
+    fleet,
+    freeze,
+    kill,
+    outages,
+    outages_leave_all_well,
+    stop,
+)
 from support.servers.deployments import Deployment, embedded, on_kafka
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
@@ -45,3 +55,8 @@ def test_a_store_comes_back_from_the_log_alone_20_times(deployment: Deployment) 
 @pytest.mark.parametrize("strike", [stop, kill, freeze])
 def test_a_minute_without_the_broker_costs_no_ok(broker: KafkaCluster, deployment: Deployment, strike: Strike) -> None:
     broker_away(broker, deployment, strike, least_s=AWAY_S)
+
+
+def test_every_process_is_well_soon_after_each_of_40_outages(broker: KafkaCluster, tmp_path: Path) -> None:
+    with fleet(tmp_path, broker.bootstrap) as running:
+        outages_leave_all_well(broker, running, outages(seed=40, count=40, shortest_s=5.0, longest_s=68.0))

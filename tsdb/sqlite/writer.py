@@ -170,10 +170,16 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             jobs = list(self._jobs)
             self._jobs.clear()
             ending = self._closing and not group and not jobs
-        if group:
-            self._write(connection, group)
-        elif self._file.is_full and not ending:
-            self._try_to_grow(connection)
+        try:
+            if group:
+                self._write(connection, group)
+            elif self._file.is_full and not ending:
+                self._try_to_grow(connection)
+        except BaseException as error:
+            # These jobs are in no queue any more: `_fail` would not find them.
+            for _, done in jobs:
+                done.set_exception(error)
+            raise
         for job, done in jobs:
             self._run_job(connection, job, done)
         if not ending:
@@ -203,6 +209,10 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             )
             self._file.refused(error)
             outcomes = [error] * len(group)
+        except BaseException as error:
+            # A bug ends the thread, but not without an answer to writes that no queue has any more.
+            self._answer_all(group, [self._failed_answer(error)] * len(group))
+            raise
         else:
             self._file.grew()
         self._answer_all(group, outcomes)
@@ -237,7 +247,9 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             group, jobs = list(self._writes), list(self._jobs)
             self._writes.clear()
             self._jobs.clear()
-        answer = error if isinstance(error, TsdbError) else TsdbError(f"{self._subject}'s writer failed: {error}")
-        self._answer_all(group, [answer] * len(group))
+        self._answer_all(group, [self._failed_answer(error)] * len(group))
         for _, done in jobs:
             done.set_exception(error)
+
+    def _failed_answer(self, error: BaseException) -> TsdbError:
+        return error if isinstance(error, TsdbError) else TsdbError(f"{self._subject}'s writer failed: {error}")

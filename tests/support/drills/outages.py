@@ -1,11 +1,18 @@
-"""The drill of a broker that is away for a while under load, seen through a gateway and a store."""
+"""Drills of a broker that is away for a while under load: seen through a gateway and a store, and again and again under
+a whole deployment.
+
+After each of many outages every process is well within WELL_WITHIN_S of the broker's answer, or is not live and is
+restarted, as an orchestrator does.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -13,11 +20,11 @@ import psutil
 
 from stack.kafka import KafkaCluster
 from support.drills.writers import Writers
-from support.servers.deployments import Deployment
+from support.servers.deployments import PARTITIONS, Deployment, create_topics
 from support.servers.logs import wait_until
 from support.servers.probes import OneTry, healthy, partitions_ready, serving, write_once
-from support.servers.processes import Role
-from tsdb.client import Unavailable
+from support.servers.processes import Role, tsdb_ok
+from tsdb.client import ReadOptions, TsdbError, Unavailable, connect
 
 Strike = Callable[[KafkaCluster], Callable[[], None]]
 
@@ -30,6 +37,11 @@ GATEWAY_FLAGS = ("--produce-timeout-s", str(PRODUCE_TIMEOUT_S))
 LIBRARY_THREADS_S_MAX = 15.0  # Threads started a second by the Kafka library of one process while no broker answers.
 CPU_SHARE_MAX = 0.1  # Share of a core that one process uses while no broker answers.
 ANSWER_S = 1.0  # A refusal may come this much after its deadline: the machine is busy.
+WELL_WITHIN_S = 30.0
+LIVENESS_FAILS = 3  # As the probes of deploy/kubernetes: three in a row restart a process.
+LIVENESS_EVERY_S = 5.0
+REST_S = 0.1  # Of each writer: the machine has other work in this drill.
+LOOK_S = 0.25
 
 
 def stop(cluster: KafkaCluster) -> Callable[[], None]:
@@ -139,3 +151,196 @@ def _check_refusal(answer: OneTry, bound_s: float) -> None:
     assert isinstance(answer.error, Unavailable)
     assert answer.error.retry_after_s, f"no hint when to come back: {answer.error.reason}"
     assert answer.seconds < bound_s + ANSWER_S, answer
+
+
+@dataclass(frozen=True)
+class Outage:
+    """One outage. seconds: from its begin until the broker is brought back."""
+
+    strike: Strike
+    seconds: float
+
+
+def outages(seed: int, count: int, shortest_s: float, longest_s: float) -> list[Outage]:
+    """Random outages: each kind of strike, most of them short."""
+    source = random.Random(seed)
+    print(f"outages of seed {seed}")
+    strikes: Sequence[Strike] = (freeze, stop, kill)
+    kinds = [strikes[number % len(strikes)] for number in range(count)]
+    source.shuffle(kinds)
+    span_s = longest_s - shortest_s
+    lengths = [shortest_s, longest_s, *(shortest_s + span_s * source.random() ** 3 for _ in range(count - 2))]
+    source.shuffle(lengths)
+    return [Outage(kind, seconds) for kind, seconds in zip(kinds, lengths, strict=True)]
+
+
+@dataclass
+class Fleet:
+    """The processes by name, and how often each was restarted."""
+
+    gateway: Role
+    stores: Sequence[Role]
+    chunkers: Sequence[Role]
+    loaders: Sequence[Role]
+    querier: Role
+    restarts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        groups = {"store": self.stores, "chunker": self.chunkers, "loader": self.loaders}
+        several = {f"{name}-{at}": role for name, some in groups.items() for at, role in enumerate(some)}
+        return {"gateway": self.gateway, "querier": self.querier, **several}
+
+
+@contextlib.contextmanager
+def fleet(scratch: Path, bootstrap: str) -> Iterator[Fleet]:
+    """A deployment over new topics, every process ready."""
+    log = create_topics(bootstrap)
+    history = ("--history", f"parquet:///{scratch}/history")
+    stores = [Role(scratch, "store", *log) for _ in range(2)]
+    addresses = [argument for store in stores for argument in ("--stores", store.grpc)]
+    made = Fleet(
+        Role(scratch, "gateway", *log, "--produce-timeout-s", "6"),
+        stores,
+        [Role(scratch, "chunker", *log, serves_grpc=False) for _ in range(2)],
+        [Role(scratch, "loader", *log, *history, serves_grpc=False) for _ in range(2)],
+        Role(scratch, "querier", *log, *addresses),
+    )
+    tsdb_ok("history", "create", *log, *history)
+    with contextlib.ExitStack() as stack:
+        for role in made.roles.values():
+            stack.push(role)
+            role.start(ready=False)
+        for role in made.roles.values():
+            role.wait_ready()
+        yield made
+
+
+def outages_leave_all_well(cluster: KafkaCluster, running: Fleet, planned: Sequence[Outage]) -> None:
+    """Run the outages one after another. Every acknowledged sample is read back from each store in the end."""
+    with Writers(running.gateway.grpc, timeout_s=5.0, rest_s=REST_S) as writers, _supervised(running):
+        for number, outage in enumerate(planned, start=1):
+            _wait_until_well(running, writers, time.monotonic(), within_s=4 * WELL_WITHIN_S)
+            mend = outage.strike(cluster)
+            try:
+                threading.Event().wait(outage.seconds)
+            finally:
+                mend()
+            cluster.wait_ready()
+            took_s = _wait_until_well(running, writers, time.monotonic(), within_s=WELL_WITHIN_S)
+            slowest = max(took_s, key=lambda name: took_s[name])
+            print(
+                f"outage {number}: {outage.strike.__name__} for {outage.seconds:.1f} s; all well after "
+                f"{took_s[slowest]:.1f} s, the last {slowest}; restarts {running.restarts or 'none'}",
+                flush=True,
+            )
+    for store in running.stores:
+        with connect(store.grpc, timeout_s=WELL_WITHIN_S) as reader:
+            print(f"{writers.judge(reader)} samples read back")
+
+
+@contextlib.contextmanager
+def _supervised(running: Fleet) -> Iterator[None]:
+    """Restart what is not live, as an orchestrator does."""
+    ended = threading.Event()
+    failed: list[BaseException] = []
+
+    def supervise() -> None:
+        fails: dict[str, int] = {}
+        try:
+            while not ended.wait(LIVENESS_EVERY_S):
+                for name, role in running.roles.items():
+                    fails[name] = 0 if _is_live(role) else fails.get(name, 0) + 1
+                    if fails[name] >= LIVENESS_FAILS or role.process.poll() is not None:
+                        fails[name] = 0
+                        running.restarts[name] = running.restarts.get(name, 0) + 1
+                        role.kill()
+                        role.start(ready=False)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=supervise, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(60.0)
+    assert not failed, failed
+
+
+def _is_live(role: Role) -> bool:
+    try:
+        return healthy(role)
+    except OSError:
+        return False
+
+
+def _wait_until_well(running: Fleet, writers: Writers, since: float, *, within_s: float) -> dict[str, float]:
+    """Seconds after `since` (monotonic) until each process was well. Fails after within_s."""
+    oks, applied, loaded = writers.oks, _applied(running), _loaded(running)
+    checks: dict[str, Callable[[], bool]] = {
+        **{f"{name} ready": lambda role=role: role.ready()[0] == 200 for name, role in running.roles.items()},  # type: ignore[misc]
+        "gateway writes": lambda: writers.oks >= oks + OKS_BETWEEN,
+        "chunkers apply": lambda: _is_above(_applied(running), applied),
+        "loaders load": lambda: _is_above(_loaded(running), loaded),
+        **{
+            f"{name} reads": lambda role=role: _reads(role, writers)  # type: ignore[misc]
+            for name, role in running.roles.items()
+            if name.startswith(("store", "querier"))
+        },
+    }
+    took_s: dict[str, float] = {}
+    while checks:
+        for name, check in list(checks.items()):
+            if _holds(check):
+                took_s[name] = time.monotonic() - since
+                del checks[name]
+        late = time.monotonic() - since > within_s
+        assert not (checks and late), f"{sorted(checks)} not within {within_s:g} s; others {took_s}; {_states(running)}"
+        time.sleep(LOOK_S)  # Between looks at other processes; the claim is the loop's condition.
+    return took_s
+
+
+def _holds(check: Callable[[], bool]) -> bool:
+    try:
+        return check()
+    except (OSError, TsdbError):
+        return False  # It answers nothing yet.
+
+
+def _reads(role: Role, writers: Writers) -> bool:
+    """Whether a read has all that is acknowledged now."""
+    now_ms = time.time_ns() // 1_000_000
+    with connect(role.grpc, timeout_s=2.0) as reader:
+        reader.select(writers.selector, now_ms - 1, now_ms, options=ReadOptions(after=writers.tokens()))
+    return True
+
+
+def _is_above(now: dict[str, float], before: dict[str, float]) -> bool:
+    """Whether each partition has an owner that went on."""
+    return all(now[place] > at for place, at in before.items())
+
+
+def _applied(running: Fleet) -> dict[str, float]:
+    """The next offset of each partition's chunker; 0 for a partition without an owner."""
+    found = {str(number): 0.0 for number in range(PARTITIONS)}
+    for chunker in running.chunkers:
+        _, state = chunker.ready()
+        for number, partition in ((state or {}).get("partitions") or {}).items():
+            found[number] = max(found[number], partition.get("next_offset") or 0)
+    return found
+
+
+def _loaded(running: Fleet) -> dict[str, float]:
+    """Positions of the loaders in `series`, whose records come all the time; 0 for a partition without an owner."""
+    found = {f'tsdb_loader_position{{partition="{number}",topic="series"}}': 0.0 for number in range(PARTITIONS)}
+    for loader in running.loaders:
+        with contextlib.suppress(OSError):
+            metrics = loader.metrics()
+            found.update({name: max(found[name], metrics[name]) for name in found.keys() & metrics.keys()})
+    return found
+
+
+def _states(running: Fleet) -> dict[str, object]:
+    return {name: role.ready() for name, role in running.roles.items()}

@@ -13,7 +13,7 @@ from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
-from tsdb.history.cassandra.session import Connected, LazySession
+from tsdb.history.cassandra.session import Connected, LazySession, Resolve, addresses_of
 from tsdb.history.cassandra.statements import Statements
 from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.cassandra.writes import CassandraWrites, Write
@@ -43,11 +43,14 @@ Bind = Callable[[Statements], BoundStatement]
 
 
 class CassandraStore:
-    """ChunkStore. `on_done` is called on the driver's only thread: a slow callback delays all other answers."""
+    """ChunkStore. `on_done` is called on the driver's only thread: a slow callback delays all other answers.
 
-    def __init__(self, hosts: Hosts, settings: HistorySettings) -> None:
+    resolve: gives the addresses of a host's name, at each connect.
+    """
+
+    def __init__(self, hosts: Hosts, settings: HistorySettings, *, resolve: Resolve = addresses_of) -> None:
         self._settings = settings
-        self._session = LazySession(hosts, settings)
+        self._session = LazySession(hosts, settings, resolve=resolve)
         self._writes = CassandraWrites(settings)
         self._names = KnownNames()
         self._page_size = PageSize(settings.page_bytes_target)

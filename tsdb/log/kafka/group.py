@@ -30,6 +30,7 @@ from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.log.kafka.watch import (
     BEYOND_REPAIR_S,
+    IDLE_S,
     REBALANCED_WITHIN_S,
     SETTLED_WITHIN_S,
     GroupState,
@@ -66,7 +67,8 @@ def group_config(session_s: float) -> Config:
 class KafkaGroup:
     """Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again.
 
-    make_consumer: another member, in place of one that is stuck. group_state: the group, from its coordinator.
+    make_consumer: another member, in place of one that is stuck. group_state: the group that reads a topic, from
+    its coordinator.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class KafkaGroup:
         timeout_s: float,
         clock: Clock,
         make_consumer: Callable[[], Consumer],
-        group_state: Callable[[], GroupState],
+        group_state: Callable[[str], GroupState],
         on_leave: Callable[[], None] = lambda: None,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -97,9 +99,10 @@ class KafkaGroup:
         self._failed: TsdbError | None = None  # Error of an assignment that could not be taken.
         self._left = False
         self._in_callback = False  # Calls of the consumer on other threads wait until the callback has returned.
-        # The thread of the watch owns these three; others read them.
+        # The thread of the watch owns these; others read them.
         self._standing = Standing.JOINING
         self._joining_since: float | None = None
+        self._without_since: float | None = None  # Since when it has no partitions.
         self._renewed_at = 0.0
         self._must_renew = ""  # Reason; the watch sets it, the next poll takes it.
 
@@ -184,17 +187,21 @@ class KafkaGroup:
 
     def _look(self) -> None:
         if not self._partitions or self._fetch.owned or self._left:
-            self._standing, self._joining_since = Standing.JOINING, None
+            self._standing, self._joining_since, self._without_since = Standing.JOINING, None, None
             return
+        now = self._clock.monotonic()
+        if self._without_since is None:
+            self._without_since = now
+        if now - self._without_since < IDLE_S:
+            return  # Most members have their partitions within a second.
         try:
-            self._standing = standing_of(self._group_state(), self._partitions)
+            self._standing = standing_of(self._group_state(next(iter(self._partitions))), self._partitions)
         except TsdbError:
             self._joining_since = None  # Without a coordinator no member gets partitions.
             raise
         if self._standing is Standing.SPARE:
             self._joining_since = None
             return
-        now = self._clock.monotonic()
         if self._joining_since is None:
             self._joining_since = now
         within_s = SETTLED_WITHIN_S if self._standing is Standing.JOINING else REBALANCED_WITHIN_S

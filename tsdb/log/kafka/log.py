@@ -37,6 +37,8 @@ from tsdb.model.errors import Unavailable
 
 REBALANCING = frozenset({ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING})
 
+GROUP_TIMEOUT_S = 3.0  # Of the watch, which asks again.
+
 
 class KafkaLog:
     """Log. `prefix` is put before every topic and group name."""
@@ -164,7 +166,7 @@ class KafkaLog:
         return group
 
     def members(self, group_id: str) -> list[str]:
-        return [member.client_id for member in self._describe_group(group_id).members]
+        return [member.client_id for member in self._describe_group(group_id, self._settings.request_timeout_s).members]
 
     def stalled(self) -> str:
         return self._watch.stalled()
@@ -210,8 +212,11 @@ class KafkaLog:
                     self._appender = appender
         return self._appender
 
-    def _group_state(self, group_id: str) -> GroupState:
-        group = self._describe_group(group_id)
+    def _group_state(self, group_id: str, topic: str) -> GroupState:
+        # First a lookup, which raises while no broker answers: librdkafka 2.16 ended the process by an assertion
+        # (rd_kafka_enq_once_del_source_return) when requests about groups timed out during an outage.
+        self._offsets.watermarks(topic, [0])
+        group = self._describe_group(group_id, GROUP_TIMEOUT_S)
         assigned = [
             frozenset(
                 (place.topic.removeprefix(self._prefix), place.partition)
@@ -221,8 +226,8 @@ class KafkaLog:
         ]
         return GroupState(group.state not in REBALANCING, assigned)
 
-    def _describe_group(self, group_id: str) -> ConsumerGroupDescription:
-        name, timeout_s = self._prefix + group_id, self._settings.request_timeout_s
+    def _describe_group(self, group_id: str, timeout_s: float) -> ConsumerGroupDescription:
+        name = self._prefix + group_id
         place, admin = f"members of group {name}", self._admin.get()
         try:
             with translate_kafka_errors(place):

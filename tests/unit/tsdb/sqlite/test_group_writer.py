@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.servers.logs import wait_until
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.threads import watched_threads
 from tsdb.sqlite.database import configure, open_file, transaction
 from tsdb.sqlite.errors import SqliteErrors
 from tsdb.sqlite.writer import GroupWriter
@@ -154,3 +156,39 @@ def test_a_closed_writer_refuses_writes(writer: NumbersWriter) -> None:
     writer.close()
     with pytest.raises(Unavailable, match="numbers are closed"):
         writer.put(Number(1))
+
+
+def test_a_bug_while_writing_answers_the_group_and_the_jobs_in_hand(writer: NumbersWriter) -> None:
+    busy, released, jobs = threading.Event(), threading.Event(), []
+
+    def wait(outcome: int | TsdbError) -> None:
+        busy.set()
+        assert released.wait(WITHIN_S)
+
+    writer.on_answer = wait
+    writer.put(Number(0))
+    assert busy.wait(WITHIN_S)
+    writer._store = broken_store  # type: ignore[method-assign]
+    for value in (1, 2):
+        writer.put(Number(value))
+    job = threading.Thread(target=lambda: jobs.append(raised(lambda: writer.run(lambda connection: None, WITHIN_S))))
+    job.start()
+    wait_until(lambda: bool(writer._jobs))
+    with watched_threads() as failures:
+        released.set()
+        job.join(WITHIN_S)
+        wait_until(lambda: failures.failure() is not None)
+    assert [type(outcome) for outcome in writer.outcomes] == [int, TsdbError, TsdbError]
+    assert [str(error) for error in jobs] == ["a bug"]
+
+
+def broken_store(connection: sqlite3.Connection, group: Sequence[Number]) -> list[int | TsdbError]:
+    raise ValueError("a bug")
+
+
+def raised(call: Callable[[], None]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None

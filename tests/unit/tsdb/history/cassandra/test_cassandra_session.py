@@ -7,18 +7,22 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cassandra import ConsistencyLevel
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, Session
 
 from support.servers.certificates import Authority
+from support.servers.logs import wait_until
 from tsdb.config import LoaderSettings, load
-from tsdb.history.cassandra.session import READ_PROFILE, LazySession, open_cluster
+from tsdb.history.cassandra.session import READ_PROFILE, Connected, LazySession, open_cluster
+from tsdb.history.cassandra.statements import Statements
 from tsdb.history.hosts import Hosts
 from tsdb.history.settings import CassandraAccess, HistorySettings
-from tsdb.model.errors import ConfigMismatch, Unavailable
+from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 
 
 @contextmanager
@@ -73,6 +77,120 @@ def test_without_an_answer_each_call_fails_at_once_with_a_retry_hint() -> None:
     with pytest.raises(Unavailable) as closed:
         session.get()
     assert closed.value.reason == "store_closed"
+
+
+@dataclass
+class FakeHost:
+    is_up: bool | None = True
+
+
+class FakeCluster:
+    """The parts of the driver's cluster and session that a renewal uses."""
+
+    def __init__(self) -> None:
+        self.hosts = [FakeHost(), FakeHost()]
+        self.metadata, self.cluster = self, self
+        self.ended = threading.Event()
+
+    def all_hosts(self) -> list[FakeHost]:
+        return self.hosts
+
+    def shutdown(self) -> None:
+        self.ended.set()
+
+    def lose_all(self) -> None:
+        for host in self.hosts:
+            host.is_up = False
+
+
+class FakeSessions(LazySession):
+    """Connects to `clusters` in order; an error in place of one is raised."""
+
+    def __init__(self, *clusters: FakeCluster | TsdbError) -> None:
+        super().__init__(Hosts(("history.example",), 1, "k"), HistorySettings(), renew_after_s=0.0)
+        self._clusters = list(clusters)
+        self.connects = 0
+
+    def _connected_now(self) -> Connected:
+        self.connects += 1
+        found = self._clusters.pop(0)
+        if isinstance(found, TsdbError):
+            raise found
+        return Connected(cast(Session, found), cast(Statements, None))
+
+
+def test_a_session_whose_nodes_are_all_away_is_replaced_by_the_names() -> None:
+    first, second = FakeCluster(), FakeCluster()
+    sessions = FakeSessions(first, Unavailable("not yet"), second)
+    assert sessions.get().session is cast(Session, first)
+    first.lose_all()
+    wait_until(lambda: sessions.get().session is cast(Session, second))
+    assert first.ended.wait(10.0)
+    assert sessions.connects == 3
+    sessions.get()
+    assert not second.ended.is_set()
+    sessions.close()
+    assert second.ended.is_set()
+
+
+def test_a_session_with_one_node_left_is_kept() -> None:
+    first = FakeCluster()
+    sessions = FakeSessions(first, FakeCluster())
+    sessions.get()
+    first.hosts[0].is_up = False
+    for _ in range(10):
+        assert sessions.get().session is cast(Session, first)
+    assert sessions.connects == 1
+    sessions.close()
+
+
+def test_callers_wait_for_no_new_session_and_a_closed_one_connects_no_more() -> None:
+    first, connecting, go_on = FakeCluster(), threading.Event(), threading.Event()
+
+    class Slow(FakeSessions):
+        def _connected_now(self) -> Connected:
+            if self.connects:
+                connecting.set()
+                go_on.wait(10.0)
+            return super()._connected_now()
+
+    late = FakeCluster()
+    sessions = Slow(first, late)
+    sessions.get()
+    first.lose_all()
+    sessions.get()
+    sessions.get()
+    assert connecting.wait(10.0)
+    assert sessions.get().session is cast(Session, first)
+    closing = threading.Thread(target=sessions.close)
+    closing.start()
+    wait_until(lambda: sessions._closed)
+    go_on.set()
+    closing.join(10.0)
+    assert late.ended.wait(10.0), "nobody uses it any more"
+    assert first.ended.is_set()
+
+
+def test_every_connect_resolves_the_names_anew_and_one_name_is_enough() -> None:
+    names = {"a": ["10.0.0.1", "10.0.0.2"], "b": ["10.0.0.2"]}
+    asked: list[str] = []
+
+    def resolve(name: str) -> list[str]:
+        asked.append(name)
+        if name not in names:
+            raise OSError("no such name")
+        return names[name]
+
+    session = LazySession(Hosts(("a", "b"), 1, "k"), HistorySettings(), resolve=resolve)
+    assert session._addresses() == ["10.0.0.1", "10.0.0.2"]
+    del names["a"]
+    names["b"] = ["10.0.0.3"]
+    assert session._addresses() == ["10.0.0.3"]
+    assert asked == ["a", "b", "a", "b"]
+    del names["b"]
+    with pytest.raises(Unavailable, match="b: no such name") as away:
+        session.get()
+    assert away.value.retry_after_s is not None
 
 
 class TlsNode:

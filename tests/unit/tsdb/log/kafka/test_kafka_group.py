@@ -17,6 +17,7 @@ from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.log.kafka.watch import (
     BEYOND_REPAIR_S,
+    IDLE_S,
     REBALANCED_WITHIN_S,
     SETTLED_WITHIN_S,
     GroupState,
@@ -143,7 +144,8 @@ class Coordinator:
         self.is_stable = True
         self.away = False
 
-    def state(self) -> GroupState:
+    def state(self, topic: str) -> GroupState:
+        assert topic == METRICS
         if self.away:
             raise Unavailable("no broker")
         return GroupState(self.is_stable, self.assigned)
@@ -165,6 +167,13 @@ def alone(consumer: FakeConsumer, second: FakeConsumer, clock: ManualClock, coor
     guard = cast(TopicGuard, FakeGuard())
     fetch = Fetch(cast(Consumer, consumer), guard, cast(KafkaOffsets, None), "p.", clock)
     return KafkaGroup(fetch, guard, "p.", HANG_S, clock, lambda: cast(Consumer, second), coordinator.state, grace_s=0.0)
+
+
+def begin_joining(group: KafkaGroup, clock: ManualClock) -> None:
+    """The watch finds the member without partitions, and looks at its group."""
+    group.look()
+    clock.sleep(IDLE_S)
+    group.look()
 
 
 @pytest.fixture
@@ -284,7 +293,7 @@ def test_a_member_that_the_group_gives_nothing_joins_anew(
     within_s: float,
 ) -> None:
     coordinator.is_stable = is_stable
-    group.look()
+    begin_joining(group, clock)
     clock.sleep(within_s - 1.0)
     group.look()
     group.poll(0)
@@ -304,7 +313,7 @@ def test_a_member_that_the_group_gives_nothing_joins_anew(
 def test_a_member_without_partitions_for_a_minute_is_not_alive(
     group: KafkaGroup, coordinator: Coordinator, clock: ManualClock
 ) -> None:
-    group.look()
+    begin_joining(group, clock)
     clock.sleep(BEYOND_REPAIR_S)
     assert "no partition for 60 s" in group.stalled()
     assert group.joining_s() == BEYOND_REPAIR_S
@@ -313,7 +322,7 @@ def test_a_member_without_partitions_for_a_minute_is_not_alive(
 def test_the_time_without_a_broker_does_not_count(
     group: KafkaGroup, second: FakeConsumer, coordinator: Coordinator, clock: ManualClock
 ) -> None:
-    group.look()
+    begin_joining(group, clock)
     coordinator.away = True
     with pytest.raises(Unavailable):
         group.look()
