@@ -36,9 +36,10 @@ class ForcedMonotonicity:
             datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
             for ms in (self.first_ms, self.last_ms)
         )
+        largest = f"{self.max_difference:.2g}".replace("inf", "+Inf")
         return (
             f", from buckets {shown_g(self.min_bound)} to {shown_g(self.max_bound)}, with a max diff of "
-            f"{self.max_difference:.2g}, over {self.samples} samples from {first} to {last}"
+            f"{largest}, over {self.samples} samples from {first} to {last}"
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tsdb.promql.syntax.tree import Aggregation, Call, Expression, Subquery, VectorSelector, children, post_order
 
-# Functions of the time of a step, which no `@` below them makes the same at all steps.
+# Functions of the time of a step, which no `@` below them makes the same at all steps. info() looks for info series at
+# that time where its selectors look at several.
 _OF_TIME = frozenset(
     [
         "days_in_month",
@@ -12,6 +13,7 @@ _OF_TIME = frozenset(
         "day_of_week",
         "day_of_year",
         "hour",
+        "info",
         "minute",
         "month",
         "year",

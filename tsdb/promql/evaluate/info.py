@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.index.pattern import PATTERN_BYTES_MAX
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.binary import shown_labels
 from tsdb.promql.evaluate.context import Context
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
-from tsdb.promql.evaluate.vectors.block import Block
+from tsdb.promql.evaluate.vectors.block import Block, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets
+from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.selectors import matches, matches_empty
-from tsdb.promql.syntax.tree import Call, Expression, Subquery, VectorSelector, children
+from tsdb.promql.syntax.tree import Call, Expression, Subquery, ValueType, VectorSelector, children
 
 TARGET_INFO = "target_info"
 _IDENTIFYING = ("instance", "job")
+_VECTORS = (ValueType.VECTOR, ValueType.MATRIX)
+UTF8_BYTES_MAX = 4  # Of one character.
 _EXCLUDING = (MatchType.NOT_EQUAL, MatchType.NOT_REGEX)
 
 
@@ -28,39 +33,80 @@ def with_info(context: Context, node: Call, base: Block) -> Block:
     matchers = node.args[1].matchers if len(node.args) > 1 and isinstance(node.args[1], VectorSelector) else ()
     of_name = [matcher for matcher in matchers if matcher.name == METRIC_NAME]
     of_data = [matcher for matcher in matchers if matcher.name != METRIC_NAME]
-    default = [Matcher(MatchType.EQUAL, METRIC_NAME, TARGET_INFO)]
-    is_named = of_name or default
+    is_named = of_name or [Matcher(MatchType.EQUAL, METRIC_NAME, TARGET_INFO)]
     if all(matcher.type in _EXCLUDING for matcher in is_named):
         is_named = [Matcher(MatchType.REGEX, METRIC_NAME, ".+_info"), *of_name]
     # A base series that is itself an info series stays as it is.
-    ignoring = of_name if len(node.args) > 1 else default
-    if all(matcher.type in _EXCLUDING for matcher in ignoring):
-        ignoring = []  # Matchers that only exclude choose no info metric by name.
     names = base.labels.texts(METRIC_NAME)
-    is_info = np.array([bool(ignoring) and _match_all(ignoring, name) for name in names], np.bool_)
-    identified = [
-        (name, sorted({text for row, text in enumerate(base.labels.texts(name)) if text and not is_info[row]}))
-        for name in _IDENTIFYING
+    is_info = np.array([_match_all(is_named, name) for name in names], np.bool_)
+    parts = [
+        newest_with_times(context, VectorSelector("", (*is_named, *identity, *of_data), node.span), at_ms)
+        for at_ms in [_info_times(context, node.args[0])]
+        for identity in _identities(base.labels, is_info)
     ]
-    wanted = [Matcher(MatchType.REGEX, name, "|".join(map(_escaped, values))) for name, values in identified if values]
-    found = _info_series(context, (*is_named, *wanted, *of_data), node) if wanted else None
-    return _combined(context, base, is_info, found, of_data)
+    return _combined(context, base, is_info, _joined(parts), of_data)
 
 
-def _info_series(context: Context, matchers: tuple[Matcher, ...], node: Call) -> tuple[Block, NDArray[np.int64]]:
-    """Info series at the times at which the first selector of the base looks, and the time of each sample."""
-    at_ms = context.times_ms
-    pending: Expression | None = node.args[0]
-    while pending is not None:
-        if isinstance(pending, VectorSelector | Subquery):
-            at_ms = shifted_times(context, pending, at_ms)
-        below = children(pending)
-        pending = next((child for child in below if _has_selector(child)), None)
-    return newest_with_times(context, VectorSelector("", matchers, node.span), at_ms)
+def _identities(labels: LabelSets, is_info: NDArray[np.bool_]) -> Iterator[tuple[Matcher, ...]]:
+    """Matchers of the info series of all base series: one set for each choice of identifying labels that these have."""
+    values: dict[tuple[bool, ...], list[set[str]]] = {}
+    columns = [labels.texts(name) for name in _IDENTIFYING]
+    for row in np.flatnonzero(~is_info).tolist():
+        texts = [column[row] for column in columns]
+        if any(texts):
+            of_choice = values.setdefault(tuple(map(bool, texts)), [set() for _ in _IDENTIFYING])
+            for found, text in zip(of_choice, texts, strict=True):
+                found.add(text)
+    for choice in sorted(values):
+        yield tuple(map(_one_of, _IDENTIFYING, values[choice]))
 
 
-def _has_selector(node: Expression) -> bool:
-    return isinstance(node, VectorSelector) or any(map(_has_selector, children(node)))
+def _one_of(name: str, values: set[str]) -> Matcher:
+    if values == {""}:
+        return Matcher(MatchType.EQUAL, name, "")
+    pattern = "|".join(map(_escaped, sorted(values)))
+    # More info series than are needed do no harm: they are looked up by identity.
+    is_too_long = len(pattern) > PATTERN_BYTES_MAX // UTF8_BYTES_MAX
+    return Matcher(MatchType.REGEX, name, ".+" if is_too_long else pattern)
+
+
+def _joined(parts: list[tuple[Block, NDArray[np.int64]]]) -> tuple[Block, NDArray[np.int64]] | None:
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    return stacked([block for block, _ in parts]), np.concatenate([times_ms for _, times_ms in parts])
+
+
+def _info_times(context: Context, base: Expression) -> NDArray[np.int64]:
+    """The times at which info series are looked up: those of the base's selectors where all look at the same time,
+    else those of the steps."""
+    own = context.times_ms
+    references: list[NDArray[np.int64]] = []
+    # A part, and the subqueries around it, the innermost one last.
+    pending: list[tuple[Expression, tuple[Subquery, ...]]] = [(base, ())]
+    while pending:
+        node, around = pending.pop()
+        if isinstance(node, VectorSelector):
+            references.append(_reference(context, node, around))
+            continue
+        within = (*around, node) if isinstance(node, Subquery) else around
+        # The second argument of an inner info() is no vector of its own.
+        parts = node.args[:1] if isinstance(node, Call) and node.name == "info" else children(node)
+        vectors = [part for part in parts if type_of(part) in _VECTORS]
+        if not vectors:  # Such as of vector(1): its values are those of the steps.
+            return own
+        pending.extend((part, within) for part in vectors)
+    return references[0] if all(np.array_equal(references[0], one) for one in references) else own
+
+
+def _reference(context: Context, node: VectorSelector, around: tuple[Subquery, ...]) -> NDArray[np.int64]:
+    """The times at which a selector looks. Offsets of the subqueries around it add up, up to the first `@`."""
+    times, offset_ms = context.times_ms, 0
+    parts: tuple[VectorSelector | Subquery, ...] = (node, *reversed(around))
+    for part in parts:
+        offset_ms += 0 if part.offset is None else context.offset_ms(part.offset)
+        if part.at is not None:
+            return shifted_times(context, replace(part, offset=None)) - offset_ms
+    return times - offset_ms
 
 
 def _combined(

@@ -28,7 +28,7 @@ INEXACT = frozenset(
     }
 )
 AMPLIFIERS = COMPARISONS | {
-    *("%", "floor", "ceil", "round", "sgn", "sin", "cos", "tan"),
+    *("%", "floor", "ceil", "round", "sgn", "sin", "cos", "tan", "acos", "asin", "acosh", "atanh"),
     *("changes", "resets", "rate", "increase", "irate", "count_values", "topk", "bottomk"),
 }
 
@@ -128,32 +128,19 @@ BEFORE_THREE = (
         "a comparison refused only those that it let through, and atan2 told them apart by name",
         _fails("multiple matches for labels: ", ""),
     ),
+    Rule("predict_linear with @", "it took the time of `@` for that of the step", _has_with(["@"], "predict_linear")),
+    Rule(
+        "timestamp with @ and offset",
+        "it looked at the time of `@` for samples that are older than the offset",
+        _has_with(["@", "offset"], "timestamp"),
+    ),
+    Rule("empty subquery", "it had a point of a constant after a window without a step", _is_subquery_at_a_time),
 )
 ALWAYS = (
     Rule(
         "syntax errors",
         "this parser and RE2 have other words for some, and point at another character of the same part",
         _fails("bad_data: ", "parse error: "),
-    ),
-    Rule(
-        "predict_linear with @",
-        "Prometheus has no result over a subquery with `@`; before 2.51 it took the time of `@` for that of the step",
-        _has_with(["@"], "predict_linear"),
-    ),
-    Rule(
-        "timestamp with @ and offset",
-        "Prometheus looks at the time of `@` for samples that are older than the offset",
-        _has_with(["@", "offset"], "timestamp"),
-    ),
-    Rule("info with @", "Prometheus looks for info series at the time of the step", _has_with(["@"], "info")),
-    Rule("info with offset", "Prometheus looks for info series at the time of the step", _has_with(["offset"], "info")),
-    Rule(
-        "histogram_quantiles",
-        "Prometheus adds up buckets with equal bounds again for each quantile",
-        _has_with(["double_seconds_bucket"], "histogram_quantiles"),
-    ),
-    Rule(
-        "empty subquery", "Prometheus has a point of a constant after a window without a step", _is_subquery_at_a_time
     ),
     Rule("last bits", "a jump, a remainder or a message makes them visible", _shows_last_bits),
 )

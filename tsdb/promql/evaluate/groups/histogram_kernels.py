@@ -28,10 +28,11 @@ def histogram_kernel(
     out_present: NDArray[np.bool_],
     forced: NDArray[np.float64],
 ) -> None:
-    """Write out and out_present (histograms, steps). Rows of histogram h: order[starts[h]:starts[h + 1]], by bound.
+    """Write out (parameters, histograms, steps) and out_present (histograms, steps).
 
-    one, two: the quantile, or the ends of a range, at each step. forced (histograms, 6) begins as zeros: the number of
-    steps whose counts fell, the first and the last bound and the largest difference there, the first and the last step.
+    Rows of histogram h: order[starts[h]:starts[h + 1]], by bound. one, two: quantiles, or the ends of ranges,
+    (parameters, steps). forced (parameters, histograms, 6) begins as zeros: the number of steps whose counts fell, the
+    first and the last bound and the largest difference there, the first and the last step.
     """
     for histogram in range(starts.size - 1):
         size = starts[histogram + 1] - starts[histogram]
@@ -43,10 +44,15 @@ def histogram_kernel(
             out_present[histogram, step] = used > 0
             if used == 0:
                 continue
-            if code == QUANTILE:
-                out[histogram, step] = _quantile(one[step], upper, counts, used, forced[histogram], step)
-            else:
-                out[histogram, step] = _fraction(one[step], two[step], upper, counts, used)
+            # As in Prometheus, the buckets of a quantile are those that the quantile before it has left: the counts
+            # behind equal bounds are added up again.
+            for number in range(one.shape[0]):
+                parameter = one[number, step]
+                if code == QUANTILE:
+                    quantile = _quantile(parameter, upper, counts, used, forced[number, histogram], step)
+                    out[number, histogram, step] = quantile
+                else:
+                    out[number, histogram, step] = _fraction(parameter, two[number, step], upper, counts, used)
 
 
 @helper
@@ -59,17 +65,38 @@ def _gather(
     upper: NDArray[np.float64],
     counts: NDArray[np.float64],
 ) -> int:
-    """Buckets of one step; those with one bound are added up. Their number."""
+    """Buckets of one step by bound. Their number. NaN is no bound, and counts only where there is no other one."""
     used = 0
     for row in rows:
-        if not present[row, step]:
-            continue
-        if used and upper[used - 1] == bounds[row]:
-            counts[used - 1] += values[row, step]
-        else:
+        if present[row, step] and not (used and math.isnan(bounds[row])):
             upper[used], counts[used] = bounds[row], values[row, step]
             used += 1
     return used
+
+
+@helper
+def _coalesce(upper: NDArray[np.float64], counts: NDArray[np.float64], used: int) -> int:
+    """Add up the counts of equal bounds, at the front. The number of bounds."""
+    last = 0
+    for bucket in range(1, used):
+        if upper[bucket] == upper[last]:
+            counts[last] += counts[bucket]
+        else:
+            last += 1
+            upper[last], counts[last] = upper[bucket], counts[bucket]
+    return last + 1
+
+
+@helper
+def _sort(upper: NDArray[np.float64], counts: NDArray[np.float64], used: int) -> None:
+    """Put buckets in the order of their bounds. They nearly are."""
+    for bucket in range(1, used):
+        bound, count = upper[bucket], counts[bucket]
+        before = bucket - 1
+        while before >= 0 and upper[before] > bound:
+            upper[before + 1], counts[before + 1] = upper[before], counts[before]
+            before -= 1
+        upper[before + 1], counts[before + 1] = bound, count
 
 
 @helper
@@ -82,16 +109,23 @@ def _quantile(
         return -math.inf
     if q > 1:
         return math.inf
+    _sort(upper, counts, used)
     if not (math.isinf(upper[used - 1]) and upper[used - 1] > 0):
         return math.nan
+    used = _coalesce(upper, counts, used)
     _raise(upper, counts, used, forced, step)
     observations = counts[used - 1]
-    if used < 2 or observations == 0 or math.isnan(observations):
+    if used < 2 or observations == 0:
         return math.nan
     rank = q * observations
-    bucket = 0
-    while bucket < used - 1 and not counts[bucket] >= rank:
-        bucket += 1
+    # Halving as Go's sort.Search: counts that are NaN have no order.
+    bucket, end = 0, used - 1
+    while bucket < end:
+        middle = (bucket + end) // 2
+        if counts[middle] >= rank:
+            end = middle
+        else:
+            bucket = middle + 1
     if bucket == used - 1:
         return float(upper[used - 2])
     if bucket == 0 and upper[0] <= 0:
@@ -146,10 +180,11 @@ def _is_close(one: float, other: float) -> bool:
 def _fraction(
     lower: float, upper_end: float, upper: NDArray[np.float64], counts: NDArray[np.float64], used: int
 ) -> float:
-    total = counts[used - 1]
     if not (math.isinf(upper[used - 1]) and upper[used - 1] > 0):
         return math.nan
-    if total == 0 or math.isnan(total) or math.isnan(lower) or math.isnan(upper_end):
+    used = _coalesce(upper, counts, used)
+    total = counts[used - 1]
+    if total == 0 or math.isnan(lower) or math.isnan(upper_end):
         return math.nan
     if lower >= upper_end:
         return 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +22,9 @@ from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call
 
 BOUND = "le"
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*\.?|\d*\.\d+)(?:\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE | re.ASCII)
+_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class Histograms:
 def histogram_quantile(context: Context, node: Call, quantile: Scalar, block: Block) -> Block:
     """The quantile of each histogram, between bounds by straight lines."""
     warn_of_quantiles(context, quantile.values, node)
-    return without_name(context, _quantile(context, _histograms(context, block, node.args[1].span), quantile, node, 1))
+    histograms = _histograms(context, block, node.args[1].span)
+    return without_name(context, _quantiles(context, histograms, [quantile], node.args[1].span)[0])
 
 
 def histogram_quantiles(context: Context, node: Call, block: Block, label: str, quantiles: Sequence[Scalar]) -> Block:
@@ -49,8 +55,7 @@ def histogram_quantiles(context: Context, node: Call, block: Block, label: str, 
         warn_of_quantiles(context, quantile.values, node, 2 + index)
     histograms = _histograms(context, block, node.args[0].span)
     parts: list[Block] = []
-    for quantile in quantiles:
-        found = _quantile(context, histograms, quantile, node, 0)
+    for quantile, found in zip(quantiles, _quantiles(context, histograms, quantiles, node.args[0].span), strict=True):
         values, of_step = np.unique(quantile.values, return_inverse=True)  # NaN equals NaN here.
         for index, value in enumerate(values.tolist()):
             here = of_step.reshape(-1) == index
@@ -63,30 +68,33 @@ def histogram_quantiles(context: Context, node: Call, block: Block, label: str, 
 def histogram_fraction(context: Context, node: Call, lower: Scalar, upper: Scalar, block: Block) -> Block:
     """The share of observations between two values."""
     histograms = _histograms(context, block, node.args[2].span)
-    return without_name(context, _computed(context, histograms, FRACTION, lower.values, upper.values)[0])
+    return without_name(context, _computed(context, histograms, FRACTION, [lower], [upper])[0][0])
 
 
-def _quantile(context: Context, histograms: Histograms, quantile: Scalar, node: Call, argument: int) -> Block:
-    block, forced = _computed(context, histograms, QUANTILE, quantile.values, quantile.values)
+def _quantiles(context: Context, histograms: Histograms, quantiles: Sequence[Scalar], span: Span) -> list[Block]:
+    """The values of each quantile. span: of the buckets."""
+    blocks, forced = _computed(context, histograms, QUANTILE, quantiles, quantiles)
     times_ms = context.times_ms
-    for index in np.flatnonzero(forced[:, 0]).tolist():
-        samples, low, high, difference, first, last = forced[index].tolist()
+    for number, index in np.argwhere(forced[:, :, 0]).tolist():
+        samples, low, high, difference, first, last = forced[number, index].tolist()
         name = histograms.labels.texts(METRIC_NAME)[index] if context.delays_name_removal else ""
         found = ForcedMonotonicity(
             low, high, difference, int(samples), int(times_ms[int(first)]), int(times_ms[int(last)])
         )
-        context.annotations.inform_of_monotonicity(found, name, node.args[argument].span)
-    return block
+        context.annotations.inform_of_monotonicity(found, name, span)
+    return blocks
 
 
 def _computed(
-    context: Context, histograms: Histograms, code: int, one: NDArray[np.float64], two: NDArray[np.float64]
-) -> tuple[Block, NDArray[np.float64]]:
-    """The values, and for each histogram what had to be raised, float64 (histograms, 6): see `histogram_kernel`."""
+    context: Context, histograms: Histograms, code: int, one: Sequence[Scalar], two: Sequence[Scalar]
+) -> tuple[list[Block], NDArray[np.float64]]:
+    """The values for each of the parameters, and what had to be raised for it, float64 (parameters, histograms, 6):
+    see `histogram_kernel`."""
     count = len(histograms.labels)
+    context.admit(count * len(one), context.steps)
     shape = count, context.steps
-    block = Block(histograms.labels, np.zeros(shape), np.zeros(shape, np.bool_), np.zeros(count, np.bool_))
-    forced = np.zeros((count, 6))
+    values, present = np.zeros((len(one), *shape)), np.zeros(shape, np.bool_)
+    forced = np.zeros((len(one), count, 6))
     histogram_kernel(
         code,
         histograms.order,
@@ -94,20 +102,22 @@ def _computed(
         histograms.bounds,
         histograms.values,
         histograms.present,
-        one,
-        two,
-        block.values,
-        block.present,
+        np.array([scalar.values for scalar in one]),
+        np.array([scalar.values for scalar in two]),
+        values,
+        present,
         forced,
     )
-    return block.compact(), forced
+    loses_name = np.zeros(count, np.bool_)
+    return [Block(histograms.labels, each, present, loses_name).compact() for each in values], forced
 
 
 def _histograms(context: Context, block: Block, span: Span) -> Histograms:
     texts = block.labels.texts(BOUND)
     names = block.labels.texts(METRIC_NAME)
-    bounds = np.array([_bound(text) for text in texts], np.float64)
-    good = np.array([_is_bound(text) for text in texts], np.bool_)
+    known = {text: _bound(text) for text in dict.fromkeys(texts)}
+    bounds = np.array([known[text] for text in texts], np.float64)  # NaN instead of None.
+    good = np.array([known[text] is not None for text in texts], np.bool_)
     for text, name in dict.fromkeys((texts[row], names[row]) for row in np.flatnonzero(~good).tolist()):
         problem = f'bucket label "le" is missing or has a malformed value of "{text}"'
         if context.delays_name_removal and name:
@@ -127,16 +137,17 @@ def _histograms(context: Context, block: Block, span: Span) -> Histograms:
     )
 
 
-def _is_bound(text: str) -> bool:
+def _bound(text: str) -> float | None:
+    """The number of a bound, as Go reads it; None for another text, or for one beyond the largest number."""
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        return None if math.isinf(value) else value
+    if _SPECIAL.fullmatch(text):
+        return float(text)
     try:
-        float(text)
-    except ValueError:
-        return False
-    return text == text.strip() and "_" not in text
-
-
-def _bound(text: str) -> float:
-    return float(text) if _is_bound(text) else 0.0
+        return float.fromhex(text) if _HEXADECIMAL.fullmatch(text) else None
+    except OverflowError:
+        return None
 
 
 def _shown_quantile(value: float) -> str:
