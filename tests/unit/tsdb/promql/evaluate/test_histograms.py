@@ -1,4 +1,4 @@
-"""Quantiles and fractions of classic histograms. Values are those of Prometheus 3.15, except those with a bound of NaN."""
+"""Quantiles and fractions of classic histograms. Values are those of Prometheus 3.15, except where a bound is NaN."""
 
 from __future__ import annotations
 
