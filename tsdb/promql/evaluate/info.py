@@ -89,7 +89,7 @@ def _info_times(context: Context, base: Expression) -> NDArray[np.int64]:
             references.append(_reference(context, node, around))
             continue
         within = (*around, node) if isinstance(node, Subquery) else around
-        # The second argument of an inner info() is no vector of its own.
+        # The second argument of an inner info() only chooses labels.
         parts = node.args[:1] if isinstance(node, Call) and node.name == "info" else children(node)
         vectors = [part for part in parts if type_of(part) in _VECTORS]
         if not vectors:  # Such as of vector(1): its values are those of the steps.
