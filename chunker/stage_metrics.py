@@ -22,7 +22,11 @@ ready = gauge(
     "1 when the partition is assigned to this process and keeps up, else 0.",
     label=_PARTITION,
 )
-lag_records = gauge("tsdb_chunk_stage_lag_records", "High watermark minus committed position.", label=_PARTITION)
+lag_records = gauge(
+    "tsdb_chunk_stage_lag_records",
+    "High watermark minus committed position; absent while it is not known.",
+    label=_PARTITION,
+)
 position = gauge("tsdb_chunk_stage_position", "Committed position.", label=_PARTITION)
 emitted_through = gauge(
     "tsdb_chunk_stage_emitted_through_timestamp_seconds",
@@ -111,7 +115,9 @@ class StageMetrics:
         """Set the gauges of one partition."""
         labels = self.engine, str(place.partition)
         ready.labels(*labels).set(place.ready)
-        if place.lag_records is not None:
+        if place.lag_records is None:
+            lag_records.remove(*labels)
+        else:
             lag_records.labels(*labels).set(place.lag_records)
         if place.progress is not None:
             position.labels(*labels).set(place.progress.position)

@@ -177,13 +177,21 @@ class ChunkerReporter(Periodic):
             evaluator.evaluate(seen, now_ms=now_ms, monotonic=now),
             progress.next_offset if progress else None,
             committed,
-            high - committed.position if committed and high is not None else None,
+            self._lag_records(committed, high, at, now),
             windows_overdue(committed.emitted_through_ms, now_ms, self._times, "python") if committed else None,
             self._metrics.last_commit_ms.get(partition.partition),
             stage.windows_waiting if stage else 0,
             stage.late_waiting if stage else 0,
             partition.stopped_message,
         )
+
+    @staticmethod
+    def _lag_records(committed: Progress | None, high: int | None, at: float, now: float) -> int | None:
+        """None also for a lag of 0 as of an old answer: records may have come since."""
+        if committed is None or high is None:
+            return None
+        lag = high - committed.position
+        return lag if lag > 0 or now - at <= HIGH_WATERMARK_AGE_MAX_S else None
 
 
 def _set_gauges(status: ChunkPartitionStatus, partition: ChunkPartition) -> None:

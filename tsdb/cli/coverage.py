@@ -15,6 +15,7 @@ from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.connection import Connection, address, connected
 from tsdb.cli.terminal.output import message_dict, note, print_json, print_table
 from tsdb.model.errors import Unavailable
+from tsdb.model.lag import known_lag
 from tsdb.model.times import time_text
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -23,6 +24,7 @@ STAGE_COLUMNS = (
     *("last commit seen", "emitted through", "as of"),
 )
 HTTP_TIMEOUT_S = 5.0
+SERVER_NEXT_STEP = "Start the server, or give its --grpc address as --address."
 HTTP_BYTES_MAX = 4 << 20
 
 
@@ -32,7 +34,7 @@ def coverage(connection: Connection, output: TableOrJson = "table") -> None:
     with connection.open() as client:
         states = client.coverage()
     if output == "json":
-        print_json({"partitions": [message_dict(state) for state in states]})
+        print_json({"partitions": [_state_dict(state) for state in states]})
         return
     numbers = ("partition", "since offset", "applied", "high watermark")
     print_table(
@@ -70,20 +72,31 @@ def status(
 
     `left`: time that memory may still drop before reads of older ranges are refused until history has caught up.
     `chunk stage`: the engine that runs it, python or spark, from the members of its group.
+
+    A store, the history or the log that does not answer is named with its address and what to do; the exit code is then
+    1. A lag is `unknown` (null in JSON) while the log does not say where it ends.
     """
-    with connection.open() as client:
-        states, history, stage = client.coverage(), client.history(), client.chunk_stage()
-        experiment = client.experiment()
+    try:
+        with connection.open() as client:
+            states, history, stage = client.coverage(), client.history(), client.chunk_stage()
+            experiment, away = client.experiment(), client.away()
+    except Unavailable as error:
+        if output == "json":
+            server = {"part": "server", "address": connection.address, "error": error.message}
+            print_json({"partitions": [], "away": [server | {"next_step": SERVER_NEXT_STEP}]})
+        raise
     process = None if http is None else _probe(http)
     if output == "json":
-        answer: dict[str, Any] = {"partitions": [message_dict(state) for state in states]}
+        answer: dict[str, Any] = {"partitions": [_state_dict(state) for state in states]}
         if experiment:
             answer["experiment"] = experiment
         if history:
             answer["history"] = [message_dict(state) for state in history]
         if stage is not None:
-            answer["chunk_stage"] = message_dict(stage)
+            answer["chunk_stage"] = message_dict(stage) | {"lag_records": known_lag(stage.lag_records)}
+        answer["away"] = [message_dict(part) for part in away]
         print_json(answer if process is None else answer | {"process": process})
+        _end_with(away)
         return
     right = ("partition", "lag records", "lag ms", "series", "samples", "bytes", "B/sample", "holes")
     print_table(
@@ -104,6 +117,21 @@ def status(
         print_table(STAGE_COLUMNS, [_stage_row(stage)], right=("members", "lag records", "windows overdue"))
     if process is not None:
         note(f"process: {'ready' if process['ready'] else 'not ready'} {process['reason']}".rstrip())
+    for part in away:
+        note(f"away: {part.part} {part.address}: {part.error}. {part.next_step}")
+    _end_with(away)
+
+
+def _end_with(away: list[reader_pb2.PartAway]) -> None:
+    """Exit code 1 when a part does not answer."""
+    if away:
+        raise typer.Exit(1)
+
+
+def _state_dict(state: common_pb2.PartitionState) -> dict[str, Any]:
+    """As JSON; an unknown lag is null."""
+    lag = {"lag_records": known_lag(state.lag_records), "lag_ms": known_lag(state.lag_ms)}
+    return message_dict(state) | lag
 
 
 def _status_row(state: common_pb2.PartitionState) -> tuple[object, ...]:
@@ -111,8 +139,8 @@ def _status_row(state: common_pb2.PartitionState) -> tuple[object, ...]:
         state.partition,
         state.ready,
         state.reason,
-        state.lag_records,
-        state.lag_ms,
+        _or_unknown(known_lag(state.lag_records)),
+        _or_unknown(known_lag(state.lag_ms)),
         time_text(state.coverage_start_ms),
         state.series,
         state.samples,
@@ -126,7 +154,7 @@ def _stage_row(stage: reader_pb2.ChunkStageState) -> tuple[object, ...]:
     return (
         ", ".join(stage.engines) or "nobody",
         stage.members,
-        stage.lag_records,
+        _or_unknown(known_lag(stage.lag_records)),
         stage.windows_overdue,
         time_text(stage.last_commit_ms if stage.HasField("last_commit_ms") else None),
         time_text(stage.emitted_through_ms if stage.HasField("emitted_through_ms") else None),
@@ -154,6 +182,10 @@ def _history_rows(
 
 def _optional(state: common_pb2.PartitionState, name: Any) -> int | None:
     return int(getattr(state, name)) if state.HasField(name) else None
+
+
+def _or_unknown(lag: int | None) -> int | str:
+    return "unknown" if lag is None else lag
 
 
 def _note_holes(states: list[common_pb2.PartitionState]) -> None:

@@ -185,6 +185,9 @@ class AsyncClient:
     async def chunk_stage(self, *, timeout_s: float | None = None) -> reader_pb2.ChunkStageState | None:
         return await self.run(read.chunk_stage(), timeout_s=timeout_s)
 
+    async def away(self, *, timeout_s: float | None = None) -> list[reader_pb2.PartAway]:
+        return await self.run(read.away(), timeout_s=timeout_s)
+
     async def experiment(self, *, timeout_s: float | None = None) -> str:
         return await self.run(read.experiment(), timeout_s=timeout_s)
 

@@ -175,6 +175,11 @@ def chunk_stage() -> Call[reader_pb2.ChunkStageState | None]:
     )
 
 
+def away() -> Call[list[reader_pb2.PartAway]]:
+    """Parts that do not answer the server: stores, history, the log. Empty from a store."""
+    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.away)))
+
+
 def experiment() -> Call[str]:
     """Name of the experiment that the server belongs to; empty for production."""
     return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: answer.experiment.name))

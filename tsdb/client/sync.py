@@ -180,6 +180,10 @@ class Client:
         """The chunk stage as a querier last saw it; None from a store, and from a querier without history."""
         return self.run(read.chunk_stage(), timeout_s=timeout_s)
 
+    def away(self, *, timeout_s: float | None = None) -> list[reader_pb2.PartAway]:
+        """Parts that do not answer the server, each with address, error and next step. Empty from a store."""
+        return self.run(read.away(), timeout_s=timeout_s)
+
     def experiment(self, *, timeout_s: float | None = None) -> str:
         """Name of the experiment that the server belongs to; empty for production."""
         return self.run(read.experiment(), timeout_s=timeout_s)

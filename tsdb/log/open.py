@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tsdb.log.interface import Log
@@ -12,11 +14,12 @@ from tsdb.log.sqlite.admin import SqliteTopics
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.topics import TopicAdmin
 from tsdb.model.clock import Clock, SystemClock
-from tsdb.model.errors import ConfigMismatch
+from tsdb.model.errors import ConfigMismatch, Unavailable
 from tsdb.model.secrets import masked, url_names_a_user
 
 KAFKA = "kafka://"
 SQLITE = "sqlite:///"
+_SILENT = "log_unavailable"
 
 
 def open_log(url: str, *, prefix: str = "", settings: LogSettings | None = None, clock: Clock | None = None) -> Log:
@@ -49,6 +52,18 @@ def kafka_brokers(url: str) -> str:
         if not host or not port.isdigit():
             raise _bad(url, f"{broker!r} is not host:port")
     return ",".join(brokers)
+
+
+@contextmanager
+def naming_log(url: str) -> Iterator[None]:
+    """Errors of a log that does not answer name its address and the next step."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.reason != _SILENT or not url.startswith(KAFKA) or masked(url) in error.message:
+            raise
+        text = f"no broker answers at {masked(url)}: check that Kafka runs there, or correct the setting log (--log)"
+        raise Unavailable(f"{text}; {error.message}", reason=error.reason, retry_after_s=error.retry_after_s) from error
 
 
 def _path(url: str) -> Path:

@@ -7,7 +7,7 @@ show that nobody runs the chunk stage, or that it stands still.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tsdb.chunks.engine import ENGINES, GROUP_ID, Engine, engine_of, windows_overdue
@@ -15,6 +15,7 @@ from tsdb.chunks.progress import Progress, decode_commit
 from tsdb.log.interface import METRICS, Group, Log, Position
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
+from tsdb.model.lag import wire_lag
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import floor_to
 from tsdb.ops.logs import get_logger
@@ -23,6 +24,7 @@ from tsdb.ops.periodic import Periodic
 from tsdb.v1 import reader_pb2
 
 EVERY_S = 5.0
+SIGHT_MS_MAX = 15_000  # Above this age of the last look a lag of 0 is not known any more.
 UNKNOWN = "unknown"  # A member of the group that is no engine of this version.
 
 log = get_logger(__name__)
@@ -35,7 +37,7 @@ members_count = gauge(
 )
 lag_records = gauge(
     "tsdb_query_chunk_stage_lag_records",
-    "High watermark minus the position that the chunk stage has committed.",
+    "High watermark minus the position that the chunk stage has committed; -1 while it is not known.",
     label="partition",
 )
 overdue = gauge(
@@ -105,6 +107,8 @@ class ChunkStageWatch(Periodic):
         except TsdbError as error:
             look_failures_total.labels(error.reason).inc()
             log.debug("chunk stage not seen", reason=error.reason, error=error.message)
+            if self._sight is not None:
+                self._show_lag(self._sight)
             return
         before, self._sight = self._sight, sight
         if before is not None and before.committed != sight.committed:
@@ -120,7 +124,7 @@ class ChunkStageWatch(Periodic):
         return reader_pb2.ChunkStageState(
             engines=sorted(sight.engines),
             members=len(sight.clients),
-            lag_records=sum(self._lag(sight, partition) for partition in sight.committed),
+            lag_records=wire_lag(_sum(self._known_lag(sight, partition) for partition in sight.committed)),
             windows_overdue=sum(self._overdue(sight, partition) for partition in sight.committed),
             emitted_through_ms=min(through) if len(through) == len(sight.committed) else None,
             last_commit_ms=self._changed_ms,
@@ -150,14 +154,24 @@ class ChunkStageWatch(Periodic):
             return None
 
     def _show(self, sight: StageSight) -> None:
+        self._show_lag(sight)
         engines = sight.engines
         for engine in (*ENGINES, UNKNOWN):
             members_count.labels(engine).set(engines[engine])
         for partition, progress in sight.committed.items():
-            lag_records.labels(str(partition)).set(self._lag(sight, partition))
             overdue.labels(str(partition)).set(self._overdue(sight, partition))
             if progress is not None:
                 emitted_through.labels(str(partition)).set(progress.emitted_through_ms / 1000)
+
+    def _show_lag(self, sight: StageSight) -> None:
+        for partition in sight.committed:
+            lag = self._known_lag(sight, partition)
+            lag_records.labels(str(partition)).set(-1 if lag is None else lag)
+
+    def _known_lag(self, sight: StageSight, partition: int) -> int | None:
+        """None for a lag of 0 that was seen a while ago: records may have come since."""
+        lag = self._lag(sight, partition)
+        return lag if lag or self._clock.now_ms() - sight.at_ms <= SIGHT_MS_MAX else None
 
     def _lag(self, sight: StageSight, partition: int) -> int:
         progress = sight.committed[partition]
@@ -167,3 +181,9 @@ class ChunkStageWatch(Periodic):
         progress = sight.committed[partition]
         through_ms = progress.emitted_through_ms if progress else self._begun_ms
         return windows_overdue(through_ms, sight.at_ms, self._times, sight.engine)
+
+
+def _sum(lags: Iterable[int | None]) -> int | None:
+    """The sum; None when one of them is not known."""
+    found = list(lags)
+    return None if None in found else sum(lag for lag in found if lag is not None)

@@ -1,29 +1,54 @@
-"""Coverage over stores and history: per partition the state of the best store, and how far history reaches."""
+"""Coverage over stores and history: per partition the state of the best store, how far history reaches, and the parts
+that do not answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tsdb.history.interface import Loaded
+from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.model.secrets import masked
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import best_states
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
 
+LOG_REASONS = ("high_watermark_unknown", "high_watermark_old")
+LISTED_MAX = 10
+NEXT_STEPS = {
+    "store": "Start it, or correct the setting `stores` of the querier. Reads of its partitions go to other stores.",
+    "history": "Check that it answers at this address. Reads of recent time go on from memory.",
+    "log": "Check that Kafka answers at this address, and the network between. Writes are refused until then, and reads"
+    " go on with what memory has.",
+}
 REFRESH_S = 2.0  # A store that does not answer within this time is left out.
 ANSWER_SHARE = 0.8  # Part of the caller's time left that the stores may use.
 
 
 def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
-    """Coverage now. Partitions without an answering store are missing. Raises as history does."""
+    """Coverage now. Partitions without an answering store are missing. `away` names the parts that do not answer."""
     left_s = caller.time_remaining()
     sources.stores.refresh(REFRESH_S if left_s is None else min(REFRESH_S, left_s * ANSWER_SHARE))
     answer = reader_pb2.CoverageResponse(partitions=best_states(sources.stores, sources.topic_id, sources.partitions))
+    _add_away(answer, "store", sources.stores.away())
+    blind = [state.partition for state in answer.partitions if state.reason in LOG_REASONS]
+    if blind:
+        listed = ", ".join(map(str, blind[:LISTED_MAX])) + (", ..." if len(blind) > LISTED_MAX else "")
+        error = f"no broker answers the stores of partition {listed}: the end of the log is not known"
+        _add_away(answer, "log", [(sources.log_address, error)])
     if sources.history is None:
         return answer
     chunk_stage = sources.chunk_stage()
     if chunk_stage is not None:
         answer.chunk_stage.CopyFrom(chunk_stage)
     states = {state.partition: state for state in answer.partitions}
-    for partition, loaded in sorted(sources.history.store.loaded(sources.topic_id).items()):
+    try:
+        found = sources.history.store.loaded(sources.topic_id)
+    except (Unavailable, Overloaded) as error:
+        _add_away(answer, "history", [(sources.history_address, error.message)])
+        return answer
+    for partition, loaded in sorted(found.items()):
         state = states.get(partition)
         answer.history.add(
             partition=partition,
@@ -33,6 +58,11 @@ def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
             reaches_memory=state is not None and reaches_memory(state, loaded),
         )
     return answer
+
+
+def _add_away(answer: reader_pb2.CoverageResponse, part: str, silent: Iterable[tuple[str, str]]) -> None:
+    for address, error in silent:
+        answer.away.add(part=part, address=masked(address), error=masked(error), next_step=NEXT_STEPS[part])
 
 
 def reaches_memory(state: common_pb2.PartitionState, loaded: Loaded | None) -> bool:

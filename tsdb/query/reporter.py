@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tsdb.model.lag import known_lag
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
@@ -55,8 +56,8 @@ def partitions_health(sources: Sources) -> dict[int, PartitionHealth]:
 
 def _health(state: common_pb2.PartitionState) -> PartitionHealth:
     details = {
-        "lag_ms": state.lag_ms,
-        "lag_records": state.lag_records,
+        "lag_ms": known_lag(state.lag_ms),
+        "lag_records": known_lag(state.lag_records),
         "coverage_start_ms": state.coverage_start_ms,
         "since_offset": state.since_offset,
     }

@@ -42,6 +42,7 @@ class Sources:
     """topic_id, partitions (ascending): of the log, so that a missing store is noticed. history: None without one.
 
     chunk_stage: the state of the chunk stage as last seen; None: not known. experiment: empty: production.
+    log_address, history_address: as configured, for messages.
     """
 
     stores: Stores
@@ -50,6 +51,8 @@ class Sources:
     history: HistorySource | None
     chunk_stage: Callable[[], reader_pb2.ChunkStageState | None] = lambda: None
     experiment: str = ""
+    log_address: str = ""
+    history_address: str = ""
 
 
 def partitions_for(sources: Sources, options: reader_pb2.ReadOptions) -> list[int]:

@@ -13,7 +13,7 @@ from tsdb.config.loader import LoaderFields
 from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import check_meta
-from tsdb.log.open import open_log, open_topics
+from tsdb.log.open import naming_log, open_log, open_topics
 from tsdb.log.settings import KafkaSecurity, LogSettings
 from tsdb.log.topic_watch import TopicWatch
 from tsdb.log.topics import require_topics, topic_specs
@@ -39,6 +39,11 @@ def connected(settings: CommonSettings) -> Iterator[Log]:
 
 def connect(settings: CommonSettings) -> Log:
     """The log, after a check of its topics and of the settings that all processes share."""
+    with naming_log(settings.log):
+        return _connect(settings)
+
+
+def _connect(settings: CommonSettings) -> Log:
     access = log_settings(settings)
     log = open_log(settings.log, prefix=settings.log_prefix, settings=access)
     try:

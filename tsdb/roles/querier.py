@@ -60,7 +60,9 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     watch = ChunkStageWatch(log, settings.times, SystemClock())
     topics = topic_watch(settings, log)
     past = history_source(history, settings, log)
-    sources = Sources(pool, topic_id, range(partitions), past, watch.state, settings.experiment)
+    sources = Sources(
+        pool, topic_id, range(partitions), past, watch.state, settings.experiment, settings.log, settings.history
+    )
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
     shadow = make_shadow(settings, topic_id, settings.grpc_listen, store_addresses(settings))

@@ -68,7 +68,9 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
     read_past = history_source(history, settings, log)
     watch = ChunkStageWatch(log, settings.times, SystemClock())
-    sources = Sources(local, store.topic_id, tuple(store.partitions), read_past, watch.state)
+    sources = Sources(
+        local, store.topic_id, tuple(store.partitions), read_past, watch.state, "", settings.log, settings.history
+    )
     held = request_bytes(settings)
     metadata = MetadataWriter(log, SystemClock())
     writes = write_doors(settings, settings, gateway, metadata, held)

@@ -13,6 +13,7 @@ from functools import cached_property
 from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
+from tsdb.model.lag import wire_lag
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.readiness import (
     FRESH_S,
@@ -27,7 +28,6 @@ from tsdb.v1 import common_pb2
 
 LAG_REASONS = ("replaying", "lagging")  # Reasons that come from the lag alone.
 PAST_REASONS = ("", HIGH_WATERMARK_OLD)  # With these, ranges that end before the lag are exact: also without the log.
-LAG_UNKNOWN_MS = (1 << 63) - 1  # On the wire: the lag is not known yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class StorePartitionStatus(ReadinessSnapshot):
             coverage_start_ms=state.coverage_start_ms,
             next_offset=self.next_offset,
             high_watermark=self.high_watermark or 0,
-            lag_records=readiness.lag_records or 0,
-            lag_ms=LAG_UNKNOWN_MS if readiness.lag_ms is None else readiness.lag_ms,
+            lag_records=wire_lag(readiness.lag_records),
+            lag_ms=wire_lag(readiness.lag_ms),
             from_start=state.from_start,
             ready=readiness.ready,
             reason=readiness.reason,

@@ -105,11 +105,13 @@ class ReadinessEvaluator:
     def _lag(self, seen: Observation, now_ms: int, monotonic: float) -> tuple[int | None, int | None]:
         if seen.high_watermark is None:
             return None, None
-        lag_records = max(0, seen.high_watermark - seen.next_offset)
+        lag_records: int | None = max(0, seen.high_watermark - seen.next_offset)
+        if not lag_records and not is_fresh(seen.high_watermark_at, monotonic):
+            lag_records = None  # Records may have come since the log last answered.
         certain_ms = None if self._caught_up_at is None else (monotonic - self._caught_up_at) * 1000
         if certain_ms is not None and certain_ms > FRESH_S * 1000:
             return lag_records, round(certain_ms)
-        if not lag_records:
+        if lag_records == 0:
             return 0, 0
         ages = [] if certain_ms is None else [certain_ms]
         if seen.applied_broker_ms is not None:

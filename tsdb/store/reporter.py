@@ -22,7 +22,9 @@ PROGRESS_EVERY_S = 5.0
 log = get_logger(__name__)
 
 ready = gauge("tsdb_store_partition_ready", "1 when the partition answers reads, else 0.", label="partition")
-lag_records = gauge("tsdb_store_lag_records", "High watermark minus next offset.", label="partition")
+lag_records = gauge(
+    "tsdb_store_lag_records", "High watermark minus next offset; -1 while it is not known.", label="partition"
+)
 lag_seconds = gauge("tsdb_store_lag_seconds", "Lag in time; -1 while it is not known.", label="partition")
 applied_offset = gauge(
     "tsdb_store_applied_offset", "Last record visible to reads; -1 before the first.", label="partition"
@@ -133,7 +135,7 @@ def _set_gauges(status: StorePartitionStatus) -> None:
     name, state, sizes, readiness = str(status.partition), status.state, status.sizes, status.readiness
     assert sizes is not None, "the status has no sizes"
     ready.labels(name).set(readiness.ready)
-    lag_records.labels(name).set(readiness.lag_records or 0)
+    lag_records.labels(name).set(-1 if readiness.lag_records is None else readiness.lag_records)
     lag_seconds.labels(name).set(-1 if readiness.lag_ms is None else readiness.lag_ms / 1000)
     applied_offset.labels(name).set(-1 if state.applied_offset is None else state.applied_offset)
     coverage_start.labels(name).set(state.coverage_start_ms / 1000)

@@ -173,9 +173,9 @@ class PartitionState(_message.Message):
     high_watermark: _builtins.int
     """The broker's: one past the last readable record."""
     lag_records: _builtins.int
-    """high_watermark - next_offset."""
+    """high_watermark - next_offset; 2^63 - 1 while the log does not say where it ends."""
     lag_ms: _builtins.int
-    """Lag in time, 0 when caught up."""
+    """Lag in time, 0 when caught up; 2^63 - 1 while it is not known."""
     from_start: _builtins.bool
     """The whole, never trimmed log is held: any range can be answered."""
     ready: _builtins.bool

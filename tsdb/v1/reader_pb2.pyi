@@ -1150,6 +1150,7 @@ class CoverageResponse(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     CHUNK_STAGE_FIELD_NUMBER: _builtins.int
     EXPERIMENT_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionState]: ...
     @_builtins.property
@@ -1164,6 +1165,10 @@ class CoverageResponse(_message.Message):
     def experiment(self) -> Global___Experiment:
         """Only from a store or querier of an experiment: then `partitions` is empty."""
 
+    @_builtins.property
+    def away(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartAway]:
+        """Parts of the installation that do not answer this process."""
+
     def __init__(
         self,
         *,
@@ -1171,14 +1176,48 @@ class CoverageResponse(_message.Message):
         history: _abc.Iterable[Global___HistoryState] | None = ...,
         chunk_stage: Global___ChunkStageState | None = ...,
         experiment: Global___Experiment | None = ...,
+        away: _abc.Iterable[Global___PartAway] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage", "experiment", b"experiment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_stage", b"chunk_stage", "experiment", b"experiment", "history", b"history", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["away", b"away", "chunk_stage", b"chunk_stage", "experiment", b"experiment", "history", b"history", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CoverageResponse: _TypeAlias = CoverageResponse  # noqa: Y015
+
+@_typing.final
+class PartAway(_message.Message):
+    """A part that does not answer. The rest of the answer is complete without it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    NEXT_STEP_FIELD_NUMBER: _builtins.int
+    part: _builtins.str
+    """store, history or log."""
+    address: _builtins.str
+    """As configured, or as resolved; without passwords."""
+    error: _builtins.str
+    next_step: _builtins.str
+    """For the operator, as a sentence."""
+    def __init__(
+        self,
+        *,
+        part: _builtins.str = ...,
+        address: _builtins.str = ...,
+        error: _builtins.str = ...,
+        next_step: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "error", b"error", "next_step", b"next_step", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartAway: _TypeAlias = PartAway  # noqa: Y015
 
 @_typing.final
 class Experiment(_message.Message):
@@ -1223,7 +1262,7 @@ class ChunkStageState(_message.Message):
     members: _builtins.int
     """Processes in the group."""
     lag_records: _builtins.int
-    """Records after the committed positions, over all partitions."""
+    """Records after the committed positions, over all partitions; 2^63 - 1: not known now."""
     windows_overdue: _builtins.int
     """Windows that should be emitted by now and are not, over all partitions."""
     emitted_through_ms: _builtins.int

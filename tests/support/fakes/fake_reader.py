@@ -49,10 +49,16 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         self.losses: list[str] = []
         self.queries: list[reader_pb2.RunningQuery] = []
         self.state = common_pb2.PartitionState(
-            topic_id=TOPIC_ID, coverage_start_ms=1000, next_offset=1, high_watermark=1, applied_offset=0, ready=True
+            topic_id=TOPIC_ID,
+            coverage_start_ms=1000,
+            next_offset=1,
+            high_watermark=1,
+            applied_offset=0,
+            ready=True,
         )
         self.history: list[reader_pb2.HistoryState] = []
         self.chunk_stage: reader_pb2.ChunkStageState | None = None
+        self.away: list[reader_pb2.PartAway] = []
         self.experiment = ""
         self.stopping = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4), options=MESSAGE_OPTIONS)
@@ -210,7 +216,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     def Coverage(self, request: reader_pb2.CoverageRequest, context: Any) -> reader_pb2.CoverageResponse:
         self._enter(request, context)
         answer = reader_pb2.CoverageResponse(
-            partitions=[self.state], history=self.history, chunk_stage=self.chunk_stage
+            partitions=[self.state], history=self.history, chunk_stage=self.chunk_stage, away=self.away
         )
         return with_experiment(answer, self.experiment)
 

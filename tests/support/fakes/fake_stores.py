@@ -119,6 +119,9 @@ class FakeStores:
     def __init__(self, *stores: FakeStore) -> None:
         self.stores = stores
 
+    def away(self) -> Sequence[tuple[str, str]]:
+        return ()
+
     def all(self) -> Sequence[FakeStore]:
         return self.stores
 

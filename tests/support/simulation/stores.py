@@ -164,6 +164,9 @@ class KnownStores:
     def __init__(self) -> None:
         self.watched: list[WatchedStore] = []
 
+    def away(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
     def all(self) -> list[WatchedStore]:
         return self.watched
 

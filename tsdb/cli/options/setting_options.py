@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tsdb.config import Flag, ProcessSettings, flags, load
-from tsdb.model.errors import InvalidRequest
+from tsdb.config import CommonSettings, Flag, ProcessSettings, flags, load
+from tsdb.model.errors import InvalidRequest, Unavailable
 
 Settings = TypeVar("Settings", bound=ProcessSettings)
 
@@ -29,7 +29,16 @@ def with_settings(
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
             settings = _load(role, {flag.field: given.pop(flag.field) for flag in kept})
-            command(settings, **given)
+            try:
+                command(settings, **given)
+            except Unavailable:
+                if not isinstance(settings, CommonSettings):
+                    raise
+                # Imported here: it loads the clients of the logs, which the command has loaded then.
+                from tsdb.log.open import naming_log
+
+                with naming_log(settings.log):
+                    raise
 
         _, *own = inspect.signature(command, eval_str=True).parameters.values()
         keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]

@@ -64,19 +64,30 @@ def partition_health(
     """Health by partition number, of its `chunks` and `series` together. A lag alone is no reason: it is a detail."""
     numbers = sorted({number for _, number in status.partitions})
     reason = problem.reason
-    if not reason and (ends.at is None or now - ends.at > HIGH_WATERMARK_AGE_MAX_S):
+    if not reason and not _answers(ends, now):
         reason = "log_unavailable"
-    return {number: PartitionHealth(not reason, reason, _details(number, status, ends, problem)) for number in numbers}
+    return {
+        number: PartitionHealth(not reason, reason, _details(number, status, ends, problem, now)) for number in numbers
+    }
 
 
-def lag_records(place: TopicPartition, part: PartitionStatus, ends: HighWatermarks) -> int | None:
-    """Records between the finished position and the end of the log; None while the end is unknown."""
+def lag_records(place: TopicPartition, part: PartitionStatus, ends: HighWatermarks, now: float) -> int | None:
+    """Records between the finished position and the end of the log. None while the end is unknown, and for 0 as of an
+    old answer: records may have come since.
+    """
     high = ends.high.get(place)
-    return None if high is None else max(0, high - part.position)
+    if high is None:
+        return None
+    lag = max(0, high - part.position)
+    return lag if lag or _answers(ends, now) else None
+
+
+def _answers(ends: HighWatermarks, now: float) -> bool:
+    return ends.at is not None and now - ends.at <= HIGH_WATERMARK_AGE_MAX_S
 
 
 def _details(
-    number: int, status: Status, ends: HighWatermarks, problem: HealthProblem
+    number: int, status: Status, ends: HighWatermarks, problem: HealthProblem, now: float
 ) -> dict[str, int | float | str | None]:
     details: dict[str, int | float | str | None] = {}
     for topic in (CHUNKS, SERIES):
@@ -85,6 +96,6 @@ def _details(
             details |= {
                 f"{topic}_position": part.position,
                 f"{topic}_committed": part.committed,
-                f"{topic}_lag_records": lag_records((topic, number), part, ends),
+                f"{topic}_lag_records": lag_records((topic, number), part, ends, now),
             }
     return details | ({"message": problem.message} if problem.message else {})

@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 lag = gauge(
     "tsdb_loader_lag_records",
-    "Records from the lowest that is not in history to the end of the partition.",
+    "Records from the lowest that is not in history to the end of the partition; -1 while it is not known.",
     label=("topic", "partition"),
 )
 position = gauge("tsdb_loader_position", "Offset below which every record is in history.", label=("topic", "partition"))
@@ -108,7 +108,7 @@ class LoaderReporter(Periodic):
     def _set_gauges(self, status: Status, blocked_for_s: float) -> None:
         blocked_seconds.set(blocked_for_s)
         for (topic, number), part in status.partitions.items():
-            behind = lag_records((topic, number), part, self._ends)
+            behind = lag_records((topic, number), part, self._ends, self._clock.monotonic())
             lag.labels(topic, str(number)).set(-1 if behind is None else behind)
             position.labels(topic, str(number)).set(part.position)
             from_zero.labels(str(number)).set(self._marks.from_zero(number))

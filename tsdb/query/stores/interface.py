@@ -73,3 +73,6 @@ class Stores(Protocol):
 
     def refresh(self, timeout_s: float) -> None:
         """Update the states of all stores now."""
+
+    def away(self) -> Sequence[tuple[str, str]]:
+        """(address, error) of stores that do not answer, and of names that do not resolve."""

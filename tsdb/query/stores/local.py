@@ -101,6 +101,9 @@ class OneStore:
         for store in self._all:
             store.refresh(timeout_s)
 
+    def away(self) -> Sequence[tuple[str, str]]:
+        return ()
+
 
 def _context(caller: Caller | None) -> grpc.ServicerContext:
     # The store's service uses only the methods of Caller on its context.

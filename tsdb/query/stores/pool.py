@@ -76,12 +76,18 @@ class StorePool(Periodic):
         self._lock = threading.Lock()  # Guards _stores; an innermost lock.
         self._stores: dict[StoreAddress, RemoteStore] = {}
         self._resolved: dict[StoreAddress, list[StoreAddress]] = {}
+        self._unresolved: dict[StoreAddress, str] = {}  # Replaced as a whole.
         self._resolved_at: float | None = None
 
     def all(self) -> Sequence[RemoteStore]:
         """The stores known now, ordered by address."""
         with self._lock:
             return [store for _, store in sorted(self._stores.items())]
+
+    def away(self) -> Sequence[tuple[str, str]]:
+        """(address, error) of stores that do not answer, and of names that do not resolve."""
+        silent = [(store.name, store.failure) for store in self.all() if store.failure]
+        return [*silent, *((str(name), error) for name, error in list(self._unresolved.items()))]
 
     def start(self) -> None:
         """Poll all stores once, then continue in the background."""
@@ -119,12 +125,15 @@ class StorePool(Periodic):
 
     def _resolve_names(self) -> None:
         self._resolved_at = self._clock.monotonic()
+        unresolved: dict[StoreAddress, str] = {}
         for name in self._names:
             try:
                 self._resolved[name] = self._resolve(name)
             except OSError as error:
                 resolve_failures_total.inc()
+                unresolved[name] = f"the name does not resolve: {error.strerror or error}"
                 log.warning("store name not resolved", name=str(name), error=str(error))
+        self._unresolved = unresolved
         self._replace({address: name for name in self._names for address in self._resolved.get(name, ())})
 
     def _replace(self, wanted: dict[StoreAddress, StoreAddress]) -> None:

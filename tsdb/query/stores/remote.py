@@ -54,6 +54,7 @@ class RemoteStore:
         self._states: dict[int, common_pb2.PartitionState] = {}
         self._answered_at: float | None = None
         self._reachable: bool | None = None
+        self._failure = ""
         self._apart = False
         self._suspect = False
         self._silent_polls = 0  # In direct succession.
@@ -76,6 +77,12 @@ class RemoteStore:
     def apart(self) -> bool:
         with self._lock:
             return self._apart and self._reachable is True
+
+    @property
+    def failure(self) -> str:
+        """Why the last poll has no answer; empty while the store answers, and before the first poll."""
+        with self._lock:
+            return "" if self._reachable is not False else self._failure
 
     @property
     def may_be_silent(self) -> bool:
@@ -135,6 +142,7 @@ class RemoteStore:
         poll_failures_total.inc()
         with self._lock:
             before, self._reachable = self._reachable, False
+            self._failure = reason
             self._silent_polls += polls
             silent = list(self._calls) if self._silent_polls >= SILENT_POLLS_MAX else []
         if before is not False:

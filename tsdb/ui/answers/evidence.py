@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tsdb.api.prometheus.pages.query import Evaluated
+from tsdb.model.lag import known_lag
 from tsdb.ui.pages.page import PageCall
 from tsdb.v1 import common_pb2
 
@@ -47,8 +48,8 @@ def _partition(state: common_pb2.PartitionState) -> dict[str, Any]:
     return {
         "partition": state.partition,
         "coverage_start_ms": None if state.from_start else state.coverage_start_ms,
-        "lag_records": state.lag_records,
-        "lag_ms": state.lag_ms,
+        "lag_records": known_lag(state.lag_records),
+        "lag_ms": known_lag(state.lag_ms),
         "is_ready": state.ready,
         "reason": state.reason,
         "watermark_ms": state.watermark_ms if state.HasField("watermark_ms") else None,

@@ -43,10 +43,13 @@ function origin({ partitions, seams, has_history: hasHistory, from_memory: fromM
 function lag({ partitions, partitions_missing: missing }) {
   if (missing > 0) return { text: `${count(missing, "partition")} without a store`, bad: true };
   const behind = partitions.filter((one) => !one.is_ready);
-  const worst = partitions.reduce((most, one) => Math.max(most, one.lag_ms), 0);
-  const title = partitions.map((one) => `partition ${one.partition}: ${one.lag_records} records, ${duration(one.lag_ms)}${one.is_ready ? "" : `, not ready: ${one.reason}`}`).join("\n");
+  const worst = partitions.reduce((most, one) => Math.max(most, one.lag_ms ?? 0), 0);
+  const isUnknown = partitions.some((one) => one.lag_ms === null);
+  const behindBy = (one) => `${one.lag_records ?? "unknown"} records, ${one.lag_ms === null ? "unknown" : duration(one.lag_ms)}`;
+  const title = partitions.map((one) => `partition ${one.partition}: ${behindBy(one)}${one.is_ready ? "" : `, not ready: ${one.reason}`}`).join("\n");
   if (behind.length) return { text: `${count(behind.length, "partition")} not ready: ${behind[0].reason}`, bad: true, title };
   if (worst > FRESH_MS) return { text: `${duration(worst)}: the newest samples may be missing`, bad: true, title };
+  if (isUnknown) return { text: "unknown: the newest samples may be missing", bad: true, title };
   return { text: worst ? duration(worst) : "none", title };
 }
 

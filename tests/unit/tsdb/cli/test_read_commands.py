@@ -15,6 +15,7 @@ from support.fakes.fake_reader import TOPIC_ID, FakeServer
 from tsdb.cli.cardinality import BAR_WIDTH, bar
 from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.labels import canonical_labels
+from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.v1 import reader_pb2
 
 UP = canonical_labels({"__name__": "up", "job": "a"})
@@ -250,3 +251,58 @@ def test_a_watch_too_far_behind_is_a_failure(shell: Shell, server: FakeServer) -
     server.watch_frames = [[OutOfCoverage("too far behind", reason="watch_ring")]]
     done = shell.run("watch", "up", "--address", server.address)
     assert (done.code, done.err) == (1, "error: too far behind (watch_ring)\n")
+
+
+AWAY = reader_pb2.PartAway(
+    part="store", address="10.0.0.3:7420", error="nothing listens at 10.0.0.3:7420", next_step="Start it."
+)
+
+
+def test_status_names_a_part_that_is_away_its_address_and_the_next_step(shell: Shell, server: FakeServer) -> None:
+    assert shell.ok("status", "--address", server.address, "--output", "json").json["away"] == []
+    server.away = [AWAY]
+    done = shell.run("status", "--address", server.address)
+    assert done.code == 1
+    assert "away: store 10.0.0.3:7420: nothing listens at 10.0.0.3:7420. Start it." in done.err.splitlines()
+    assert done.text.splitlines()[0].split()[0] == "partition"
+    found = shell.run("status", "--address", server.address, "--output", "json")
+    assert found.code == 1
+    assert found.json["away"] == [
+        {
+            "part": "store",
+            "address": "10.0.0.3:7420",
+            "error": "nothing listens at 10.0.0.3:7420",
+            "next_step": "Start it.",
+        }
+    ]
+
+
+def test_status_names_the_server_that_is_away_in_json_too(shell: Shell) -> None:
+    done = shell.run("status", "--address", "127.0.0.1:1", "--timeout", "1s", "--output", "json")
+    assert done.code == 1
+    (part,) = done.json["away"]
+    assert (part["part"], part["address"]) == ("server", "127.0.0.1:1")
+    assert "nothing listens at 127.0.0.1:1" in part["error"]
+    assert "Start the server" in part["next_step"]
+    assert "nothing listens at 127.0.0.1:1: start the server" in done.err
+
+
+@pytest.mark.parametrize("command", ["status", "coverage"])
+def test_an_unknown_lag_is_never_shown_as_0(shell: Shell, server: FakeServer, command: str) -> None:
+    server.state.lag_records = server.state.lag_ms = LAG_UNKNOWN
+    server.chunk_stage = reader_pb2.ChunkStageState(lag_records=LAG_UNKNOWN)
+    found = shell.ok(command, "--address", server.address, "--output", "json").json
+    assert (found["partitions"][0]["lag_records"], found["partitions"][0]["lag_ms"]) == (None, None)
+    text = shell.ok(command, "--address", server.address).text
+    assert str(LAG_UNKNOWN) not in text.replace(",", "")
+    if command == "status":
+        assert found["chunk_stage"]["lag_records"] is None
+        assert text.split().count("unknown") == 3
+
+
+def test_a_command_on_a_log_that_is_away_names_its_address_and_the_next_step(shell: Shell) -> None:
+    done = shell.run("log", "offsets", "--log", "kafka://127.0.0.1:1")
+    assert done.code == 1
+    line = done.err.splitlines()[-1]
+    assert "no broker answers at kafka://127.0.0.1:1: check that Kafka runs there, or correct the setting log" in line
+    assert line.endswith("(log_unavailable)")

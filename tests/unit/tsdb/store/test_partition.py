@@ -13,8 +13,9 @@ from support.data.heads import new_head
 from tsdb.head.state import HeadSizes, HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
+from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import LAG_UNKNOWN_MS, Partition, StorePartitionStatus
+from tsdb.store.partition import Partition, StorePartitionStatus
 from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator
 from tsdb.v1 import common_pb2
 
@@ -58,7 +59,7 @@ def test_unknown_fields_are_absent_on_the_wire() -> None:
     ).to_proto()
     assert not message.HasField("applied_offset")
     assert not message.HasField("watermark_ms")
-    assert message.lag_ms == LAG_UNKNOWN_MS
+    assert message.lag_ms == LAG_UNKNOWN
 
 
 def lagging(lag_ms: int | None, reason: str = "lagging") -> StorePartitionStatus:

@@ -130,3 +130,13 @@ def test_a_long_lag_takes_no_more_memory_and_stays_an_upper_bound() -> None:
         assert len(evaluator._marks) <= MARKS_MAX
     assert seen.lag_ms is not None
     assert 1_000_000 <= seen.lag_ms <= 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("age_s", "next_offset", "lag_records"), [(0.5, 10, 0), (1.5, 10, None), (60.0, 10, None), (60.0, 4, 6)]
+)
+def test_a_lag_of_0_records_is_known_only_while_the_log_answers(
+    age_s: float, next_offset: int, lag_records: int | None
+) -> None:
+    found = evaluate(ReadinessEvaluator(), 100.0 + age_s, high_watermark_at=100.0, next_offset=next_offset)
+    assert found.lag_records == lag_records

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tsdb.model.lag import known_lag
 from tsdb.query.reporter import NO_STORE
 from tsdb.ui.pages.page import PageCall
 from tsdb.ui.pages.system.grid import Cell, Column, Grid
@@ -12,6 +13,7 @@ from tsdb.ui.pages.system.texts import duration, number, size, time, visible
 from tsdb.v1 import common_pb2
 
 HOLES_MAX = 200
+UNKNOWN = "unknown"
 # The next step by reason. A store's own reasons of a final stop have a message in its log and at /-/ready.
 NEXT = {
     NO_STORE: "No store answers for it: start the store that has it, or check the setting `stores`.",
@@ -82,9 +84,12 @@ def _progress(state: common_pb2.PartitionState, share: float) -> Cell:
 
 
 def _lag(state: common_pb2.PartitionState) -> str:
-    if not state.lag_records and not state.lag_ms:
+    records, lag_ms = known_lag(state.lag_records), known_lag(state.lag_ms)
+    if records == 0 and lag_ms == 0:
         return "none"
-    return f"{number(state.lag_records)}, {duration(state.lag_ms)}"
+    if records is None and lag_ms is None:
+        return UNKNOWN
+    return f"{UNKNOWN if records is None else number(records)}, {UNKNOWN if lag_ms is None else duration(lag_ms)}"
 
 
 def _holes(holes: Sequence[common_pb2.Hole]) -> Grid:

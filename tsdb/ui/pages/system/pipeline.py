@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tsdb.model.lag import known_lag
 from tsdb.ui.pages.page import PageCall
 from tsdb.ui.pages.system.grid import Cell, Column, Grid
 from tsdb.ui.pages.system.texts import duration, number, time, visible
@@ -51,7 +52,7 @@ def _stage_row(stage: reader_pb2.ChunkStageState) -> Sequence[Cell]:
     return (
         Cell(engines or "nobody runs it: start a chunker, or `tsdb spark run`", is_bad=not engines),
         Cell(number(stage.members)),
-        Cell(number(stage.lag_records)),
+        Cell("unknown" if known_lag(stage.lag_records) is None else number(stage.lag_records)),
         Cell(number(stage.windows_overdue), is_bad=stage.windows_overdue > 0),
         Cell(time(stage.emitted_through_ms if stage.HasField("emitted_through_ms") else None)),
         Cell(time(stage.last_commit_ms if stage.HasField("last_commit_ms") else None)),

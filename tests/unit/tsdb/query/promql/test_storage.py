@@ -140,6 +140,9 @@ class Several:
     def __init__(self, **stores: Any) -> None:
         self._stores = [cast(StoreReader, _Named(store, name)) for name, store in stores.items()]
 
+    def away(self) -> Sequence[tuple[str, str]]:
+        return ()
+
     def all(self) -> Sequence[StoreReader]:
         return self._stores
 

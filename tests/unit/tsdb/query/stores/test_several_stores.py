@@ -36,6 +36,9 @@ class Several:
     def __init__(self, *stores: Any) -> None:
         self._stores = cast(tuple[StoreReader, ...], stores)
 
+    def away(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
     def all(self) -> tuple[StoreReader, ...]:
         return self._stores
 
