@@ -22,7 +22,7 @@ from tsdb.model.labels import canonical_labels
 Samples = dict[bytes, dict[int, int]]  # Canonical labels -> ts_ms -> bits of the value.
 
 CONFIG = """
-global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+global: {{scrape_interval: {scrape_s}s, scrape_timeout: {scrape_s}s}}
 scrape_configs:
 {jobs}
 remote_write:
@@ -32,7 +32,8 @@ JOB = "- job_name: {name}\n  file_sd_configs: [{{files: ['{targets}']}}]"
 TARGET = """- url: http://{address}/api/v1/write
   name: {name}
   metadata_config: {{send_interval: 1s}}
-  queue_config: {{batch_send_deadline: 500ms, min_backoff: 50ms, max_backoff: 500ms, min_shards: 2}}"""
+  queue_config: {{batch_send_deadline: 500ms, min_backoff: 50ms, max_backoff: 500ms, min_shards: {shards},
+    max_shards: {shards_max}, retry_on_http_429: true}}"""
 
 
 def binary(name: str) -> str:
@@ -77,12 +78,16 @@ class Agent:
     has its own queue. So `stop_scraping` comes first: then every series ends with a stale marker.
     """
 
-    def __init__(self, folder: Path, jobs: Mapping[str, str], targets: Mapping[str, str], port: int) -> None:
+    def __init__(
+        self, folder: Path, jobs: Mapping[str, str], targets: Mapping[str, str], port: int, scrape_s: int, shards: int
+    ) -> None:
         self._folder = folder
         self._jobs = jobs
+        many = {"shards": shards, "shards_max": max(shards, 200) if shards > 1 else 1}
         config = CONFIG.format(
+            scrape_s=scrape_s,
             jobs="\n".join(JOB.format(name=name, targets=self._targets_of(name)) for name in jobs),
-            targets="\n".join(TARGET.format(name=name, address=address) for name, address in targets.items()),
+            targets="\n".join(TARGET.format(name=name, address=address, **many) for name, address in targets.items()),
         )
         (folder / "prometheus.yml").write_text(config)
         self._command = [
@@ -148,10 +153,14 @@ def node_exporter() -> Iterator[str]:
 
 
 @contextmanager
-def agent(folder: Path, jobs: Mapping[str, str], targets: Mapping[str, str]) -> Iterator[Agent]:
-    """A started agent. jobs: name -> scraped address; targets: name -> address of a receiver."""
+def agent(
+    folder: Path, jobs: Mapping[str, str], targets: Mapping[str, str], *, scrape_s: int = 1, shards: int = 2
+) -> Iterator[Agent]:
+    """A started agent. jobs: name -> scraped address; targets: name -> address of a receiver. shards: the least; with
+    one, all targets share a queue.
+    """
     with Ports(1) as ports:
-        made = Agent(folder, jobs, targets, ports.numbers[0])
+        made = Agent(folder, jobs, targets, ports.numbers[0], scrape_s, shards)
         made.start()
         try:
             yield made
