@@ -27,8 +27,8 @@ def media_type(protocol: WriteProtocol, head: HttpHead) -> MediaType:
 
 
 def encoding(protocol: WriteProtocol, head: HttpHead) -> str:
-    """The content encoding in lower case, "" without one. Raises InvalidRequest (unsupported_encoding)."""
-    found = head.headers.get("content-encoding", "").strip().lower()
+    """The content encoding in lower case, or the protocol's default. Raises InvalidRequest (unsupported_encoding)."""
+    found = head.headers.get("content-encoding", "").strip().lower() or protocol.default_encoding
     if found not in protocol.encodings:
         accepted = ", ".join(sorted(name for name in protocol.encodings if name))
         raise InvalidRequest(

@@ -95,7 +95,9 @@ def bearer(head: HttpHead) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WriteProtocol:
-    """content_types: accepted ones without parameters, "" for a request without; None: all.
+    """content_types: accepted ones without parameters, "" for a request without; None: all. default_encoding: of a
+    request that names none.
+
 
     decode: raises InvalidRequest; reason `unsupported_version` or `unsupported_media_type` is answered with 415.
     answer: of every request of the protocol, refused ones too; it has no side effects. authorization: the credentials
@@ -110,3 +112,4 @@ class WriteProtocol:
     answer: Callable[[WriteCall, Outcome], HttpAnswer]
     methods: frozenset[str] = frozenset({"POST"})
     authorization: Callable[[HttpHead], str | None] = bearer
+    default_encoding: str = ""

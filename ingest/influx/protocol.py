@@ -16,8 +16,6 @@ from tsdb.ops.metrics import counter
 WRITE_V1, WRITE_V2, PING = "/write", "/api/v2/write", "/ping"
 # Senders choose by it how to write; 1.8 accepts both forms of writes.
 VERSION_HEADERS = (("x-influxdb-version", "1.8.10"), ("x-influxdb-build", "OSS"))
-# Clients and people send all of these; curl names a form when it is given no type.
-CONTENT_TYPES = frozenset({"", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"})
 ENCODINGS = frozenset({"", "identity", "gzip", "zstd"})
 
 _refused = counter(
@@ -54,9 +52,7 @@ def influx_protocols(rules: LineRules, clock: Clock) -> list[WriteProtocol]:
     def ping(_call: WriteCall) -> HttpAnswer:
         return HttpAnswer(204, content_type="", headers=VERSION_HEADERS)
 
-    write = WriteProtocol(
-        "influx", (WRITE_V1, WRITE_V2), CONTENT_TYPES, ENCODINGS, decode, answer, authorization=bearer
-    )
+    write = WriteProtocol("influx", (WRITE_V1, WRITE_V2), None, ENCODINGS, decode, answer, authorization=bearer)
     pings = frozenset({"GET", "HEAD"})
     return [
         write,

@@ -74,8 +74,9 @@ def remote_write(limits: IngestLimits, *, native_histograms: bool = True) -> Wri
     return WriteProtocol(
         name="remote_write",
         paths=(PATH,),
-        content_types=frozenset({MEDIA_TYPE}),
+        content_types=frozenset({"", MEDIA_TYPE}),  # As Prometheus's receiver: without a type it is version 1.0.
         encodings=frozenset({"snappy", "zstd"}),
+        default_encoding="snappy",
         decode=decode,
         answer=answer,
     )

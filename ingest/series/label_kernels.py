@@ -14,6 +14,7 @@ from tsdb.codec.memory_kernels import copy_bytes, load_u64
 from tsdb.codec.murmur2_kernels import murmur2
 from tsdb.codec.utf8_kernels import is_utf8
 from tsdb.codec.xxh3_kernels import xxh3_64
+from tsdb.model.labels import RESERVED as RESERVED_NAMES
 from tsdb.model.placement import FAMILY_SUFFIXES
 
 # The first problem of a label set. The order of the checks is that of normalize_labels.
@@ -21,8 +22,9 @@ VALID, EMPTY, MALFORMED, RESERVED, DUPLICATE, TOO_MANY, TOO_LONG = 0, 1, 2, 3, 4
 SPAN = 3  # Of a label: start of its name, of its value, and the end of the value.
 
 _SEPARATOR = np.uint8(0xFF)
-_UNDERSCORE = np.uint8(ord("_"))
 _NAME = np.frombuffer(b"__name__", np.uint8)
+_RESERVED = np.frombuffer(b"".join(RESERVED_NAMES), np.uint8)
+_RESERVED_STARTS = np.cumsum([0, *map(len, RESERVED_NAMES)])
 _SUFFIXES = np.frombuffer(b"".join(FAMILY_SUFFIXES), np.uint8)
 _SUFFIX_STARTS = np.cumsum([0, *map(len, FAMILY_SUFFIXES)])
 _POSITIVE = np.uint64(0x7FFFFFFF)
@@ -204,9 +206,10 @@ def _problem(labels: NDArray[np.uint8], spans: NDArray[np.int64], count: int, bo
             return MALFORMED
         if name_end - name > bounds[1] or end - value > bounds[2]:
             return TOO_LONG
-        reserved = name_end - name >= 2 and labels[name] == _UNDERSCORE and labels[name + 1] == _UNDERSCORE
-        if reserved and not is_name:
-            return RESERVED
+        for reserved in range(_RESERVED_STARTS.size - 1):
+            begin, stop = _RESERVED_STARTS[reserved], _RESERVED_STARTS[reserved + 1]
+            if _equals(labels, name, name_end, _RESERVED, begin, stop):
+                return RESERVED
         if not (is_utf8(labels, name, name_end) and is_utf8(labels, value, end)):
             return MALFORMED
         if label:

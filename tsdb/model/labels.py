@@ -16,6 +16,9 @@ from tsdb.model.errors import InvalidRequest
 
 SEPARATOR = b"\xff"
 METRIC_NAME = b"__name__"
+# Labels of downsampled series (tsdb.model.resolution), which no sender may write. All other names are free, as they are
+# for Prometheus's receiver of remote write: senders use __replica__, __type__, __endpoint__ and more.
+RESERVED = (b"__resolution__", b"__aggr__")
 SHOWN_BYTES_MAX = 200  # Longer label sets are cut in messages.
 
 
@@ -90,10 +93,8 @@ def _check_pair(raw: bytes, name: bytes, value: bytes, limits: LabelLimits) -> N
     if len(value) > limits.value_bytes_max:
         text = f"value of {_shown(name)} has {len(value)} bytes; limit is {limits.value_bytes_max}"
         _refuse(raw, "labels_too_long", f"{text} (label_value_bytes_max)")
-    if name.startswith(b"__") and name != METRIC_NAME:
-        _refuse(
-            raw, "labels_reserved", f"label {_shown(name)}: names that begin with __ are reserved, but for __name__"
-        )
+    if name in RESERVED:
+        _refuse(raw, "labels_reserved", f"label {_shown(name)} is reserved for downsampled series: rename it")
     try:
         name.decode()
         value.decode()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tsdb.model.labels import SEPARATOR, canonical_labels, parse_labels
+from tsdb.model.labels import RESERVED, SEPARATOR, canonical_labels, parse_labels
 from tsdb.model.selector import Matcher, MatchType
 
-RESOLUTION = "__resolution__"
-AGGREGATE = "__aggr__"
+RESOLUTION, AGGREGATE = (name.decode() for name in RESERVED)
 RESOLUTIONS_MS = {"5m": 300_000, "1h": 3_600_000}
 COUNT, SUM, MIN, MAX, LAST, INCREASE = AGGREGATES = ("count", "sum", "min", "max", "last", "increase")
 

@@ -141,7 +141,7 @@ def test_a_row_that_is_no_sample_is_refused_with_its_reason(
             line(value="2"),
         ],
         "no_metric_name": [line({"job": "j"})],
-        "labels_reserved": [line({"__name__": "up", "__x__": "y"})],
+        "labels_reserved": [line({"__name__": "up", "__resolution__": "y"})],
         "null_timestamp": [line(ts_ms=None)],
         "bad_timestamp": [line(ts_ms="soon"), line(ts_ms="1.5")],
         "timestamp_out_of_range": [line(ts_ms=str(1 << 62))],

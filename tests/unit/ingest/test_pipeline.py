@@ -210,7 +210,7 @@ def test_both_ends_of_accepted_time_are_accepted(ts_ms: int, reason: str | None)
         (b"a\xffb", "labels_malformed"),
         (b"__name__\xff", "labels_malformed"),
         (b"__name__\xffm\xffa\xff\xc3", "labels_malformed"),
-        (b"__name__\xffm\xff__x\xff1", "labels_reserved"),
+        (b"__name__\xffm\xff__resolution__\xff1", "labels_reserved"),
         (b"__name__\xffm\xffa\xff1\xffa\xff2", "labels_duplicate"),
         (b"__name__\xffm" + b"".join(b"\xffa%d\xff1" % i for i in range(64)), "labels_too_many"),
         (b"__name__\xffm\xffa\xff" + b"x" * 2049, "labels_too_long"),

@@ -80,18 +80,36 @@ def test_known_content_types_and_versions(server: WriteServer, message: Any, con
     "headers",
     [
         {"content_type": "application/json"},
-        {"content_type": ""},
         {"content_type": "application/x-protobuf;proto=io.prometheus.write.v3.Request"},
         {"x_prometheus_remote_write_version": "3.0.0"},
         {"content_encoding": "gzip"},
         {"content_encoding": "br"},
-        {"content_encoding": ""},
+        {"content_encoding": "identity"},
     ],
 )
 def test_unknown_types_versions_and_encodings_are_415(server: WriteServer, headers: dict[str, str]) -> None:
     answer = send(server, GOOD_1, **headers)
     assert (answer.status, "accepted" in answer.text) == (415, True)
     assert server.stored() == {}
+
+
+@pytest.mark.parametrize("message", [GOOD_1, GOOD_2])
+@pytest.mark.parametrize("without", ["content_type", "content_encoding", "both"])
+def test_a_request_without_type_or_encoding_is_snappy_of_version_1(
+    server: WriteServer, message: Any, without: str
+) -> None:
+    is_2 = isinstance(message, TWO["Request"])
+    if is_2 and without != "content_encoding":
+        return  # Nothing names its version.
+    named = {"content_type": V2 if is_2 else V1, "content_encoding": "snappy"}
+    headers = {name: value for name, value in named.items() if without not in (name, "both")}
+    assert server.post(PATH, snappy(message), **headers).status == 204
+    assert server.stored() == {'up{instance="i",job="j"}': {NOW_MS: bits(1.5)}}
+
+
+def test_a_body_without_type_and_encoding_that_is_no_snappy_is_refused(server: WriteServer) -> None:
+    answer = server.post(PATH, GOOD_1.SerializeToString())
+    assert (answer.status, "snappy" in answer.text) == (400, True)
 
 
 def test_zstd_is_accepted(server: WriteServer) -> None:
@@ -115,6 +133,14 @@ def test_every_float_is_stored_bit_for_bit(server: WriteServer, value: float, ve
         ("unsorted labels", {"job": "j", "__name__": "up", "instance": "i"}, 'up{instance="i",job="j"}'),
         ("an empty value is an absent label", {**UP, "empty": ""}, 'up{instance="i",job="j"}'),
         ("UTF-8 names", {"__name__": "größe.µ", "with space": "日本"}, 'größe.µ{with space="日本"}'),
+        ("a replica", {**UP, "__replica__": "a"}, 'up{__replica__="a",instance="i",job="j"}'),
+        ("a type", {**UP, "__type__": "gauge"}, 'up{__type__="gauge",instance="i",job="j"}'),
+        ("a unit", {**UP, "__unit__": "s"}, 'up{__unit__="s",instance="i",job="j"}'),
+        ("an endpoint", {**UP, "__endpoint__": "e"}, 'up{__endpoint__="e",instance="i",job="j"}'),
+        ("an address", {**UP, "__address__": "h:1"}, 'up{__address__="h:1",instance="i",job="j"}'),
+        ("a tenant", {**UP, "__tenant_id__": "t"}, 'up{__tenant_id__="t",instance="i",job="j"}'),
+        ("two underscores", {**UP, "__": "x"}, 'up{__="x",instance="i",job="j"}'),
+        ("of discovery", {**UP, "__meta_a_b": "x"}, 'up{__meta_a_b="x",instance="i",job="j"}'),
         ("only a name", {"__name__": "up"}, "up"),
         ("a name that begins with a digit", {"__name__": "1up"}, "1up"),
     ],
@@ -137,7 +163,7 @@ BAD_LABELS: list[tuple[str, Labels, str]] = [
     ("a name that is not UTF-8", [(b"__name__", b"m"), (b"\xc3\x28", b"1")], "UTF-8"),
     ("a value that is not UTF-8", [(b"__name__", b"m"), (b"a", b"\xed\xa0\x80")], "UTF-8"),
     ("the byte 0xFF", [(b"__name__", b"m"), (b"a", b"b\xffc\xffd")], "UTF-8"),
-    ("a reserved name", {"__name__": "m", "__meta": "x"}, "reserved"),
+    ("a reserved name", {"__name__": "m", "__aggr__": "x"}, "reserved"),
     ("a long value", {"__name__": "m", "a": "x" * 3000}, "limit is 2048"),
     ("labels that are too long", {"__name__": "m", **{f"a{n}": "x" * 2000 for n in range(5)}}, "labels_bytes_max"),
     ("too many labels", {"__name__": "m", **{f"a{n}": "x" for n in range(70)}}, "limit is 64"),

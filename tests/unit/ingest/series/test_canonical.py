@@ -22,7 +22,22 @@ PARTITIONS = 18
 RULES = (PlacementRule(), PlacementRule(("zone",)), PlacementRule(("job", "__name__", "zone")), PlacementRule(()))
 
 NAMES = st.sampled_from(
-    [b"__name__", b"__name__", b"__name__", b"job", b"instance", b"zone", b"a", b"ab", b"b", b"", b"__x", b"_", b"\xc3"]
+    [
+        b"__name__",
+        b"__name__",
+        b"__name__",
+        b"job",
+        b"instance",
+        b"zone",
+        b"a",
+        b"ab",
+        b"b",
+        b"",
+        b"__x",
+        b"__aggr__",
+        b"_",
+        b"\xc3",
+    ]
 ) | st.binary(max_size=14)
 VALUES = st.sampled_from(
     [b"", b"x", b"x_total", b"_total", b"x_bucket_sum", b"up", b"h_created", b"\xc3\xa4", b"\xed\xa0\x80", b"y" * 15]

@@ -86,7 +86,7 @@ def test_a_series_is_in_the_table_only_after_its_announcement() -> None:
 
 
 def test_a_row_with_bad_labels_has_the_error_of_the_model() -> None:
-    bad = {1: b"bad", 3: b"", 4: b"__name__\xffm\xff__x\xff1", 5: b"__name__\xffm\xffa\xff\xc3"}
+    bad = {1: b"bad", 3: b"", 4: b"__name__\xffm\xff__aggr__\xff1", 5: b"__name__\xffm\xffa\xff\xc3"}
     labels = [bad.get(row, label_set(row)) for row in range(7)]
     series = Resolving()(labels)
     assert sorted(series.errors) == sorted(bad)

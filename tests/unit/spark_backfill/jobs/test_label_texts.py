@@ -38,7 +38,7 @@ def test_later_objects_go_over_those_before_and_null_is_no_label(texts: LabelTex
         ("[" * 100_000, "bad_labels"),
         ('{"__name__":"up","n":1}', "bad_labels"),
         ('{"__name__":"up","n":"a","n":"b"}', "bad_labels"),
-        ('{"__name__":"up","__x__":"a"}', "labels_reserved"),
+        ('{"__name__":"up","__aggr__":"a"}', "labels_reserved"),
         ('{"__name__":"up","x":"' + "a" * 5_000 + '"}', "labels_too_long"),
         ('{"__name__":"\\ud800"}', "labels_malformed"),
     ],
