@@ -41,10 +41,15 @@ class Gateway:
     def start(self) -> None:
         """Compile or load the kernels, so that the first request does not wait for them."""
         warm_up()
+        self.pipeline.watch_clock()
 
     def failure(self) -> BaseException | None:
         """The exception that ended a thread of the pipeline; the process ends with it."""
         return self.pipeline.failure()
+
+    def problem(self) -> tuple[str, str]:
+        """Reason and message why this gateway is not ready; empty while it is."""
+        return self.pipeline.problem()
 
     def close(self) -> None:
         """Refuse further requests; returns at once."""

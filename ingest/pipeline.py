@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ingest.age_clock import AgeClock
 from ingest.appends.joined import JoinedAppends
 from ingest.appends.timer import ThreadTimer, Timer
+from ingest.broker_clock import BrokerClock
 from ingest.grouping import group
 from ingest.inflight import Inflight, Reservation
 from ingest.limits import IngestLimits
@@ -43,11 +44,14 @@ from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, histogram
 
 _samples = counter("tsdb_ingest_samples_total", "Accepted samples: the log has them, and readers will show them.")
 _requests = counter("tsdb_ingest_requests_total", "Write requests that reached the pipeline.")
 _seconds = histogram("tsdb_ingest_write_duration_seconds", "From a request's arrays to its answer.")
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +119,17 @@ class WritePipeline:
         self._rule = rule
         self._admission = SeriesAdmission(self._resolver, rule, self.limits_now.series, time_set.window_ms, clock)
         self._announcements = Announcements(log, self._table, self._resolver, time_set, self._age)
+        self._broker_clock = BrokerClock(log, partitions, time_set.gateway_ahead_ms, clock)
         self._thread_timer = ThreadTimer("append-timer")  # Without a thread until its first call.
         chain = chain_of("gateway", clock.now_ms)
         self._appends = JoinedAppends(
-            log, partitions, limits.record_bytes_max, time_set.ahead_ms, chain, timer or self._thread_timer
+            log,
+            partitions,
+            limits.record_bytes_max,
+            time_set.ahead_ms,
+            chain,
+            timer or self._thread_timer,
+            self._broker_clock,
         )
 
     def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[WriteResult]:
@@ -132,6 +143,7 @@ class WritePipeline:
         write = _Write(rows)
         try:
             check_shape(rows, self._limits)
+            self._broker_clock.check()
             with self._inflight.reserve(rows.nbytes) as reservation:
                 self._write(write, partial, deadline.at_most(self._limits.produce_timeout_s), reservation)
         except TsdbError as error:
@@ -146,6 +158,14 @@ class WritePipeline:
         """The exception that ended the timer's thread: deadlines and joined appends end no more."""
         return self._thread_timer.failure()
 
+    def watch_clock(self) -> None:
+        """Compare the clock with those of the brokers also where no append of samples does."""
+        self._broker_clock.watch()
+
+    def problem(self) -> tuple[str, str]:
+        """Reason and message why this gateway is not ready: a wrong clock. Empty while it is right."""
+        return self._broker_clock.problem()
+
     def close(self) -> None:
         """Refuse further requests as draining; running ones continue."""
         self._inflight.close()
@@ -159,11 +179,43 @@ class WritePipeline:
         """Bytes of requests that the log has not answered yet."""
         return self._inflight.bytes
 
-    def _write(self, write: _Write, partial: bool, deadline: Deadline, reservation: Reservation) -> None:
+    def _write_measured(
+        self, write: _Write, partial: bool, deadline: Deadline, reservation: Reservation, error: TsdbError | None
+    ) -> None:
+        """Write rows that seem out of time, now that the clock is compared with that of a broker."""
+        try:
+            if error is not None:
+                raise error
+            self._broker_clock.check()
+            if deadline.expired:
+                raise deadline_error("nothing was appended")
+            self._write(write, partial, deadline, reservation, measured=True)
+        except TsdbError as known:
+            write.fail(known.with_traceback(None))
+        except Exception as bug:
+            logger.error("write failed", error=str(bug), exc_info=bug)
+            write.fail(TsdbError("internal error of the gateway; its log has the details"))
+        finally:
+            reservation.release()
+
+    def _write(
+        self,
+        write: _Write,
+        partial: bool,
+        deadline: Deadline,
+        reservation: Reservation,
+        *,
+        measured: bool = False,
+    ) -> None:
+        """measured: the clock was compared with that of a broker for these rows."""
         rows = write.rows
         series = self._resolver.resolve(rows, self._age.now_ms())
         canonical = bound(self._resolver.canonical, rows)
         validation = validate(rows, series, self._time_set, self._clock.now_ms(), canonical)
+        if validation.by_time and not self._broker_clock.fresh and not measured:
+            reservation.hold()
+            self._broker_clock.measure(bound(self._write_measured, write, partial, deadline, reservation))
+            return
         refusals = validation.refusals or Refusals()
         good = validation.good
         if refusals.rows and not partial:

@@ -16,10 +16,11 @@ from tsdb.model.time_set import TimeSet
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """good: bool (rows,). refusals: None when every row is good."""
+    """good: bool (rows,). refusals: None when every row is good. by_time: whether a row is refused for its time."""
 
     good: NDArray[np.bool_]
     refusals: Refusals | None
+    by_time: bool = False
 
 
 def validate(
@@ -47,7 +48,7 @@ def validate(
         if refusals.wants_text():
             text = f"{text}; series {shown_series(canonical(row))}"
         refusals.add(row, rows.samples_of(row), reason, text)
-    return Validation(good, refusals)
+    return Validation(good, refusals, bool(bad_ts.keys() - series.errors.keys()))
 
 
 def accepted_times(time_set: TimeSet, now_ms: int) -> tuple[int, int]:

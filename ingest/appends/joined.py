@@ -17,6 +17,7 @@ from ingest.appends.records import encode_ranges, ranges_by_partition, split
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import Timer
 from ingest.appends.waits import Waits
+from ingest.broker_clock import BrokerClock
 from ingest.grouping import Grouped
 from ingest.inflight import Reservation
 from tsdb.chain import Chain
@@ -28,7 +29,16 @@ from tsdb.ops.lifecycle import Deadline
 class JoinedAppends:
     """Thread-safe: any number of requests at once."""
 
-    def __init__(self, log: Log, partitions: int, bytes_max: int, ahead_ms: int, chain: Chain, timer: Timer) -> None:
+    def __init__(
+        self,
+        log: Log,
+        partitions: int,
+        bytes_max: int,
+        ahead_ms: int,
+        chain: Chain,
+        timer: Timer,
+        broker_clock: BrokerClock,
+    ) -> None:
         self._chain = chain
         self._ahead_ms = ahead_ms
         self._record_bytes = RecordBytes(bytes_max)
@@ -36,7 +46,7 @@ class JoinedAppends:
         self._open_requests = OpenRequests(timer.now)
         waits = Waits(timer, WAIT_S)
         self._queues = [
-            PartitionQueue(log, partition, self._record_bytes, waits, self._open_requests)
+            PartitionQueue(log, partition, self._record_bytes, waits, self._open_requests, broker_clock)
             for partition in range(partitions)
         ]
 

@@ -19,6 +19,7 @@ from ingest.appends.open_requests import OpenRequests
 from ingest.appends.record_bytes import RecordBytes
 from ingest.appends.request import TOO_LARGE, AppendRequest
 from ingest.appends.waits import Waits
+from ingest.broker_clock import BrokerClock
 from tsdb.codec.records.log_record import encoded_size
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
@@ -58,13 +59,20 @@ class PartitionQueue:
     """Thread-safe. waits: of WAIT_S. Answers of the log may come on any thread, also during the append."""
 
     def __init__(
-        self, log: Log, partition: int, record_bytes: RecordBytes, waits: Waits, open_requests: OpenRequests
+        self,
+        log: Log,
+        partition: int,
+        record_bytes: RecordBytes,
+        waits: Waits,
+        open_requests: OpenRequests,
+        broker_clock: BrokerClock,
     ) -> None:
         self._log = log
         self._partition = partition
         self._record_bytes = record_bytes
         self._waits = waits
         self._open_requests = open_requests
+        self._broker_clock = broker_clock
         self._lock = threading.Lock()  # Guards all below; the log is called without it.
         self._waiting: deque[Part] = deque()
         self._waiting_bytes = 0
@@ -159,7 +167,7 @@ class PartitionQueue:
 
     def _append(self, parts: list[Part]) -> None:
         data = parts[0].data if len(parts) == 1 else join_records([part.data for part in parts])
-        on_done = partial(self._answered, parts, len(data))
+        on_done = partial(self._answered, parts, len(data), self._broker_clock.now_ms())
         try:
             self._log.append(METRICS, self._partition, data, headers=parts[0].request.headers, on_done=on_done)
         except TsdbError as error:
@@ -169,7 +177,9 @@ class PartitionQueue:
             logger.error("append failed", partition=self._partition, error=str(error), exc_info=error)
             on_done(TsdbError("internal error of the gateway; its log has the details"))
 
-    def _answered(self, parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> None:
+    def _answered(self, parts: Sequence[Part], size: int, sent_ms: int, answer: Appended | TsdbError) -> None:
+        if isinstance(answer, Appended):
+            self._broker_clock.measured(self._partition, sent_ms, answer.broker_ms)
         if isinstance(answer, InvalidRequest) and answer.reason == TOO_LARGE:
             again, parts, answer = self._smaller(parts, size, answer)
         else:

@@ -25,6 +25,7 @@ TOO_LARGE = frozenset(
 UNSUPPORTED = frozenset({MEDIA_TYPE, ENCODING, VERSION})
 METHOD = "method_not_allowed"
 LENGTH = "length_required"
+ELSEWHERE = frozenset({"clock", "draining"})  # Reasons that another gateway does not have.
 CALLER_RATES = frozenset({*SOURCE_RATES, *TOKEN_RATES})
 
 
@@ -50,14 +51,16 @@ def _invalid(reason: str) -> int:
 
 
 def error_headers(error: TsdbError) -> tuple[tuple[str, str], ...]:
-    """retry-after for 429 and 503, in whole seconds; www-authenticate for 401."""
+    """retry-after for 429 and 503, in whole seconds; connection for a gateway to leave; www-authenticate for 401."""
     status = status_of(error)
     if status == 401:
         return (("www-authenticate", "Bearer"),)
     if status not in (429, 503):
         return ()
+    # A sender that keeps its connection would find this gateway again, behind whatever balances connections.
+    elsewhere = (("connection", "close"),) if error.reason in ELSEWHERE else ()
     hint_s = getattr(error, "retry_after_s", None)
-    return (("retry-after", str(RETRY_AFTER_S if hint_s is None else max(1, math.ceil(hint_s)))),)
+    return (("retry-after", str(RETRY_AFTER_S if hint_s is None else max(1, math.ceil(hint_s)))), *elsewhere)
 
 
 def error_text(error: TsdbError) -> str:

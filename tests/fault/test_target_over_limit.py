@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.drills.target_over_limit import FLAGS, others_stay_fresh
+from support.senders.target_over_limit import FLAGS, others_stay_fresh
 from support.servers.deployments import embedded
 
 SOAK_S = 600.0

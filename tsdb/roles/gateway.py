@@ -80,7 +80,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
         server = grpc_server(settings, writes.services, health, writes=settings, held=held)
         components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
         components += home_core(settings, interrupts=False)
-        return Opened(components, dict, log.stalled, warm_ups=WARM_UPS, bodies=writes.http)
+        return Opened(components, dict, log.stalled, gateway.problem, WARM_UPS, writes.http)
 
 
 def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Component]:

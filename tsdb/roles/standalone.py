@@ -104,6 +104,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         components,
         store_partitions(store),
         first_reason(*stalls),
+        gateway.problem,
         warm_ups=warm_ups,
         bodies=JoinedRoutes((writes.http, api, pages)),
     )

@@ -140,7 +140,7 @@ PARTLY = {
     "too old": (gauge(now(ts_ms=NOW_MS - 30 * DAY_MS), name="x"), 1, "ms old; limit is"),
     "in the future": (gauge(now(ts_ms=NOW_MS + DAY_MS), name="x"), 1, "ahead of now"),
     "no time": (gauge(now(ts_ms=0), name="x"), 1, "timestamp 0"),
-    "reserved label": (gauge(now(__x="y"), name="x"), 1, "reserved"),
+    "reserved label": (gauge(now(__aggr__="y"), name="x"), 1, "reserved"),
     "long label": (gauge(now(k="v" * 5000), name="x"), 1, "limit is 2048"),
     "many labels": (gauge(with_labels(70), name="x"), 1, "limit is 64"),
     "all buckets of an old histogram": (many_buckets(NOW_MS - 30 * DAY_MS), 1, "41 series with 41 samples"),
