@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.cli.terminal.progress import progress_bar
+from tsdb.cpu import core_count
 
 # A process for each row, since the compiler uses one core. Both rows need the series index and the codec: the first
 # row compiles the index at its start and the second row the codec, so that the other row finds them in the cache.
@@ -62,7 +62,7 @@ def warmup(output: TableOrJson = "table") -> None:
 
 def warm_ups() -> Iterator[WarmUp]:
     """Warm up all packages. Yields each as it ends. Raises RuntimeError when a process ended before its last."""
-    rows = [sum(ROWS, ())] if os.cpu_count() == 1 else ROWS
+    rows = [sum(ROWS, ())] if core_count() == 1 else ROWS
     left = {package for row in rows for package in row}
     pipes = [_start(row) for row in rows]
     while pipes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 from pydantic import Field, model_validator
 
 from tsdb.config.common import CommonSettings
 from tsdb.config.select import SelectFields
 from tsdb.config.trials.experiment import ExperimentFields
 from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
+from tsdb.cpu import core_count
 from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
 
 _GIB = 1 << 30
@@ -124,8 +123,8 @@ class StoreFields(SelectFields):
         return self.memory_soft_bytes // partitions, share
 
     def worker_count(self) -> int:
-        """`workers`, or the number of cores."""
-        return self.workers or os.cpu_count() or 1
+        """`workers`, or the number of cores that the process may use."""
+        return self.workers or core_count()
 
     def slices(self, times: TimeSet) -> SliceLengths:
         """Slice lengths; those of the time set where not given. Raises ConfigMismatch when large is no multiple."""

@@ -5,12 +5,12 @@ Threads live for one call: they cost 0.1 ms, and there is no pool to own, to bou
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from tsdb.cpu import core_count
 from tsdb.ops.home_core import all_cores
 
 LARGE_BYTES = 4 << 20  # 250,000 samples. Below it a second thread saves no more time than it costs.
@@ -43,9 +43,3 @@ def on_cores(function: Callable[[Item], Result], items: Sequence[Item], size: in
         for future in futures:
             future.result()
     return [results[number] for number in range(len(items))]
-
-
-def core_count() -> int:
-    """Number of cores that the process may use."""
-    # Of the main thread: another thread may be kept on one core (tsdb.ops.home_core).
-    return len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

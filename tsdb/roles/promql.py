@@ -13,10 +13,10 @@ from tsdb.client.warm_up import warm_up as warm_up_columns
 from tsdb.config import CommonSettings, effective
 from tsdb.config.promql import PromqlFields
 from tsdb.config.select import SelectFields
+from tsdb.cpu import core_count
 from tsdb.log.interface import Log
 from tsdb.log.metadata import read_metadata
 from tsdb.model.clock import SystemClock
-from tsdb.ops.cores import core_count
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.evaluate.warm_up import warm_up as warm_up_evaluation

@@ -5,10 +5,10 @@ A plain loop over the handler is the benchmark: quick records are not handed ove
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
+from tsdb.cpu import core_count
 from tsdb.parallel_consumer.executors.pace import Pace
 from tsdb.parallel_consumer.executors.process_pool import Chunk, ProcessPool
 from tsdb.parallel_consumer.record import Record
@@ -20,7 +20,7 @@ SAMPLE_RECORDS = 64
 
 
 class ProcessExecutor:
-    """handler: importable by its name, as a module-level function is. processes: by default the number of cores.
+    """handler: importable by its name, as a module-level function is. processes: by default one a core.
 
     Options.concurrency should be some hundreds: that many records are in flight at once. pace: decides when a hand-over
     pays off.
@@ -34,7 +34,7 @@ class ProcessExecutor:
         name: str = "handler-process",
         pace: Pace | None = None,
     ) -> None:
-        count = processes or os.cpu_count() or 1
+        count = processes or core_count()
         self._handler = handler
         self._pace = pace or Pace(count)
         self._pool = ProcessPool(handler, count, self._pace.took, name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from tsdb.ops.cores import core_count, on_cores
+from tsdb.cpu import core_count
+from tsdb.ops.cores import on_cores
 
 _PARTS_A_CORE = 2  # More than one, since parts take different times.
 

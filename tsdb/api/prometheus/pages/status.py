@@ -15,6 +15,7 @@ from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import Result, json_of, plain
 from tsdb.api.prometheus.request import parameters
+from tsdb.cpu import core_count
 from tsdb.index.cardinality.groups import By
 from tsdb.model.labels import parse_labels
 from tsdb.ops.process_metrics import package_version
@@ -56,7 +57,7 @@ def runtime_info(call: ApiCall) -> Result:
             "lastConfigTime": _shown_time(_STARTED_AT),
             "corruptionCount": 0,
             "goroutineCount": threading.active_count(),
-            "GOMAXPROCS": len(os.sched_getaffinity(0)),
+            "GOMAXPROCS": core_count(),
             "GOMEMLIMIT": 0,
             "GOGC": "",
             "GODEBUG": "",
