@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def _without_helm(one: Manifest) -> dict[str, Any]:
     if value["metadata"].get("annotations") == {"helm.sh/resource-policy": "keep"}:
         del value["metadata"]["annotations"]
     if value["kind"] == "Job":
-        assert value["metadata"]["name"] == "setup-1"
+        assert re.fullmatch("setup-[0-9a-f]{10}", value["metadata"]["name"])
         value["metadata"]["name"] = "setup"
     return _by_name(value)
 
@@ -108,7 +109,7 @@ def test_other_values_render_valid_objects_in_another_namespace() -> None:
         namespace="metrics",
     )
     assert [fault for one in objects for fault in schema_faults(one)] == []
-    assert {one.namespace for one in objects if one.value["kind"] != "Namespace"} == {"metrics", "kafka-tsdb-spark"}
+    assert {one.namespace for one in objects if one.value["kind"] != "Namespace"} == {"metrics", "metrics-spark"}
     stores = [one.value["spec"] for one in objects if one.value["kind"] == "StatefulSet"]
     assert [(one["replicas"], one["template"]["metadata"]["labels"]["shard"]) for one in stores] == [
         (3, str(number)) for number in range(5)
@@ -188,10 +189,185 @@ def test_a_changed_setting_changes_the_name_and_helm_keeps_the_earlier_one() -> 
         (["image.tag=a b"], "/image/tag"),
         (["config.token=secret"], "token"),
         (["store.resources.limits.memory=ten"], "/store/resources/limits/memory"),
+        (
+            ["security.enabled=true", "config.log=kafka://kafka-bootstrap.kafka:9092"],
+            "config.log names port 9092, and the network policies of security.enabled open security.kafka.port 9093",
+        ),
+        (["security.enabled=true", "config.log=kafka://kafka"], "config.log kafka://kafka names no port"),
+        (
+            ["security.enabled=true", "config.history=cassandra://c:9999/tsdb"],
+            "config.history names port 9999, and the network policies of security.enabled open security.cassandra.port",
+        ),
+        (["config.snapshot_dir=/snapshots"], "config.snapshot_dir /snapshots has no volume"),
+        (
+            ["config.snapshot_dir=/snapshots", "store.snapshots.size=1Gi"],
+            "config.snapshot_dir /snapshots and store.snapshots.size contradict each other",
+        ),
+        (["store.snapshots.size=much"], "/store/snapshots/size"),
+        (["tolerations[0].effect=Never"], "/tolerations/0/effect"),
+        (["extraEnv[0].value=1"], "/extraEnv/0"),
+        (["gateway.extraVolumeMounts[0].name=x"], "/gateway/extraVolumeMounts/0"),
+        (["config.log_prefix=a/b"], "/config/log_prefix"),
+        (
+            ["chunkStage=spark-operator", "nodeSelector.disk=ssd"],
+            "nodeSelector and chunkStage spark-operator contradict",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused_by_name(sets: list[str], named: str) -> None:
     assert named in refusal(*sets)
+
+
+PLACED: dict[str, Any] = {
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "tsdb", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "arch", "operator": "In", "values": ["amd64"]}]}]
+            }
+        }
+    },
+    "priorityClassName": "high",
+    "annotations": {"team": "metrics"},
+    "extraEnv": [{"name": "TSDB_LOG_LEVEL", "value": "debug"}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "company-ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca", "readOnly": True}],
+}
+PULL = ("registry", {"name": "other"})
+
+
+def given(values: dict[str, Any], tmp_path: Path, *arguments: str) -> list[Manifest]:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return template("--values", str(file), *arguments)
+
+
+def pod_templates(objects: list[Manifest]) -> dict[str, dict[str, Any]]:
+    """Template of the pods of each Deployment, StatefulSet and Job, by the role."""
+    kinds = ("Deployment", "StatefulSet", "Job")
+    found = [one.value["spec"]["template"] for one in objects if one.value["kind"] in kinds]
+    return {one["metadata"]["labels"]["role"]: one for one in found}
+
+
+def assert_placed(pod: dict[str, Any]) -> None:
+    spec = pod["spec"]
+    assert pod["metadata"]["annotations"]["team"] == "metrics"
+    assert spec["nodeSelector"]["disk"] == "ssd"
+    assert spec["tolerations"][0] == PLACED["tolerations"][0]
+    assert spec["affinity"]["nodeAffinity"] == PLACED["affinity"]["nodeAffinity"]
+    assert spec["priorityClassName"] == "high"
+    assert PLACED["extraVolumes"][0] in spec["volumes"]
+    for container in spec["containers"]:
+        assert PLACED["extraEnv"][0] in container["env"]
+        assert PLACED["extraVolumeMounts"][0] in container["volumeMounts"]
+
+
+@pytest.mark.parametrize("stage", ["spark", "chunker"])
+def test_values_of_all_pods_reach_the_pods_of_every_role(tmp_path: Path, stage: str) -> None:
+    objects = given({**PLACED, "imagePullSecrets": list(PULL)}, tmp_path, "--set", f"chunkStage={stage}")
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    found = pod_templates(objects)
+    assert found.keys() == {"gateway", "store", "loader", "querier", "setup", stage}
+    for pod in found.values():
+        assert_placed(pod)
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
+    if stage == "spark":
+        (text,) = (
+            one.value["data"]["executor.yaml"] for one in objects if "executor.yaml" in one.value.get("data", {})
+        )
+        assert_placed(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("role", ["gateway", "store", "loader", "querier", "chunker"])
+def test_values_of_a_role_are_joined_with_those_of_all(tmp_path: Path, role: str) -> None:
+    values = {
+        role: PLACED,
+        "nodeSelector": {"zone": "a"},
+        "annotations": {"all": "yes"},
+        "extraEnv": [{"name": "A", "value": "1"}],
+        "priorityClassName": "low",
+    }
+    objects = given(values, tmp_path, "--set", "chunkStage=chunker")
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    found = pod_templates(objects)
+    assert_placed(found[role])
+    assert found[role]["spec"]["nodeSelector"] == {"zone": "a", "disk": "ssd"}
+    assert found[role]["metadata"]["annotations"] == {"all": "yes", "team": "metrics"}
+    other = found["loader" if role == "gateway" else "gateway"]["spec"]
+    assert (other["nodeSelector"], other["priorityClassName"]) == ({"zone": "a"}, "low")
+    assert {"name": "A", "value": "1"} in other["containers"][0]["env"]
+
+
+def test_replicas_of_a_shard_stay_on_different_nodes_whatever_affinity_is_given(tmp_path: Path) -> None:
+    name = "requiredDuringSchedulingIgnoredDuringExecution"
+    other = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    objects = given({"store": {"affinity": {"podAntiAffinity": {name: [other]}}}}, tmp_path)
+    (rule, own) = pod_templates(objects)["store"]["spec"]["affinity"]["podAntiAffinity"][name]
+    assert (rule["topologyKey"], own) == ("kubernetes.io/hostname", other)
+
+
+def test_snapshots_have_a_volume_of_each_replica() -> None:
+    objects = template("--set", "store.snapshots.size=20Gi,store.snapshots.storageClassName=fast")
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    for one in objects:
+        if one.value["kind"] != "StatefulSet":
+            continue
+        (claim,) = one.value["spec"]["volumeClaimTemplates"]
+        assert claim["spec"]["resources"]["requests"] == {"storage": "20Gi"}
+        assert claim["spec"]["storageClassName"] == "fast"
+        (container,) = one.value["spec"]["template"]["spec"]["containers"]
+        (mount,) = [each for each in container["volumeMounts"] if each["name"] == claim["metadata"]["name"]]
+        assert {"name": "TSDB_SNAPSHOT_DIR", "value": mount["mountPath"]} in container["env"]
+        assert not mount.get("readOnly")
+
+
+def test_a_prefix_of_the_log_is_in_topics_and_rights() -> None:
+    objects = template("--set", "security.enabled=true,config.log_prefix=Prod_")
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    topics = [one for one in objects if one.value["kind"] == "KafkaTopic"]
+    assert sorted(one.value["spec"]["topicName"] for one in topics) == [
+        f"Prod_{name}" for name in ("chunks", "chunks.dlq", "meta", "metadata", "metrics", "series")
+    ]
+    assert {one.name for one in topics} >= {"prod-metrics", "prod-chunks.dlq"}
+    users = [one.value["spec"]["authorization"]["acls"] for one in objects if one.value["kind"] == "KafkaUser"]
+    assert all(acl["resource"]["name"].startswith("Prod_") for acls in users for acl in acls)
+    plain = template("--set", "security.enabled=true,config.log_prefix=prod.")
+    assert {one.name for one in plain if one.value["kind"] == "KafkaTopic"} >= {"prod.metrics"}
+
+
+def test_a_secured_log_is_at_the_port_that_its_network_policy_opens() -> None:
+    objects = template("--set", "security.enabled=true,security.kafka.port=9094,security.kafka.namespace=strimzi")
+    maps = [one.value["data"]["tsdb.toml"] for one in objects if "tsdb.toml" in one.value.get("data", {})]
+    assert {tomllib.loads(text)["log"] for text in maps} == {"kafka://kafka-bootstrap.strimzi:9094"}
+    other = template("--set", "security.enabled=true,security.cassandra.port=9142")
+    maps = [one.value["data"]["tsdb.toml"] for one in other if "tsdb.toml" in one.value.get("data", {})]
+    assert {tomllib.loads(text)["history"] for text in maps} == {"cassandra://cassandra.cassandra:9142/tsdb"}
+    named = template("--set", "security.enabled=true,config.log=kafka://b1.example:9093\\,b2.example:9093")
+    assert named
+
+
+@pytest.mark.parametrize("sets", ["chunkStage=spark", "security.enabled=true", f"security.enabled=true,{SMALL}"])
+def test_releases_in_two_namespaces_have_no_object_in_common(sets: str) -> None:
+    one, other = (
+        {(each.kind, each.namespace, each.name) for each in template("--set", sets, namespace=namespace)}
+        for namespace in ("one", "two")
+    )
+    assert one & other == set()
+
+
+def test_the_setup_job_has_another_name_when_it_differs() -> None:
+    """A Job cannot change, and a tool that renders the chart knows no revision."""
+
+    def job(*sets: str) -> Manifest:
+        return next(one for one in template(*sets) if one.value["kind"] == "Job")
+
+    first = job()
+    assert first.name == job("--is-upgrade").name
+    changes = ("image.tag=9.9.9", "setup.partitions=36", "config.log_level=debug", "security.enabled=true")
+    names = {first.name, *(job("--set", change).name for change in changes)}
+    assert len(names) == len(changes) + 1
+    assert first.value["metadata"]["annotations"]["argocd.argoproj.io/hook-delete-policy"] == "BeforeHookCreation"
 
 
 def test_a_hold_that_fits_the_memory_is_taken() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tomllib
 from typing import Any
 
 import pytest
+import yaml
 
-from support.deploy_files import ROOT, Manifest, overlays
+from support.deploy_files import KUBERNETES, ROOT, Manifest, overlays, parsed, run_tool, schema_faults
 from tsdb.config import ROLES
 from tsdb.history.cassandra.tables import create_keyspace
 from tsdb.log.topics import topic_specs
@@ -155,7 +158,7 @@ def test_only_writers_of_a_topic_may_write_to_it() -> None:
         "metadata": {"gateway"},
         "chunks": {"chunk-stage"},
         "chunks.dlq": {"loader"},
-        "meta": {"chunk-stage", "setup"},
+        "meta": {"chunk-stage", "loader", "setup"},
     }
 
 
@@ -230,7 +233,92 @@ def test_the_rest_is_as_without_the_components(overlay: str) -> None:
     """So that a setting changed in the base reaches both."""
     objects, plain = OVERLAYS[overlay], OVERLAYS[SECURED[overlay]]
     ours = {(one.kind, one.namespace, one.name) for one in objects}
-    assert {(one.kind, one.namespace, one.name) for one in plain} <= ours
-    for one in plain:
+    rest = [one for one in plain if "tsdb.toml" not in one.value.get("data", {})]
+    assert {(one.kind, one.namespace, one.name) for one in rest} <= ours
+    for one in rest:
         if one.value["kind"] in ("Service", "ConfigMap", "PodDisruptionBudget", "HorizontalPodAutoscaler"):
             assert one.value in [each.value for each in objects]
+    # The settings have another port of Kafka.
+    settings = {one.value["data"]["tsdb.toml"] for one in plain if one not in rest}
+    secured = {one.value["data"]["tsdb.toml"] for one in objects if "tsdb.toml" in one.value.get("data", {})}
+    assert {text.replace(":9092", ":9093") for text in settings} == secured
+
+
+COMPONENTS = {"secure-canary": ("canary", "Deployment"), "secure-jobs": ("downsample", "CronJob")}
+
+
+@pytest.fixture(scope="module")
+def with_components(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """overlays/secure-small with its components, as an installation of a user."""
+    folder = tmp_path_factory.mktemp("mine")
+    resource = os.path.relpath(KUBERNETES / "overlays/secure-small", folder)
+    components = [os.path.relpath(KUBERNETES / "components" / name, folder) for name in COMPONENTS]
+    kustomization = {"resources": [resource], "components": components}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return parsed("mine", run_tool("kubectl", "kustomize", str(folder)))
+
+
+def the(objects: list[Manifest], kind: str, name: str) -> Manifest:
+    return next(one for one in objects if one.value["kind"] == kind and one.name == name)
+
+
+def test_components_over_a_secured_overlay_are_valid(with_components: list[Manifest]) -> None:
+    assert [fault for one in with_components for fault in schema_faults(one)] == []
+
+
+def test_a_canary_of_a_secured_installation_has_tls_and_tokens_and_no_user(with_components: list[Manifest]) -> None:
+    canary = the(with_components, "Deployment", "canary")
+    variables, container = variables_of(canary), container_of(canary)
+    given = {name.removeprefix("TSDB_").lower(): value for name, value in variables.items()}
+    assert given.keys() <= {*ROLES["canary"].model_fields, "config"}
+    del given["config"]
+    settings = ROLES["canary"].model_validate({**given, "gateway": "gateway:7410", "querier": "querier:7410"})
+    assert settings.model_dump()["target_tls"] is True
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    files = [value for name, value in given.items() if name.endswith("_file")]
+    assert len(files) == 6
+    assert {file.rpartition("/")[0] for file in files} <= mounts
+    assert not any("KAFKA" in name or "CASSANDRA" in name for name in variables)
+    assert {container[f"{name}Probe"]["httpGet"]["scheme"] for name in ("startup", "liveness", "readiness")} == {
+        "HTTPS"
+    }
+    assert secrets_of(canary.value) == {"canary-tls", "tokens-canary"}
+    assert the(with_components, "Certificate", "canary").value["spec"]["secretName"] == "canary-tls"
+    policy = the(with_components, "NetworkPolicy", "canary").value["spec"]
+    assert policy["ingress"][0]["from"] == [{"podSelector": {"matchLabels": {"app": "kafka-tsdb", "role": "canary"}}}]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+@pytest.mark.parametrize("name", ["downsample", "merge-late", "verify"])
+def test_jobs_of_a_secured_installation_have_users_and_reach_history(
+    with_components: list[Manifest], name: str
+) -> None:
+    pod = the(with_components, "CronJob", name).value["spec"]["jobTemplate"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert variables["TSDB_KAFKA_SECURITY_PROTOCOL"] == "SSL"
+    folders = {mount["mountPath"] for mount in container["volumeMounts"] if mount["readOnly"]}
+    files = [value for key, value in variables.items() if key.endswith("_FILE") and value]
+    assert len(files) == 5
+    assert {file.rpartition("/")[0] for file in files} <= folders
+    assert "TSDB_CASSANDRA_USERNAME" in variables
+    assert secrets_of(pod) == {"kafka-chunk-stage", "kafka-ca", "cassandra-spark"}
+    assert the(with_components, "KafkaUser", "kafka-chunk-stage").namespace == "kafka-tsdb"
+    policy = the(with_components, "NetworkPolicy", "jobs").value["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["egress"][0]["ports"] == [{"port": 9042}]
+
+
+def test_the_secrets_of_components_are_named_in_the_document() -> None:
+    text = (ROOT / "docs/deploy.md").read_text()
+    named = re.findall(r"^\| `(secure-[a-z]+)` \| `([\w-]+)` \|", text, re.MULTILINE)
+    assert named == [("secure-canary", "tokens-canary"), ("secure-jobs", "cassandra-spark")]
+
+
+@by_overlay
+def test_the_log_is_at_the_port_that_the_networks_open(overlay: str) -> None:
+    maps = [one.value["data"] for one in OVERLAYS[overlay] if one.value["kind"] == "ConfigMap"]
+    logs = {tomllib.loads(data["tsdb.toml"])["log"] for data in maps if "tsdb.toml" in data}
+    assert logs == {"kafka://kafka-bootstrap.kafka:9093"}
+    out = the(OVERLAYS[overlay], "NetworkPolicy", "out").value["spec"]["egress"]
+    assert {"port": 9093} in [port for rule in out for port in rule["ports"]]

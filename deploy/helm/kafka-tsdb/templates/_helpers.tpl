@@ -6,10 +6,41 @@
 {{ .Values.sparkImage.repository }}:{{ .Values.sparkImage.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{- /* Spark's namespace, and the authority of all servers. Their defaults follow the namespace of the release, so that two
+   releases in two namespaces have no object in common. */ -}}
+{{- define "sparkNamespace" -}}
+{{ .Values.spark.namespace | default (printf "%s-spark" .Release.Namespace) }}
+{{- end }}
+
+{{- define "issuerName" -}}
+{{ .Values.security.issuer.name | default .Release.Namespace }}
+{{- end }}
+
+{{- /* The port of brokers that clients and network policies use. */ -}}
+{{- define "kafkaPort" -}}
+{{ .Values.security.enabled | ternary .Values.security.kafka.port 9092 }}
+{{- end }}
+
+{{- define "log" -}}
+{{ .Values.config.log | default (printf "kafka://kafka-bootstrap.%s:%v" .Values.security.kafka.namespace (include "kafkaPort" .)) }}
+{{- end }}
+
+{{- /* The history, with the port of the network policy where the value has none. */ -}}
+{{- define "history" -}}
+{{- $url := .Values.config.history | default "" -}}
+{{- if and .Values.security.enabled (ne (int .Values.security.cassandra.port) 9042) -}}
+{{- regexReplaceAll "^(cassandra://[^/:]+)/" $url (printf "${1}:%v/" .Values.security.cassandra.port) -}}
+{{- else -}}
+{{- $url -}}
+{{- end -}}
+{{- end }}
+
 {{- /* The text of tsdb.toml. A JSON string is one of TOML too. */ -}}
 {{- define "settings" -}}
 # One file for all roles: a role ignores the keys of others. Secrets are mounted, never written here.
-{{- range $name, $value := .Values.config }}
+{{- $own := dict "log" (include "log" .) }}
+{{- if .Values.config.history }}{{ $own = merge $own (dict "history" (include "history" .)) }}{{ end }}
+{{- range $name, $value := merge $own .Values.config }}
 {{ $name }} = {{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ toJson $value }}{{ end }}
 {{- end }}
 {{ end }}
@@ -44,6 +75,56 @@ allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{- /* Where a pod runs, and what images need. Takes root, values of the role, and affinity: what the chart needs. Values of a
+   role are added to those of all pods; its affinity and its class replace them. */ -}}
+{{- define "placement" -}}
+{{- $all := .root.Values -}}
+{{- $own := .values | default dict -}}
+{{- with merge (deepCopy ($own.nodeSelector | default dict)) ($all.nodeSelector | default dict) }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with concat ($all.tolerations | default list) ($own.tolerations | default list) }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $affinity := deepCopy ($own.affinity | default $all.affinity | default dict) }}
+{{- with .affinity }}
+{{- $pods := get $affinity "podAntiAffinity" | default dict }}
+{{- $name := "requiredDuringSchedulingIgnoredDuringExecution" }}
+{{- $pods = merge (dict $name (concat . (get $pods $name | default list))) $pods }}
+{{- $affinity = merge (dict "podAntiAffinity" $pods) $affinity }}
+{{- end }}
+{{- with $affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.priorityClassName | default $all.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $all.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - {name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . dict) "name") }}}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Annotations of pods. Takes root and values of the role. */ -}}
+{{- define "podAnnotations" -}}
+{{- with merge (deepCopy ((.values | default dict).annotations | default dict)) (.root.Values.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Entries of a list of the values, those of all pods first. Takes root, values of the role, and name. */ -}}
+{{- define "extra" -}}
+{{- with concat (get .root.Values .name | default list) (get (.values | default dict) .name | default list) }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* What the pods of all Python roles have in common. Takes root and role. */ -}}
 {{- define "pod" -}}
 automountServiceAccountToken: false
@@ -59,6 +140,12 @@ volumes:
   {{- if .root.Values.security.enabled }}
   {{- include "secureVolumes" .role | nindent 2 }}
   {{- end }}
+  {{- with include "extra" (merge (dict "name" "extraVolumes") .) }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- with include "placement" . | trim }}
+{{ . }}
+{{- end }}
 {{- end }}
 
 {{- /* And their container, without name, arguments and resources. Takes root and role. */ -}}
@@ -79,6 +166,9 @@ volumeMounts:
   - {name: tmp, mountPath: /tmp}
   {{- if .root.Values.security.enabled }}
   {{- include "secureMounts" .role | nindent 2 }}
+  {{- end }}
+  {{- with include "extra" (merge (dict "name" "extraVolumeMounts") .) }}
+  {{- . | nindent 2 }}
   {{- end }}
 {{- end }}
 
@@ -152,6 +242,9 @@ spec:
   template:
     metadata:
       labels: {app: kafka-tsdb, role: {{ .role }}}
+      {{- with include "podAnnotations" . | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
     spec:
       {{- include "pod" . | nindent 6 }}
       {{- include "spread" .role | nindent 6 }}
@@ -165,6 +258,9 @@ spec:
             - {name: TSDB_CONFIG, value: /etc/kafka-tsdb/tsdb.toml}
             {{- if .root.Values.security.enabled }}
             {{- include "secureEnv" .role | nindent 12 }}
+            {{- end }}
+            {{- with include "extra" (merge (dict "name" "extraEnv") .) }}
+            {{- . | nindent 12 }}
             {{- end }}
           resources: {{ toJson .values.resources }}
           {{- include "container" . | nindent 10 }}
