@@ -82,8 +82,9 @@ kernels: .venv/.dev ## compile all kernels that are not in the cache
 java: .venv/bin/python ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
-programs: java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter, Chromium
+programs: java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter, Chromium, curl
 	@scripts/ensure-system.sh browser
+	@scripts/ensure-system.sh curl
 	@scripts/ensure-system.sh promtool $(BIN)
 	@scripts/ensure-system.sh senders $(BIN)
 

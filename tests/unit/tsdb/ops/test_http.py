@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -146,6 +149,72 @@ def test_tls(tmp_path: Path) -> None:
         assert get(server, "/-/ready", tls=ssl.create_default_context(cafile=str(authority.ca_file)))[0] == 200
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
             get(server, "/-/ready", tls=ssl.create_default_context())
+
+
+def serial_of(server: OpsServer, trust: ssl.SSLContext) -> object:
+    """The serial number of the certificate that a new connection gets."""
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain,
+        trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        shown = secured.getpeercert()
+    assert shown is not None
+    return shown["serialNumber"]
+
+
+def test_renewed_certificates_are_served_without_a_restart_and_broken_ones_are_not(tmp_path: Path) -> None:
+    authority = Authority.in_folder(tmp_path)
+    cert_file, key_file = authority.issue("server")
+    trust = ssl.create_default_context(cafile=str(authority.ca_file))
+    with ops(tls=ServerTls(cert_file, key_file)) as server:
+        first = serial_of(server, trust)
+        assert serial_of(server, trust) == first
+        authority.issue("server")
+        second = serial_of(server, trust)
+        assert second != first
+        before = sample("tsdb_tls_reloads_total", result="failed")
+        for break_file in (lambda: key_file.write_text("no key"), cert_file.unlink):
+            break_file()
+            assert serial_of(server, trust) == second
+        assert sample("tsdb_tls_reloads_total", result="failed") > before
+        authority.issue("server")
+        assert serial_of(server, trust) not in (first, second)
+
+
+READS = ("/", "/-/ready", "/-/healthy", "/metrics", "/hello")
+
+
+@pytest.mark.parametrize("path", READS)
+def test_head_is_answered_wherever_get_is(path: str) -> None:
+    async def hello(_request: Request) -> Response:
+        return PlainTextResponse("hello")
+
+    with ops(routes=[Route("/hello", hello)]) as server:
+        answers = []
+        for method in ("GET", "HEAD"):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+                connection.request(method, path)
+                got = connection.getresponse()
+                answers.append((got.status, got.getheader("content-type"), bool(got.read())))
+        assert answers == [(*answers[0][:2], True), (*answers[0][:2], False)]
+        assert answers[0][0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/hello"])
+def test_routes_without_a_body_are_closed_to_pages_of_other_sites_and_probes_are_not(path: str) -> None:
+    async def hello(_request: Request) -> Response:
+        return PlainTextResponse("hello")
+
+    with ops(routes=[Route("/hello", hello)]) as server:
+        for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
+            request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=headers)
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request, timeout=10)
+            with caught.value:
+                assert caught.value.code == 403
+            probe = urllib.request.Request(f"http://127.0.0.1:{server.port}/-/ready", headers=headers)
+            with urllib.request.urlopen(probe, timeout=10) as answer:
+                assert answer.status == 200
 
 
 @pytest.mark.parametrize("secure", [False, True])
