@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from typing import Self
 
-from tsdb.config.common import CommonSettings
+from pydantic import BaseModel, Field, model_validator
+
+from tsdb.config.common import CommonSettings, check_group_drain
 
 _MIB = 1 << 20
 
@@ -25,3 +27,8 @@ class ChunkerFields(BaseModel):
 
 class ChunkerSettings(ChunkerFields, CommonSettings):
     """All settings of the role `chunker`."""
+
+    @model_validator(mode="after")
+    def _check_drain(self) -> Self:
+        check_group_drain(self)
+        return self

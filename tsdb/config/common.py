@@ -13,6 +13,8 @@ from tsdb.config.sources import SharedEnvironment, SharedFile
 from tsdb.config.types import Address, HostPort, LogUrl, Names, host_port
 from tsdb.model.time_set import TimeSet, time_set
 
+GROUP_POLL_S = 300.0  # Kafka's default of max.poll.interval.ms, which our groups keep.
+
 
 class ProcessSettings(BaseSettings):
     """The HTTP server, its credentials, and the logs of a process."""
@@ -219,3 +221,12 @@ class ServiceSettings(ProcessSettings):
 
 class CommonSettings(HistoryFields, ServiceSettings):
     """Base of every role's settings. Frozen; unknown keys are refused. Created by `tsdb.config.load`."""
+
+
+def check_group_drain(settings: CommonSettings) -> None:
+    """Raises ValueError for a drain after which the group has expelled the draining member."""
+    if settings.drain_s >= GROUP_POLL_S and settings.log.startswith("kafka://"):
+        raise ValueError(
+            f"drain_s is {settings.drain_s:g}: a member that drains does not poll, and its group expels it after "
+            f"{GROUP_POLL_S:g} s; give less"
+        )

@@ -6,8 +6,10 @@ the two. Label values known in advance are created at once, so that an unused co
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
@@ -23,24 +25,42 @@ DURATION_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 Label = str | tuple[str, ...] | None
 Values = Iterable[str | tuple[str, ...]]
 _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+# By metric: name and spec of the module that declares it.
+_loads: WeakKeyDictionary[MetricWrapperBase, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 def counter(name: str, help: str, label: Label = None, values: Values = ()) -> Counter:
     """A counter; `name` starts with tsdb_ and ends with _total. `values`: label values (tuples for several labels)."""
     assert name.endswith("_total"), f"counter {name} must end with _total"
-    return _with_values(Counter(_checked(name), help, _names(label), registry=registry), values)
+    return _with_values(_declared(Counter, name, help, label), values)
 
 
 def gauge(name: str, help: str, label: Label = None, values: Values = ()) -> Gauge:
     """A gauge; `values` as for `counter`."""
-    return _with_values(Gauge(_checked(name), help, _names(label), registry=registry), values)
+    return _with_values(_declared(Gauge, name, help, label), values)
 
 
 def histogram(
     name: str, help: str, label: Label = None, values: Values = (), *, buckets: Sequence[float] = DURATION_BUCKETS_S
 ) -> Histogram:
     """A histogram; `buckets`: ascending upper bounds in the unit at the end of the name (default: seconds)."""
-    return _with_values(Histogram(_checked(name), help, _names(label), registry=registry, buckets=buckets), values)
+    return _with_values(_declared(Histogram, name, help, label, buckets=buckets), values)
+
+
+def _declared(kind: type[_Metric], name: str, help: str, label: Label, **more: Any) -> _Metric:
+    """A new metric, or that of the same module before it was loaded again. Raises ValueError for a name of another."""
+    assert name.startswith(PREFIX), f"metric {name} must start with {PREFIX}"
+    names = sys._getframe(2).f_globals  # Of the declaring module. A reload gives it another spec.
+    module, load = names.get("__name__"), names.get("__spec__")
+    known = registry._names_to_collectors.get(name)
+    if isinstance(known, kind) and known in _loads:
+        declared_by, declared_in = _loads[known]
+        if declared_by == module and declared_in is not load and known._labelnames == _names(label):
+            _loads[known] = module, load
+            return known
+    metric = kind(name, help, _names(label), registry=registry, **more)
+    _loads[metric] = module, load
+    return metric
 
 
 def total(of: Counter) -> int:
@@ -52,11 +72,6 @@ def _names(label: Label) -> tuple[str, ...]:
     if label is None:
         return ()
     return (label,) if isinstance(label, str) else label
-
-
-def _checked(name: str) -> str:
-    assert name.startswith(PREFIX), f"metric {name} must start with {PREFIX}"
-    return name
 
 
 def _with_values(metric: _Metric, values: Values) -> _Metric:

@@ -171,7 +171,7 @@ class ChunkStageWatch(Periodic):
     def _known_lag(self, sight: StageSight, partition: int) -> int | None:
         """None for a lag of 0 that was seen a while ago: records may have come since."""
         lag = self._lag(sight, partition)
-        return lag if lag or self._clock.now_ms() - sight.at_ms <= SIGHT_MS_MAX else None
+        return lag if lag > 0 or self._clock.now_ms() - sight.at_ms <= SIGHT_MS_MAX else None
 
     def _lag(self, sight: StageSight, partition: int) -> int:
         progress = sight.committed[partition]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tsdb.config import GatewaySettings, StandaloneSettings, StoreSettings, load
+from tsdb.config import ChunkerSettings, GatewaySettings, LoaderSettings, StandaloneSettings, StoreSettings, load
 from tsdb.config.common import CommonSettings
 from tsdb.model.errors import InvalidRequest
 
@@ -173,3 +173,14 @@ class TestStandalone:
     def test_has_the_settings_of_every_role(self) -> None:
         settings = load(StandaloneSettings, {"time_set": "demo", "workers": 2, "labels_max": 9})
         assert (settings.times.window_ms, settings.workers, settings.labels_max) == (30_000, 2, 9)
+
+
+@pytest.mark.parametrize("role", [ChunkerSettings, LoaderSettings])
+def test_a_drain_beyond_the_groups_patience_is_refused_at_the_start(role: type[CommonSettings]) -> None:
+    more = {"history": "sqlite:///h.db"} if role is LoaderSettings else {}
+    assert load(role, {**LOG, **more, "drain_s": 299}).drain_s == 299
+    error = refusal(role, {**LOG, **more, "drain_s": 300})
+    assert error.reason == "bad_setting"
+    assert "drain_s is 300" in error.message
+    assert "expels it after 300 s" in error.message
+    assert load(role, {"log": "sqlite:///x", **more, "drain_s": 300}).drain_s == 300

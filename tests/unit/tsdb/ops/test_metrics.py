@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -34,3 +37,61 @@ def test_a_name_is_declared_once(registry: CollectorRegistry) -> None:
     metrics.gauge("tsdb_b", "B.")
     with pytest.raises(ValueError, match="tsdb_b"):
         metrics.gauge("tsdb_b", "B.")
+
+
+def test_two_declarations_of_one_name_are_refused(registry: CollectorRegistry) -> None:
+    metrics.gauge("tsdb_b", "B.")
+    for declare in (lambda: metrics.gauge("tsdb_b", "Another."), lambda: metrics.histogram("tsdb_b", "B.")):
+        with pytest.raises(ValueError, match="tsdb_b"):
+            declare()
+
+
+RELOADED = """
+import importlib, pkgutil, sys
+import chunker, ingest, tsdb
+names = [
+    module.name
+    for package in (tsdb, chunker, ingest)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    if not module.name.startswith(("tsdb.v1", "tsdb.cli", "tsdb.ops.metrics"))
+]
+for name in names:
+    importlib.import_module(name)
+for name in names:
+    importlib.reload(sys.modules[name])
+print(len(names))
+"""
+
+
+def test_every_module_can_be_loaded_again() -> None:
+    """In another process: the classes of this one must stay the same."""
+    done = subprocess.run([sys.executable, "-c", RELOADED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert int(done.stdout) > 500
+
+
+TWICE = """
+import asyncio
+from prometheus_client import CollectorRegistry
+from tsdb.client import Client, connect, connect_async
+from tsdb.parallel_consumer import ConsumerMetrics
+from tsdb.parallel_consumer.registry import RegistryMetrics
+
+async def both() -> None:
+    async with connect_async("127.0.0.1:1") as first, connect_async("127.0.0.1:1") as second:
+        assert first is not second
+
+for _ in range(2):  # Closed and opened again.
+    with connect("127.0.0.1:1") as first, connect("127.0.0.1:1") as second:
+        assert first is not second
+    asyncio.run(both())
+    for registry in (CollectorRegistry(), CollectorRegistry()):
+        for _ in range(2):
+            ConsumerMetrics(registry)
+            RegistryMetrics(registry)
+"""
+
+
+def test_public_objects_may_be_made_twice_in_a_process() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]

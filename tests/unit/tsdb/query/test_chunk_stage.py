@@ -15,9 +15,10 @@ from tsdb.log.interface import METRICS, Group, Log, Position
 from tsdb.log.lone_member import IdleListener
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock
+from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.model.time_set import DEMO
 from tsdb.ops.metrics import registry
-from tsdb.query.chunk_stage import ChunkStageWatch
+from tsdb.query.chunk_stage import SIGHT_MS_MAX, ChunkStageWatch
 
 BEGIN_MS = 1_700_000_010_000  # The start of a window.
 RECORDS = 10
@@ -127,3 +128,23 @@ def test_a_look_that_fails_is_counted_and_leaves_the_last_one(log: Log, watch: C
     watch.look()
     assert registry.get_sample_value("tsdb_query_chunk_stage_looks_total") == failed + 1
     assert watch.state() == before
+
+
+def test_a_lag_of_0_is_not_known_once_looks_fail_for_a_while(
+    log: Log, watch: ChunkStageWatch, clock: ManualClock
+) -> None:
+    def shown() -> float | None:
+        return registry.get_sample_value("tsdb_query_chunk_stage_lag_records", {"partition": "0"})
+
+    member = joined(log, "chunker")
+    commit(member, log, Progress(RECORDS, BEGIN_MS))
+    watch.look()
+    seen = watch.state()
+    assert seen is not None
+    assert shown() is not None
+    log.close()
+    clock.advance(SIGHT_MS_MAX + 1)
+    watch.look()
+    later = watch.state()
+    assert later is not None
+    assert (later.lag_records, shown()) == (LAG_UNKNOWN, -1)

@@ -97,6 +97,21 @@ def test_a_name_that_does_not_resolve_keeps_its_stores(world: World) -> None:
     assert answering(world) == {str(world.reader): [0]}
 
 
+def test_stores_that_do_not_answer_and_names_that_do_not_resolve_are_away(world: World) -> None:
+    world.pool.poll()
+    assert list(world.pool.away()) == []
+    world.stands_for[NAME] = [GONE, world.reader]
+    world.clock.advance(round(RESOLVE_EVERY_S * 1000))
+    world.pool.poll()
+    ((address, error),) = world.pool.away()
+    assert address == str(GONE)
+    assert error
+    del world.stands_for[NAME]
+    world.clock.advance(round(RESOLVE_EVERY_S * 1000))
+    world.pool.poll()
+    assert (str(NAME), "the name does not resolve: no such name") in world.pool.away()
+
+
 def test_an_address_resolves_to_itself_and_a_name_to_one_family() -> None:
     assert resolve(StoreAddress("127.0.0.1", 7)) == [StoreAddress("127.0.0.1", 7)]
     assert resolve(StoreAddress("::1", 7)) == [StoreAddress("::1", 7)]

@@ -10,6 +10,7 @@ import pytest
 
 from support.api.ui_server import UiServer, ui_server
 from tsdb.api.prometheus.call import ApiOptions
+from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.query.promql.slow import KEPT, SlowQueries, SlowQuery
 from tsdb.ui.pages.system import pipeline
 from tsdb.ui.pages.system.partitions import NEXT, OTHER_NEXT
@@ -59,6 +60,20 @@ def test_a_partition_that_is_not_ready_names_the_reason_and_the_next_step(reason
     assert cells(text)[3] == "⚠ 50, 1.02 min"
     assert 'value="0.5000"' in text
     assert "<script>alert" not in text
+
+
+@pytest.mark.parametrize(
+    ("records", "ms", "shown"),
+    [
+        (LAG_UNKNOWN, LAG_UNKNOWN, "⚠ unknown"),
+        (LAG_UNKNOWN, 61_000, "⚠ unknown, 1.02 min"),
+        (50, LAG_UNKNOWN, "⚠ 50, unknown"),
+    ],
+)
+def test_a_lag_that_is_not_known_is_not_0(records: int, ms: int, shown: str) -> None:
+    state = common_pb2.PartitionState(partition=0, reason="high_watermark_old", lag_records=records, lag_ms=ms)
+    with ui_server(states=[state]) as server:
+        assert cells(body(server, "partitions"))[3] == shown
 
 
 def test_a_partition_without_a_store_has_a_row() -> None:
