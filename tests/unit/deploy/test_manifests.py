@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from support.deploy_files import ROOT, Manifest, alerts, command_lines, manifests, schema_faults, variables
 from support.grafana.dashboards import boards, system_targets
@@ -106,6 +107,15 @@ def test_every_metric_in_alerts_and_dashboards_is_documented() -> None:
     used = {name for text in expressions for name in METRIC.findall(text)}
     assert len(used) > 20
     assert [name for name in used if name not in known and _base(name) not in known] == []
+
+
+def test_every_aggregation_of_a_rule_keeps_the_installation() -> None:
+    """One Prometheus may watch several: partition 0 of one must not hide that of another."""
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        words = re.findall(r"\b(?:sum|max|min|count|avg|group)\b[^(]*\([^)]*|\bon \([^)]*", rule["expr"])
+        for word in words:
+            assert "(namespace, cluster" in word, (rule, word)
 
 
 def test_every_alert_has_a_section_in_the_runbooks() -> None:
