@@ -29,6 +29,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.queue_threads import QueueThreads
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
+OPTIONS = "OPTIONS"
 LENGTHS = frozenset({"content-length", "transfer-encoding"})
 NOTHING = WriteResult([], 0, {}, 0, [])  # The result of a request without samples.
 
@@ -202,11 +203,14 @@ class _Route:
         self._protocol = protocol
         self._tokens = tokens
         self._put = put
+        self._allow = ("allow", ", ".join(sorted({*protocol.methods, OPTIONS})))
         self.authorization = protocol.authorization
 
     def check(self, head: HttpHead) -> None:
         """Raises InvalidRequest (method_not_allowed, length_required, unsupported_media_type, unsupported_encoding; a
         token with a rate of 0), Overloaded (a token over its rate)."""
+        if head.method == OPTIONS:
+            return
         if head.method not in self._protocol.methods:
             accepted = ", ".join(sorted(self._protocol.methods))
             raise InvalidRequest(f"method {head.method} is not accepted here; send {accepted}", reason=METHOD)
@@ -223,6 +227,9 @@ class _Route:
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Queue the request for the threads."""
+        if head.method == OPTIONS:
+            reply(HttpAnswer(204, content_type="", headers=(self._allow,)))
+            return
         kind, coding = media_type(self._protocol, head), encoding(self._protocol, head)
         call = WriteCall(head, kind, coding, body, self.bytes_max, reserved)
         self._put(_Work(self._protocol, call, reserved, reply, time.monotonic()))
@@ -233,4 +240,5 @@ class _Route:
         _refused.labels(self._protocol.name, bounded_reason(error.reason)).inc()
         count_refused_request(error, 0)
         kind = parse_media_type(head.headers.get("content-type", ""))
-        return self._protocol.answer(WriteCall(head, kind, ""), Outcome(error=error))
+        answer = self._protocol.answer(WriteCall(head, kind, ""), Outcome(error=error))
+        return replace(answer, headers=(*answer.headers, self._allow)) if answer.status == 405 else answer

@@ -30,6 +30,7 @@ from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.answer_bytes import HeldBytes
 
+OPTIONS = "OPTIONS"
 BODY_BYTES_MAX = 4 << 20  # A query has at most 1 Mi characters, of one to three bytes each in a form.
 PAGE_NICENESS = 10  # Open pages refresh by themselves; writes, and reads of people and rules, get a core before them.
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
@@ -101,9 +102,6 @@ class PrometheusApi:
 
     def take(self, endpoint: Endpoint, variable: str, head: HttpHead, body: bytes | bytearray, reply: Reply) -> None:
         """Queue a request for its lane. On the event loop's thread."""
-        if head.method == "OPTIONS":
-            reply(HttpAnswer(204, content_type="", headers=self._origins.headers(head.headers)))
-            return
         kind = endpoint.path.removeprefix(PREFIX)
         running = self.running.open(kind, self._options.timeout_s, head.peer)
         reply.on_drop(partial(running.end, "peer_left"))
@@ -111,6 +109,10 @@ class PrometheusApi:
             self._lanes[endpoint.lane].submit(partial(self._run, endpoint, variable, head, body, running, reply))
         except TsdbError as error:
             reply(self.refusal(head, error, endpoint))
+
+    def options(self, head: HttpHead) -> HttpAnswer:
+        """The answer to OPTIONS, for a path without an endpoint too, as in Prometheus."""
+        return HttpAnswer(204, content_type="", headers=self._origins.headers(head.headers))
 
     def allows_origin(self, origin: str) -> bool:
         """Whether pages of another origin may send queries."""
@@ -221,6 +223,8 @@ class _Route:
 
     def check(self, head: HttpHead) -> None:
         """Raises InvalidRequest (no_such_route, method_not_allowed)."""
+        if head.method == OPTIONS:
+            return
         if self._endpoint is None:
             raise InvalidRequest(f"no endpoint {head.path}", reason=NO_ROUTE)
         if head.method not in self._endpoint.methods:
@@ -232,6 +236,9 @@ class _Route:
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Queue the request for a thread of its lane."""
+        if head.method == OPTIONS:
+            reply(self._api.options(head))
+            return
         assert self._endpoint is not None, "`check` refuses an unknown path"
         self._api.take(self._endpoint, self._variable, head, body, reply)
 

@@ -140,7 +140,9 @@ class _Guard:
             refusal = JSONResponse({"error": error.message}, 401, headers={"www-authenticate": "Bearer"})
             await refusal(scope, receive, counted_send)
             return
-        if path in PROBES:
+        if scope["method"] == "OPTIONS" and path in self._known:
+            await Response(headers={"allow": "GET, HEAD, OPTIONS"})(scope, receive, counted_send)
+        elif path in PROBES:
             await self._app(scope, receive, counted_send)
         elif self._running >= self._requests_max:
             message = f"{self._running} requests are running; limit is {self._requests_max}: try again soon"

@@ -211,7 +211,10 @@ def test_bad_bodies_are_refused_with_their_status(status: int, headers: dict[str
 
 def test_a_wrong_method_is_405_and_an_unknown_path_404() -> None:
     with served(FakePipeline()) as one:
-        assert one.send(b"", method="GET")[0] == 405
+        status, _, headers = one.send(b"", method="GET")
+        assert (status, headers["allow"]) == (405, "OPTIONS, POST")
+        status, _, headers = one.send(b"", method="OPTIONS")
+        assert (status, headers["allow"]) == (204, "OPTIONS, POST")
         assert one.send(b"", path="/number")[0] == 404
 
 

@@ -200,6 +200,17 @@ def test_head_is_answered_wherever_get_is(path: str) -> None:
         assert answers[0][0] == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/-/ready", "/-/healthy", "/metrics"])
+def test_options_name_the_methods(path: str) -> None:
+    with (
+        ops() as server,
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection,
+    ):
+        connection.request("OPTIONS", path)
+        got = connection.getresponse()
+        assert (got.status, got.getheader("allow"), got.read()) == (200, "GET, HEAD, OPTIONS", b"")
+
+
 @pytest.mark.parametrize("path", ["/", "/metrics", "/hello"])
 def test_routes_without_a_body_are_closed_to_pages_of_other_sites_and_probes_are_not(path: str) -> None:
     async def hello(_request: Request) -> Response:

@@ -288,6 +288,27 @@ def test_options_name_what_other_origins_may(served: ApiServer) -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["query", "read", "nothing", "label/x/values"])
+def test_options_are_answered_for_each_path(served: ApiServer, path: str) -> None:
+    assert served.get(path, method="OPTIONS").status == 204
+
+
+@pytest.mark.parametrize("name", ["time", "timeout", "limit", "lookback_delta", "stats", "allow_holes", "allow_stale"])
+@pytest.mark.parametrize("text", ["", "&"])
+def test_an_optional_parameter_that_is_empty_is_absent(served: ApiServer, name: str, text: str) -> None:
+    assert served.get(f"query?query=1&{name}={text}").data == served.get("query", query="1").data
+    form = f"query=1&{name}={text}".encode()
+    posted = served.send("POST", "/api/v1/query", form, {"content-type": "application/x-www-form-urlencoded"})
+    assert posted.data == served.get("query", query="1").data
+
+
+@pytest.mark.parametrize("path", ["labels", "series", "label/job/values", "metadata", "status/tsdb", "query_exemplars"])
+def test_empty_bounds_of_lookups_are_absent(served: ApiServer, path: str) -> None:
+    asked: dict[str, Any] = {"match[]": "up", "query": "up"}
+    empty: dict[str, Any] = dict.fromkeys(("start", "end", "limit", "limit_per_metric", "metric"), "")
+    assert served.get(path, **asked, **empty).data == served.get(path, **asked).data
+
+
 @pytest.mark.parametrize("path", ["query?query=1", "query?query=(", "nothing"])
 def test_every_answer_names_the_origin(served: ApiServer, path: str) -> None:
     assert served.get(path, {"origin": "http://a"}).headers["access-control-allow-origin"] == "*"
