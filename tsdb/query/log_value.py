@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
+from tsdb.ops.threads import new_thread
 
 WAIT_S = 1.0
 
@@ -68,7 +69,7 @@ class LogValue(Generic[Value]):
             begins = self._is_due_locked()
             if begins:
                 self._reading = True
-                threading.Thread(target=self._refresh, name=self._name, daemon=True).start()
+                new_thread(self._refresh, self._name).start()
                 if not self._changed.wait_for(lambda: not self._reading, self._wait_s):
                     self._failed_locked(self._slow())
                     self._changed.notify_all()

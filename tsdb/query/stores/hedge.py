@@ -15,7 +15,9 @@ from typing import Any, Generic, TypeVar
 
 from tsdb.client.retry import worth_retrying
 from tsdb.model.errors import TsdbError
+from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.threads import new_thread
 from tsdb.query.stores.routing import Share
 from tsdb.reader.read_call import Caller
 
@@ -32,6 +34,8 @@ hedges_total = counter(
     "result",
     (WON, LOST, FAILED, FULL),
 )
+
+log = get_logger(__name__)
 
 Message = TypeVar("Message")
 Start = Callable[[Share, Caller], Sequence[Iterator[Message]]]
@@ -54,7 +58,7 @@ class HedgeTimer:
             due = time.monotonic() + seconds
             heapq.heappush(self._waiting, (due, next(self._numbers), run))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="hedges", daemon=True)
+                self._thread = new_thread(self._loop, "hedges")
                 self._thread.start()
             elif self._waiting[0][0] == due:
                 self._changed.notify()
@@ -194,7 +198,7 @@ class Hedged(Generic[Message]):
             hedges_total.labels(FULL).inc()
             self._plan.timer.after(FULL_AGAIN_S, self._due)
             return
-        threading.Thread(target=self._run, name="hedge", daemon=True).start()
+        new_thread(self._run, "hedge").start()
 
     def _run(self) -> None:
         try:
@@ -214,6 +218,10 @@ class Hedged(Generic[Message]):
             elif not isinstance(found, HedgeError):
                 for _, _, streams in found:
                     close(streams)
+        except Exception as bug:
+            # The read itself still has its own store; a hedge that fails must end neither it nor the process.
+            hedges_total.labels(FAILED).inc()
+            log.error("a hedge failed", error=str(bug), exc_info=True)
         finally:
             self._plan.room.release()
 

@@ -12,6 +12,7 @@ import pytest
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import TOPIC_ID, Context
 from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
+from tsdb.ops.threads import watched_threads
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.hedge import HedgePlan
 from tsdb.query.stores.routing import Routing, Share
@@ -116,6 +117,18 @@ def test_a_hedge_that_cannot_answer_leaves_the_read_to_its_store() -> None:
     with pytest.raises(Unavailable, match="the caller left"):
         read(frozen, behind, context=context)
     assert len(behind.asked) == 1
+
+
+def test_a_bug_in_a_hedge_ends_neither_the_read_nor_the_process() -> None:
+    class BrokenStore(FakeStore):
+        def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+            raise KeyError("a bug")
+
+    frozen, context = FrozenStore("frozen"), Context()
+    threading.Timer(8 * AFTER_S, context.leave).start()
+    with watched_threads() as failures, pytest.raises(Unavailable, match="the caller left"):
+        read(frozen, BrokenStore("broken", [state(0), state(1)]), context=context)
+    assert failures.failure() is None
 
 
 def test_a_refusal_of_the_replica_is_an_answer() -> None:
