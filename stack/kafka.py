@@ -65,8 +65,9 @@ class KafkaCluster:
     """One or three brokers. A context manager. Brokers are numbered from 0 and keep ports and data over restarts.
 
     folder: for the data; without one, a temporary folder that `close` removes. settings: further lines of
-    server.properties, with {node} for the broker's id. client: settings of the clients here, where those lines ask for
-    users. detached: the brokers outlive this process. classes: a JVM option in place of the archive of classes.
+    server.properties, with {node} for the id of a broker and {port} for its port. client: settings of the clients here,
+    where those lines ask for users. detached: the brokers outlive this process. classes: a JVM option in place of the
+    archive of classes.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class KafkaCluster:
             replication=min(3, self._count),
             in_sync=2 if self._count >= 3 else 1,
         )
-        more = "".join(f"{key}={value.format(node=node)}\n" for key, value in self._settings.items())
+        more = "".join(f"{key}={value.format(node=node, port=port)}\n" for key, value in self._settings.items())
         properties.write_text(text + more)
         (folder / "log4j2.xml").write_text(LOG4J)
         class_path = f"{jars(KAFKA)}/*"

@@ -31,7 +31,7 @@ from tsdb.parallel_consumer.policy import ErrorPolicy
 from tsdb.parallel_consumer.producer import Producer
 from tsdb.parallel_consumer.record import Record, TopicPartition
 from tsdb.parallel_consumer.scheduling.completion import ThreadMailbox
-from tsdb.parallel_consumer.scheduling.executor import Executor
+from tsdb.parallel_consumer.scheduling.executor import Executor, SupportsFailure
 from tsdb.parallel_consumer.setup import Setup, always, ignore_commits
 from tsdb.parallel_consumer.source import PolledSource, Source
 from tsdb.parallel_consumer.status import Status
@@ -90,6 +90,8 @@ class ParallelConsumer:
         )
         if isinstance(source, PolledSource):
             source.check_drains({name: getattr(self._options, name) for name in ("drain_s", "rebalance_drain_s")})
+        parts: list[object] = [executor, producer]
+        self._threaded = [part for part in parts if isinstance(part, SupportsFailure)]
         self._core = Core(source, executor, self._mailbox, setup)
         self._closing = threading.Event()
         self._error: BaseException | None = None
@@ -190,9 +192,13 @@ class ParallelConsumer:
                 log.error("ended by %s: %s", type(self._error).__name__, self._error)
 
     def _loop(self) -> None:
-        while not self._closing.is_set() and self._core.failure is None:
+        while not self._closing.is_set() and self._failure() is None:
             self._beat_at = self._clock.monotonic()
             self._core.step(STEP_S)
         # Set before the drain, so that `failure` reports it without waiting for the drain.
-        self._error = self._core.failure
+        self._error = self._failure()
         self._core.drain()
+
+    def _failure(self) -> BaseException | None:
+        """The error of the core, or of a thread of the executor or the producer."""
+        return self._core.failure or next(filter(None, (part.failure() for part in self._threaded)), None)

@@ -169,7 +169,7 @@ def outages(seed: int, count: int, shortest_s: float, longest_s: float) -> list[
     kinds = [strikes[number % len(strikes)] for number in range(count)]
     source.shuffle(kinds)
     span_s = longest_s - shortest_s
-    lengths = [shortest_s, longest_s, *(shortest_s + span_s * source.random() ** 3 for _ in range(count - 2))]
+    lengths = [shortest_s, longest_s, *(shortest_s + span_s * source.random() ** 5 for _ in range(count - 2))]
     source.shuffle(lengths)
     return [Outage(kind, seconds) for kind, seconds in zip(kinds, lengths, strict=True)]
 
@@ -282,8 +282,8 @@ def _wait_until_well(running: Fleet, writers: Writers, since: float, *, within_s
     checks: dict[str, Callable[[], bool]] = {
         **{f"{name} ready": lambda role=role: role.ready()[0] == 200 for name, role in running.roles.items()},  # type: ignore[misc]
         "gateway writes": lambda: writers.oks >= oks + OKS_BETWEEN,
-        "chunkers apply": lambda: _is_above(_applied(running), applied),
-        "loaders load": lambda: _is_above(_loaded(running), loaded),
+        "chunkers apply": lambda: _is_above(_applied(running), applied, writers),
+        "loaders load": lambda: _is_above(_loaded(running), loaded, writers),
         **{
             f"{name} reads": lambda role=role: _reads(role, writers)  # type: ignore[misc]
             for name, role in running.roles.items()
@@ -317,28 +317,31 @@ def _reads(role: Role, writers: Writers) -> bool:
     return True
 
 
-def _is_above(now: dict[str, float], before: dict[str, float]) -> bool:
-    """Whether each partition has an owner that went on."""
-    return all(now[place] > at for place, at in before.items())
+def _is_above(now: dict[int, float], before: dict[int, float], writers: Writers) -> bool:
+    """Whether each partition that the writers write to has an owner that went on."""
+    written = {token.partition for token in writers.tokens()}
+    return bool(written) and all(now[partition] > before[partition] for partition in written)
 
 
-def _applied(running: Fleet) -> dict[str, float]:
+def _applied(running: Fleet) -> dict[int, float]:
     """The next offset of each partition's chunker; 0 for a partition without an owner."""
-    found = {str(number): 0.0 for number in range(PARTITIONS)}
+    found = dict.fromkeys(range(PARTITIONS), 0.0)
     for chunker in running.chunkers:
         _, state = chunker.ready()
         for number, partition in ((state or {}).get("partitions") or {}).items():
-            found[number] = max(found[number], partition.get("next_offset") or 0)
+            found[int(number)] = max(found[int(number)], partition.get("next_offset") or 0)
     return found
 
 
-def _loaded(running: Fleet) -> dict[str, float]:
+def _loaded(running: Fleet) -> dict[int, float]:
     """Positions of the loaders in `series`, whose records come all the time; 0 for a partition without an owner."""
-    found = {f'tsdb_loader_position{{partition="{number}",topic="series"}}': 0.0 for number in range(PARTITIONS)}
+    found = dict.fromkeys(range(PARTITIONS), 0.0)
     for loader in running.loaders:
         with contextlib.suppress(OSError):
             metrics = loader.metrics()
-            found.update({name: max(found[name], metrics[name]) for name in found.keys() & metrics.keys()})
+            for number in found:
+                name = f'tsdb_loader_position{{partition="{number}",topic="series"}}'
+                found[number] = max(found[number], metrics.get(name, 0.0))
     return found
 
 

@@ -54,6 +54,9 @@ class BatchExecutor:
     def close(self) -> None:
         self._runner.close()
 
+    def failure(self) -> BaseException | None:
+        return self._runner.failure()
+
     def _run(self, batch: list[BatchItem]) -> None:
         self._runner.put([record for record, _ in batch], [done for _, done in batch])
 
@@ -80,6 +83,9 @@ class ColumnExecutor:
     def close(self) -> None:
         self._runner.close()
 
+    def failure(self) -> BaseException | None:
+        return self._runner.failure()
+
 
 Complete = Callable[[list[Completion], int, Any], None]
 Job = tuple[Any, list[Completion]]
@@ -104,6 +110,9 @@ class _BatchRunner:
 
     def close(self) -> None:
         self._on.close()
+
+    def failure(self) -> BaseException | None:
+        return self._on.failure
 
     def _call(self, job: Job) -> None:
         batch, completions = job

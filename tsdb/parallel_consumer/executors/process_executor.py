@@ -90,6 +90,9 @@ class ProcessExecutor:
     def close(self) -> None:
         self._pool.close()
 
+    def failure(self) -> BaseException | None:
+        return self._pool.failure
+
     def _timed(self, record: Record) -> None:
         # Processor time: time spent waiting for other threads is not the handler's.
         began = time.thread_time()

@@ -56,23 +56,36 @@ class ProcessPool:
         """End the processes, without waiting for busy ones."""
         self._closed = True
         self._threads.close()
-        while self._free:
-            self._free.pop().close()
+        self._close_free()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that ended one of the threads."""
+        return self._threads.failure
+
+    def _close_free(self) -> None:
+        while (worker := self._take_free()) is not None:
+            worker.close()
+
+    def _take_free(self) -> _Worker | None:
+        try:
+            return self._free.pop()  # One step: of two threads that see one worker only one gets it.
+        except IndexError:
+            return None
 
     def _run(self, chunk: Chunk) -> None:
-        # At most one worker per thread; pop and append of a list are safe between threads.
-        worker = self._free.pop() if self._free else _Worker(self._handler, self._name)
+        worker: _Worker | None = None
         try:
+            worker = self._take_free() or _Worker(self._handler, self._name)
             errors, seconds = worker.call([record for record, _ in chunk])
-        except (EOFError, OSError) as error:
-            code = worker.close()
+        except Exception as error:
+            code = worker.close() if worker is not None else None
             for _, done in chunk:
                 done(WorkerDied(f"the process of a chunk of {len(chunk)} records ended with code {code}: {error!r}"))
             return
-        if self._closed:
-            worker.close()
-        else:
-            self._free.append(worker)
+        self._free.append(worker)
+        if self._closed:  # Read after the append: `close` may have come before it.
+            self._close_free()
         self._on_chunk(seconds, len(chunk))
         for (_, done), failed in zip(chunk, errors, strict=True):
             done(failed)

@@ -46,6 +46,9 @@ class ThreadExecutor:
     def close(self) -> None:
         self._threads.close()
 
+    def failure(self) -> BaseException | None:
+        return self._threads.failure
+
     def _run(self, item: tuple[Record, Completion] | Streak) -> None:
         if isinstance(item, Streak):
             self._run_streak(item)
@@ -100,6 +103,9 @@ class AsyncioExecutor:
 
     def close(self) -> None:
         self._loop.close()
+
+    def failure(self) -> BaseException | None:
+        return self._loop.failure
 
     async def _handle_streak(self, streak: Streak) -> None:
         until = time.monotonic() + TURN_S

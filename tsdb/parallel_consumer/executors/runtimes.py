@@ -21,6 +21,7 @@ class Threads:
         self._handle = handle
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self.nothing_waits = self._queue.empty
+        self.failure: BaseException | None = None  # The error that ended one of the threads.
         # Daemon threads: a hanging handler must not keep an aborted process alive.
         self._threads = [
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
@@ -40,8 +41,11 @@ class Threads:
             self._queue.put(None)
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
-            self._handle(item)
+        try:
+            while (item := self._queue.get()) is not None:
+                self._handle(item)
+        except BaseException as error:
+            self.failure = error
 
 
 class EventLoop:
@@ -54,6 +58,7 @@ class EventLoop:
         self._spawned: deque[Spawned] = deque()
         self._woken = False  # Whether a wake-up of the loop is pending.
         self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None  # The error that ended the loop, or one of its tasks.
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -77,10 +82,13 @@ class EventLoop:
             self._loop = None
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.run_forever()
-        if self._tasks:
-            loop.run_until_complete(asyncio.wait(self._tasks))
-        loop.close()
+        try:
+            loop.run_forever()
+            if self._tasks:
+                loop.run_until_complete(asyncio.wait(self._tasks))
+            loop.close()
+        except BaseException as error:  # A coroutine that exits ends the loop.
+            self.failure = error
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._woken = False  # Clear first: a coroutine spawned from here on wakes the loop again, or is taken below.
@@ -89,7 +97,12 @@ class EventLoop:
             # The loop holds tasks weakly: without the set one could be collected.
             task = loop.create_task(coroutine(*arguments))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()  # Handlers' errors are caught: this one is a bug, and a record may wait.
 
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         for task in self._tasks:

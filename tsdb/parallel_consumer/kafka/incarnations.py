@@ -24,6 +24,7 @@ from tsdb.parallel_consumer.kafka.settings import FETCH_BACKOFF, connection_sett
 
 CHECK_EVERY_S = 1.0  # While nothing is read.
 QUERY_S = 5.0
+LOST_AFTER_S = 2 * QUERY_S  # An answer that comes later than its own timeout does not come.
 GONE_AFTER_S = 5.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.
 
 
@@ -57,6 +58,8 @@ class Incarnations:
         reading: ask often enough that records rarely wait for a confirmation.
         """
         self._settle()
+        if self._pending and self._clock.monotonic() - self._requested_at > LOST_AFTER_S:
+            self._request()
         every_s = min(CHECK_EVERY_S, 0.75 * self._fresh_s) if reading else CHECK_EVERY_S
         if self.ids and self._clock.monotonic() - self._requested_at >= every_s:
             self._request()
@@ -89,7 +92,9 @@ class Incarnations:
 
     def _request(self) -> None:
         if self._pending:
-            return
+            if self._clock.monotonic() - self._requested_at <= LOST_AFTER_S:
+                return
+            self._admin = None  # An answer that never comes: another client asks anew.
         if self._admin is None:
             self._admin = AdminClient(self._settings)
         self._requested_at = self._clock.monotonic()

@@ -42,6 +42,7 @@ class KafkaProducer:
                 f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
             ) from error
         self._closing = threading.Event()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="producer", daemon=True)
         self._thread.start()
 
@@ -76,6 +77,10 @@ class KafkaProducer:
                 return None
         return None if found is None else found[topic].partitions
 
+    def failure(self) -> BaseException | None:
+        """The error of a callback, which is a bug: a record may wait for its acknowledgement for ever."""
+        return self._error
+
     def close(self) -> None:
         """Wait for records in flight, at most FLUSH_S; idempotent."""
         if not self._closing.is_set():
@@ -93,7 +98,10 @@ class KafkaProducer:
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(SERVE_S)
+            try:
+                self._producer.poll(SERVE_S)
+            except BaseException as error:  # Of a callback; the other acknowledgements must still be delivered.
+                self._error = error
 
 
 def send_failed(error: KafkaError, topic: str) -> SendFailed:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from tsdb.parallel_consumer.kafka.errors import (
 )
 from tsdb.parallel_consumer.kafka.incarnations import Incarnations
 from tsdb.parallel_consumer.kafka.library_log import with_logger
+from tsdb.parallel_consumer.kafka.progress import Progress
 from tsdb.parallel_consumer.kafka.records import message_columns, records_of, runs_by_partition
 from tsdb.parallel_consumer.kafka.settings import check_drains, consumer_settings
 from tsdb.parallel_consumer.kafka.start import EARLIEST, TIME, Start, StartRule
@@ -42,6 +44,9 @@ PATTERN = "^"  # A topic with this prefix is a pattern, as in the client library
 
 class KafkaSource:
     """ColumnSource. config: settings of the client library, at least bootstrap.servers and group.id.
+
+    A member that is stuck after an outage, although brokers answer, is replaced: its partitions are lost to the
+    listener, and assigned again.
 
     topics: names, and patterns: regular expressions that begin with "^". New topics of a pattern are read once the
     metadata lists them (topic.metadata.refresh.interval.ms, here 10 s).
@@ -70,15 +75,12 @@ class KafkaSource:
         self._held: list[Any] = []  # Consumed, not yet confirmed: records, and ends of partitions.
         self._owned: set[TopicPartition] = set()
         self._failed: BaseException | None = None
+        self._progress = Progress(self._config)
+        self._closing = False
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
-        try:
-            self._consumer = Consumer(with_logger(self._config))
-        except KafkaException as error:
-            raise InvalidConfig(
-                f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
-            ) from error
+        self._consumer = self._new_consumer()
 
     def check_drains(self, drains_s: Mapping[str, float]) -> None:
         check_drains(self._config, drains_s)
@@ -89,8 +91,10 @@ class KafkaSource:
     def found(self, timeout_s: float) -> bool:
         """Whether a broker has answered and the topics exist; nothing is read before. Waits up to timeout_s."""
         if not self._joined:
-            self._joined = self._lookup.answer(timeout_s) is not None
-            if self._joined:
+            found = self._lookup.answer(timeout_s)
+            self._joined = found is not None
+            if found is not None:
+                self._progress.sizes = {topic: facts.partitions for topic, facts in found.items()}
                 self._subscribe()
         return self._joined
 
@@ -99,6 +103,7 @@ class KafkaSource:
         records: list[Record] = []
         for topic_partition, part in runs_by_partition(messages):
             records += records_of(topic_partition, part)
+            self._progress.moved(topic_partition, records[-1].offset + 1)
         return Polled(records, ends)
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
@@ -106,6 +111,8 @@ class KafkaSource:
         by_partition: dict[TopicPartition, list[Any]] = {}
         for topic_partition, part in runs_by_partition(messages):
             by_partition.setdefault(topic_partition, []).extend(part)
+        for topic_partition, found in by_partition.items():
+            self._progress.moved(topic_partition, found[-1].offset() + 1)
         return PolledColumns(
             [message_columns(topic_partition, found) for topic_partition, found in by_partition.items()], ends
         )
@@ -115,6 +122,9 @@ class KafkaSource:
         if not self._joined and not self.found(timeout_s):
             return [], {}
         self._incarnations.check(reading=bool(self._held))
+        why = self._progress.stuck(has_partitions=bool(self._owned))
+        if why:
+            self._renew(why)
         messages = self._consume_some(0.0 if self._held else timeout_s, max(1, records_max - len(self._held)))
         if self._failed is not None:
             self._join_again()
@@ -128,6 +138,8 @@ class KafkaSource:
             return [], {}
         messages, self._held = self._held[:records_max], self._held[records_max:]
         ends = {_place(message): message.offset() for message in messages if message.error() is not None}
+        for topic_partition, end in ends.items():
+            self._progress.moved(topic_partition, end)
         return ([message for message in messages if message.error() is None] if ends else messages), ends
 
     def _consume_some(self, timeout_s: float, records_max: int) -> list[Any]:
@@ -142,11 +154,13 @@ class KafkaSource:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._consumer.pause([KafkaPartition(*topic_partition) for topic_partition in partitions])
+        self._progress.removed(partitions)
         self._drop_held(partitions)
 
     def resume(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         partitions = [KafkaPartition(*topic_partition, offset) for topic_partition, offset in next_offsets.items()]
         self._consumer.resume(partitions)
+        self._progress.assigned(next_offsets)
         # Records fetched before the pause are gone, and without a seek the next fetch waits for a second.
         for partition in partitions:
             self._consumer.seek(partition)
@@ -181,6 +195,7 @@ class KafkaSource:
 
     def close(self) -> None:
         if self._consumer is not None:
+            self._closing = True
             try:
                 self._consumer.close()  # Calls on_revoke, which may still commit.
             finally:
@@ -191,6 +206,14 @@ class KafkaSource:
             KafkaPartition(*topic_partition, at.next_offset, at.metadata) for topic_partition, at in positions.items()
         ]
         try:
+            # The library's synchronous commit waits without a bound for a coordinator, and no other call of the
+            # consumer returns meanwhile. So the commit is sent, then read back; the coordinator answers in order.
+            if not self._closing:  # A consumer that closes reads no commits back.
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+                stored = self._consumer.committed(offsets, timeout=TIMEOUT_S)
+                if all(_is_stored(answer, positions) for answer in stored):
+                    return
+            # It has refused: this call returns its reason.
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             if ends_the_member(error.args[0]):
@@ -199,6 +222,27 @@ class KafkaSource:
         for answer in answers or ():
             if answer.error is not None:
                 raise commit_failed(answer.error)
+
+    def _new_consumer(self) -> Any:
+        try:
+            return Consumer(with_logger(self._config))
+        except KafkaException as error:
+            raise InvalidConfig(
+                f"the client library refuses the settings: {error.args[0].str()}", reason="setting"
+            ) from error
+
+    def _renew(self, why: str) -> None:
+        """Join with another consumer. The old one leaves the group on a separate thread: its close may take long."""
+        self._log.log(logging.WARNING, "renewed", None, "consumer replaced, as it is stuck: %s", why)
+        old, lost = self._consumer, sorted(self._owned)
+        self._consumer, self._failed = self._new_consumer(), None
+        threading.Thread(target=_closed, args=(old,), name="consumer-close", daemon=True).start()
+        self._disown(lost)
+        self._progress.renewed()
+        if lost:
+            assert self._listener is not None, "partitions before start"
+            self._listener.on_lost(lost)
+        self._subscribe()
 
     def _subscribe(self) -> None:
         try:
@@ -221,6 +265,8 @@ class KafkaSource:
             raise error
 
     def _on_assign(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
+        if consumer is not self._consumer:
+            return  # It was replaced.
         try:
             self._learn_ids(partitions)
             starts = self._starts(consumer, partitions)
@@ -232,6 +278,7 @@ class KafkaSource:
             [KafkaPartition(*topic_partition, at.next_offset) for topic_partition, at in starts.items()]
         )
         self._owned.update(starts)
+        self._progress.assigned({topic_partition: at.next_offset for topic_partition, at in starts.items()})
         self._watch_owned()
         if starts:
             self._listener.on_assigned(starts)
@@ -280,6 +327,8 @@ class KafkaSource:
             self._held = [message for message in self._held if _place(message) not in dropped]
 
     def _on_revoke(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
+        if consumer is not self._consumer:
+            return
         assert self._listener is not None, "partitions before start"
         going = self._of_ours(partitions)
         try:
@@ -289,6 +338,8 @@ class KafkaSource:
             self._disown(going)
 
     def _on_lost(self, consumer: Any, partitions: list[KafkaPartition]) -> None:
+        if consumer is not self._consumer:
+            return
         assert self._listener is not None, "partitions before start"
         unassigned = self._of_ours(partitions)
         self._disown(unassigned)
@@ -300,6 +351,7 @@ class KafkaSource:
 
     def _disown(self, partitions: Collection[TopicPartition]) -> None:
         self._owned.difference_update(partitions)
+        self._progress.removed(partitions)
         self._drop_held(partitions)
         self._watch_owned()
 
@@ -324,6 +376,20 @@ class KafkaSource:
 
 def _place(message: Any) -> TopicPartition:
     return message.topic(), message.partition()
+
+
+def _is_stored(answer: Any, positions: Mapping[TopicPartition, Position]) -> bool:
+    if answer.error is not None:
+        raise KafkaException(answer.error)
+    at = positions[answer.topic, answer.partition]
+    return (answer.offset, answer.metadata or "") == (at.next_offset, at.metadata)
+
+
+def _closed(consumer: Any) -> None:
+    try:
+        consumer.close()
+    except (KafkaException, RuntimeError) as error:
+        logging.getLogger("tsdb.parallel_consumer").debug("a replaced consumer did not close: %s", error)
 
 
 def _checked(topics: Sequence[str]) -> list[str]:

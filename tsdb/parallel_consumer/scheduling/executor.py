@@ -29,6 +29,14 @@ class Executor(Protocol):
 
 
 @runtime_checkable
+class SupportsFailure(Protocol):
+    """An executor or a producer with threads. One that ends leaves records without a completion."""
+
+    def failure(self) -> BaseException | None:
+        """The error that ended a thread; None while all work. From any thread."""
+
+
+@runtime_checkable
 class SupportsBatching(Protocol):
     """An executor that gathers records before it runs them. Called by the consumer's thread."""
 

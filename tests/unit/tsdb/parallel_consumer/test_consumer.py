@@ -7,6 +7,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
@@ -15,6 +16,7 @@ from support.servers.logs import wait_until
 from tsdb.parallel_consumer import (
     Action,
     AsyncioExecutor,
+    BatchExecutor,
     CallbackExecutor,
     ConsumerError,
     ConsumerMetrics,
@@ -250,3 +252,45 @@ def test_a_metric_of_another_kind_under_the_name_is_refused() -> None:
     Counter("parallel_consumer_running", "Of another program.", registry=registry)
     with pytest.raises(ValueError, match="parallel_consumer_running"):
         ConsumerMetrics(registry)
+
+
+class Exits:
+    """An answer whose check ends its thread: a bug of an executor, as the consumer sees it."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
+async def exits(record: Record) -> None:
+    raise SystemExit("the handler exits")
+
+
+def strange_answer(records: list[Record]) -> Any:
+    return Exits()
+
+
+async def strange_answer_later(records: list[Record]) -> Any:
+    return Exits()
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        AsyncioExecutor(exits),
+        BatchExecutor(strange_answer, parallel=1),
+        BatchExecutor(strange_answer_later, parallel=1),
+    ],
+    ids=["loop", "threads", "task"],
+)
+def test_a_thread_of_the_executor_that_dies_ends_the_consumer(executor: Executor) -> None:
+    broker = broker_of(20)
+    policy = ErrorPolicy(default=Action.RETRY, exhausted=Action.FATAL, crashes_max=None)
+    metrics = ConsumerMetrics(CollectorRegistry())
+    consumer = ParallelConsumer(
+        MemorySource(broker), executor, policy=policy, options=Options(drain_s=0.2), metrics=metrics
+    )
+    consumer.start()
+    wait_until(lambda: consumer.failure() is not None)
+    assert isinstance(consumer.failure(), SystemExit)
+    with pytest.raises(SystemExit):
+        consumer.join(10.0)

@@ -1,0 +1,313 @@
+"""A member of a Kafka group that is stuck after an outage is found and replaced, with fakes that hang in each way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from tsdb.parallel_consumer import CommitFailed
+from tsdb.parallel_consumer.kafka import KafkaSource
+from tsdb.parallel_consumer.kafka.progress import (
+    IDLE_S,
+    LOST_AFTER_S,
+    REBALANCED_WITHIN_S,
+    SETTLED_WITHIN_S,
+    STUCK_S,
+    Progress,
+)
+from tsdb.parallel_consumer.kafka.topics import TopicFacts
+from tsdb.parallel_consumer.record import Position, TopicPartition
+from tsdb.parallel_consumer.testing import VirtualClock
+
+CONFIG = {"bootstrap.servers": "h:1", "group.id": "g"}
+P0, P1 = ("t", 0), ("t", 1)
+
+
+@dataclass
+class End:
+    offset: int
+
+
+@dataclass
+class Assignment:
+    topic_partitions: list[KafkaPartition]
+
+
+@dataclass
+class FakeMember:
+    assignment: Assignment | None
+
+
+@dataclass
+class FakeGroup:
+    members: list[FakeMember]
+    state: ConsumerGroupState = ConsumerGroupState.STABLE
+
+
+@dataclass
+class FakeAdmin:
+    """Answers from `ends` and `members`; away: with an error; silent: not at all."""
+
+    ends: dict[TopicPartition, int] = field(default_factory=lambda: {P0: 5, P1: 5})
+    members: list[set[int]] = field(default_factory=list)
+    state: ConsumerGroupState = ConsumerGroupState.STABLE
+    away: bool = False
+    silent: bool = False
+    asked_of_group: int = 0
+
+    def list_offsets(self, wanted: Mapping[Any, Any], request_timeout: float) -> dict[Any, Future[Any]]:
+        return {at: self._answer(End(self.ends[at.topic, at.partition])) for at in wanted}
+
+    def describe_consumer_groups(self, groups: list[str], request_timeout: float) -> dict[Any, Future[Any]]:
+        self.asked_of_group += 1
+        members = [
+            FakeMember(Assignment([KafkaPartition("t", number) for number in sorted(one)])) for one in self.members
+        ]
+        return {"g": self._answer(FakeGroup(members, self.state))}
+
+    def _answer(self, result: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if self.away:
+            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        elif not self.silent:
+            future.set_result(result)
+        return future
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin()
+
+
+@pytest.fixture
+def progress(clock: VirtualClock, admin: FakeAdmin) -> Progress:
+    found = Progress(CONFIG, clock=clock, admin=admin)
+    found.sizes = {"t": 2}
+    return found
+
+
+def run(progress: Progress, clock: VirtualClock, seconds: float, *, has_partitions: bool = True) -> str:
+    """Polls four times a second; the first reason, or empty."""
+    for _ in range(int(4 * seconds)):
+        clock.advance(0.25)
+        why = progress.stuck(has_partitions=has_partitions)
+        if why:
+            return why
+    return ""
+
+
+def test_a_member_that_gets_nothing_of_a_longer_log_is_stuck(progress: Progress, clock: VirtualClock) -> None:
+    progress.assigned({P0: 5, P1: 3})
+    assert run(progress, clock, STUCK_S) == ""
+    assert "topic t, partition 1" in run(progress, clock, 10.0)
+    progress.renewed()
+    progress.assigned({P0: 5, P1: 3})
+    assert run(progress, clock, STUCK_S) == "", "the new one has its time"
+
+
+def test_a_member_at_the_end_is_well_however_long_nothing_comes(progress: Progress, clock: VirtualClock) -> None:
+    progress.assigned({P0: 3, P1: 3})
+    progress.moved(P0, 5)
+    progress.moved(P1, 5)
+    assert run(progress, clock, 600.0) == ""
+
+
+def test_an_outage_is_no_reason_however_long_it_is(progress: Progress, clock: VirtualClock, admin: FakeAdmin) -> None:
+    progress.assigned({P0: 3})
+    run(progress, clock, STUCK_S)
+    admin.away = True
+    assert run(progress, clock, 600.0) == ""
+    admin.away, admin.silent = False, True
+    assert run(progress, clock, LOST_AFTER_S / 2) == ""
+
+
+def test_a_paused_partition_and_a_consumer_that_does_not_poll_are_no_reason(
+    progress: Progress, clock: VirtualClock
+) -> None:
+    progress.assigned({P0: 3, P1: 3})
+    progress.removed([P0])
+    for _ in range(10):
+        clock.advance(300.0)
+        assert progress.stuck(has_partitions=True) == ""
+        progress.moved(P1, 5)
+    assert run(progress, clock, 60.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("members", "spare"),
+    [([{0, 1}, set()], False), ([{0}, {1}, set()], True), ([{0}, set()], False), ([], False), ([{0}, {1}], True)],
+)
+def test_a_member_without_partitions_is_stuck_unless_others_have_all(
+    progress: Progress, clock: VirtualClock, admin: FakeAdmin, members: list[set[int]], spare: bool
+) -> None:
+    admin.members = members
+    assert run(progress, clock, IDLE_S + SETTLED_WITHIN_S - 1.0, has_partitions=False) == ""
+    assert bool(run(progress, clock, 60.0, has_partitions=False)) is not spare
+
+
+def test_a_rebalance_has_the_time_of_a_killed_members_session(
+    progress: Progress, clock: VirtualClock, admin: FakeAdmin
+) -> None:
+    admin.state = ConsumerGroupState.PREPARING_REBALANCING
+    assert run(progress, clock, IDLE_S + REBALANCED_WITHIN_S - 1.0, has_partitions=False) == ""
+    assert run(progress, clock, 10.0, has_partitions=False)
+
+
+def test_a_group_is_not_asked_about_while_no_broker_answers(
+    progress: Progress, clock: VirtualClock, admin: FakeAdmin
+) -> None:
+    admin.away = True
+    assert run(progress, clock, 600.0, has_partitions=False) == ""
+    assert admin.asked_of_group == 0
+
+
+class FakeConsumer:
+    """Runs the callbacks queued in `due` within consume."""
+
+    def __init__(self) -> None:
+        self.callbacks: dict[str, Callable[[Any, list[KafkaPartition]], None]] = {}
+        self.due: list[str] = []
+        self.stored: tuple[int, str] = (3, "")
+        self.refusal: int | None = None
+        self.closed = threading.Event()
+        self.synchronous = 0
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[[Any, list[KafkaPartition]], None]) -> None:
+        self.callbacks = callbacks
+
+    def consume(self, count: int, timeout: float) -> list[Any]:
+        due, self.due = self.due, []
+        for name in due:
+            self.callbacks[name](self, [KafkaPartition("t", 0)])
+        return []
+
+    def committed(self, partitions: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
+        return [KafkaPartition("t", 0, *self.stored)]
+
+    def commit(self, *, offsets: list[KafkaPartition], asynchronous: bool) -> list[KafkaPartition] | None:
+        self.synchronous += not asynchronous
+        if self.refusal is None:
+            (one,) = offsets
+            self.stored = (one.offset, one.metadata or "")
+        elif not asynchronous:
+            raise KafkaException(KafkaError(self.refusal))
+        return None if asynchronous else offsets
+
+    def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
+        pass
+
+    def close(self) -> None:
+        self.due = ["on_revoke"]
+        self.consume(1, 0)
+        self.closed.set()
+
+
+class FakeProgress(Progress):
+    """Finds the reason that the test has set, once."""
+
+    why = ""
+
+    def stuck(self, *, has_partitions: bool) -> str:
+        why, self.why = self.why, ""
+        return why
+
+
+class FakeSource(KafkaSource):
+    """A source over fake consumers, which has joined its group."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.consumers: list[FakeConsumer] = []
+        super().__init__(CONFIG, ["t"])
+        self.progress = FakeProgress(CONFIG)
+        self._progress = self.progress
+        self._topics_seen = {"t": TopicFacts("id", 1)}
+        self.start(listener)
+        self._joined = True
+        self._subscribe()
+
+    def _new_consumer(self) -> Any:
+        self.consumers.append(FakeConsumer())
+        return self.consumers[-1]
+
+    def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
+        """The topic is known."""
+
+    def _watch_owned(self) -> None:
+        """No topic is asked about: there is no broker."""
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
+        self.told.append(("assigned", dict(starts)))
+
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.told.append(("revoked", list(partitions)))
+
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.told.append(("lost", list(partitions)))
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def source(listener: Listener) -> FakeSource:
+    source = FakeSource(listener)
+    source.consumers[0].due = ["on_assign"]
+    source.poll(0.0, 1)
+    return source
+
+
+def test_a_stuck_consumer_is_replaced_and_its_partitions_are_lost_and_assigned_again(
+    source: FakeSource, listener: Listener
+) -> None:
+    source.progress.why = "a test"
+    source.poll(0.0, 1)
+    assert listener.told == [("assigned", {P0: Position(3)}), ("lost", [P0])]
+    first, second = source.consumers
+    assert first.closed.wait(10.0)
+    second.due = ["on_assign"]
+    source.poll(0.0, 1)
+    for late in ("on_assign", "on_revoke", "on_lost"):
+        first.due = [late]
+        first.consume(1, 0)
+    assert [kind for kind, _ in listener.told] == ["assigned", "lost", "assigned"]
+    assert set(source.owned) == {P0}
+
+
+def test_a_commit_is_confirmed_without_the_call_that_may_not_return(source: FakeSource) -> None:
+    source.commit({P0: Position(4, "noted")})
+    assert source.consumers[0].stored == (4, "noted")
+    assert source.consumers[0].synchronous == 0
+
+
+def test_a_refused_commit_has_the_coordinators_reason(source: FakeSource) -> None:
+    source.consumers[0].refusal = KafkaError.ILLEGAL_GENERATION
+    with pytest.raises(CommitFailed) as refused:
+        source.commit({P0: Position(4)})
+    assert refused.value.reason == "stale_member"
+
+
+def test_commits_while_the_consumer_closes_are_not_read_back(source: FakeSource, listener: Listener) -> None:
+    (consumer,) = source.consumers
+    listener.on_revoked = lambda partitions: source.commit({P0: Position(9)})  # type: ignore[method-assign]
+    source.close()
+    assert consumer.stored == (9, "")
+    assert consumer.synchronous == 1
