@@ -229,6 +229,25 @@ def test_a_cluster_that_comes_back_with_other_addresses_is_used_within_a_minute(
         assert_all_there(store, load)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_cluster_that_moves_for_10_minutes_is_used_within_a_minute_each_time(
+    node: CassandraNode, factory: HistoryFactory
+) -> None:
+    end_at, moves = time.monotonic() + 600.0, 0
+    with moving(node, factory) as (store, move):
+        with Load(store) as load:
+            while time.monotonic() < end_at:
+                load.wait_for(100)
+                moves += 1
+                move(f"127.0.0.{2 + moves % 3}")
+                moved_at = time.monotonic()
+                load.wait_for(100)
+                assert time.monotonic() - moved_at < MOVED_WITHIN_S
+        print(f"{moves} moves")
+        assert_all_there(store, load)
+
+
 class _Collected:
     """Answers of many writes."""
 

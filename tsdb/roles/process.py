@@ -95,8 +95,13 @@ class RoleProcess:
 
     def abort(self) -> None:
         """Abort the components that still run."""
-        while self._started:
-            self._started.pop().abort()
+        while (component := self._last_started()) is not None:
+            component.abort()
+
+    def _last_started(self) -> Component | None:
+        """Take the component that started last; the opening may still add one."""
+        with self._lock:
+            return self._started.pop() if self._started else None
 
     def failure(self) -> BaseException | None:
         """The exception of the opening or of a component; None while all work."""

@@ -230,7 +230,7 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
     ground.fill(40_000)
     registry = CollectorRegistry()
     # Half of the bound is a minute of work: reading resumes about once a minute.
-    options = Options(concurrency=8, records_max=20_000, commit_interval_s=0.2, drain_s=5.0)
+    options = Options(concurrency=8, records_max=20_000, commit_interval_s=0.2, drain_s=5.0, rebalance_drain_s=5.0)
     done: Counter[int] = Counter()
 
     def handle(record: Record) -> None:

@@ -47,13 +47,11 @@ class _Receipt:
         self.granted = threading.Event()
         self.evicted = False
 
-    def evict(self, reason: str) -> None:
+    def cancel(self, reason: str) -> None:
         """Cancel the call. A call that waits for a slot gets one, and its read of the request then fails."""
-        if not self.evicted:
-            self.evicted = True
-            _evicted.labels(reason).inc()
-            self.context.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it bare
-            self.granted.set()
+        _evicted.labels(reason).inc()
+        self.context.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it bare
+        self.granted.set()
 
 
 class Receipts:
@@ -109,7 +107,16 @@ class Receipts:
         for_threads = blocked[: max(0, queued - served_soon)]
         for reason, receipts in (("timeout", overdue), ("slots", for_slots), ("threads", for_threads)):
             for receipt in receipts:
-                receipt.evict(reason)
+                if self._evicts(receipt):
+                    receipt.cancel(reason)
+
+    def _evicts(self, receipt: _Receipt) -> bool:
+        """Mark a call as evicted. False when its request has arrived meanwhile: then it is handled."""
+        with self._lock:
+            if receipt.evicted or not (receipt in self._holding or receipt in self._waiting):
+                return False
+            receipt.evicted = True
+            return True
 
     @contextmanager
     def _slot(self, context: grpc.ServicerContext) -> Iterator[None]:
@@ -120,6 +127,12 @@ class Receipts:
             yield
         finally:
             self._leave(receipt)
+        if receipt.evicted:  # Its request came between the mark and the cancellation: the call ends all the same.
+            raise Overloaded(
+                "the request took too long to arrive while others waited",
+                reason="receiving",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def _enter(self, context: grpc.ServicerContext) -> _Receipt:
         receipt = _Receipt(context)

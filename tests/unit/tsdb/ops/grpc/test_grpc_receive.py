@@ -6,7 +6,7 @@ import gzip
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import grpc
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from support.counters import sample
 from support.fakes.grpc_echo import Scripted, call_raw, plain_channel, scripted_server, write
 from support.servers.logs import wait_until
-from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc import receive
 from tsdb.ops.grpc.errors import from_rpc_error
@@ -177,6 +177,50 @@ class _Context:
         return None
 
 
+def receive_or_evicted(receipts: Receipts, messages: Iterator[bytes], context: _Context) -> None:
+    with suppress(Overloaded):
+        receipts.receive(None, messages, context)  # type: ignore[arg-type]
+
+
+def test_a_call_whose_request_arrives_before_its_eviction_is_handled() -> None:
+    """Both calls are overdue; the request of the second one arrives while the first one is cancelled."""
+    threads, second = CallThreads(4, "test"), _Context("ipv4:127.0.0.1:2")
+    receipts, arrive, handled = Receipts(4, threads, timeout_s=0.0), threading.Event(), threading.Event()
+
+    class First(_Context):
+        def cancel(self) -> None:
+            super().cancel()
+            arrive.set()
+            assert handled.wait(10)
+
+    def silent(context: _Context) -> Iterator[bytes]:
+        assert context.cancelled.wait(10)
+        yield from ()
+
+    def late() -> Iterator[bytes]:
+        assert arrive.wait(10)
+        yield from ()
+
+    def receive_second() -> None:
+        receipts.receive(None, late(), second)  # type: ignore[arg-type]
+        handled.set()
+
+    first = First()
+    receiving = [threading.Thread(target=receive_or_evicted, args=(receipts, silent(first), first))]
+    receiving[0].start()
+    wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 1)
+    receiving.append(threading.Thread(target=receive_second))
+    receiving[1].start()
+    wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 2)
+    receipts.relieve()
+    for thread in receiving:
+        thread.join(10)
+    assert first.cancelled.is_set()
+    assert handled.is_set()
+    assert not second.cancelled.is_set()
+    threads.shutdown()
+
+
 def test_a_call_past_the_timeout_is_cancelled_without_pressure() -> None:
     threads, context = CallThreads(4, "test"), _Context()
     receipts = Receipts(4, threads, timeout_s=0.05)
@@ -185,7 +229,7 @@ def test_a_call_past_the_timeout_is_cancelled_without_pressure() -> None:
         assert context.cancelled.wait(10)
         yield from ()
 
-    receiving = threading.Thread(target=receipts.receive, args=(None, messages(), context))
+    receiving = threading.Thread(target=receive_or_evicted, args=(receipts, messages(), context))
     receiving.start()
     give_up_at = time.monotonic() + 10
     while not context.cancelled.wait(0.01):
@@ -239,7 +283,7 @@ def test_a_slow_call_is_cancelled_for_one_that_waits_unless_requests_arrive_fast
         receipts.receive(None, iter(()), _Context())  # type: ignore[arg-type]
     slow = _Context("ipv4:127.0.0.1:2")
     calls = [(messages(), slow), (messages(), _Context("ipv4:127.0.0.1:3"))]
-    receiving = [threading.Thread(target=receipts.receive, args=(None, *call)) for call in calls]
+    receiving = [threading.Thread(target=receive_or_evicted, args=(receipts, *call)) for call in calls]
     receiving[0].start()
     wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 1)
     receiving[1].start()
