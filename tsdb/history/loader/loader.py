@@ -39,6 +39,7 @@ GROUP = "loader"
 FILES_GROUP = "loader-parquet"  # Has separate commits: files are loaded beside a history, not instead of it.
 # Records per poll, or as many as may be in flight: during a poll no write begins, so free places in flight stay empty.
 POLL_RECORDS_MIN = 128
+DRAIN_S_MAX = 300.0  # Members of a group that do not poll for so long are expelled, and a drain polls nothing.
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
 
 log = get_logger(__name__)
@@ -75,6 +76,12 @@ class LoaderOptions:
             raise ConfigMismatch(
                 f"{self.inflight_bytes_max} bytes in flight do not hold a part of {self.part_bytes_max} bytes and"
                 f" {self.concurrency} writes",
+                reason="loader_options",
+            )
+        if self.drain_s >= DRAIN_S_MAX:
+            raise ConfigMismatch(
+                f"drain_s={self.drain_s:g} is refused: the group expels a member that drains for {DRAIN_S_MAX:g} s, and"
+                f" it could commit nothing more; lower drain_s",
                 reason="loader_options",
             )
         return Options(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tsdb.history.loader.health import HealthProblem, HighWatermarks, health_problem, partition_health
+from tsdb.history.loader.loader import DRAIN_S_MAX, LoaderOptions
 from tsdb.log.interface import CHUNKS, SERIES
+from tsdb.model.errors import ConfigMismatch
+from tsdb.model.time_set import PRODUCTION
 from tsdb.parallel_consumer import PartitionStatus, Stall, Status
 
 NOW = 100.0
@@ -54,3 +57,18 @@ def test_without_a_fresh_end_a_partition_is_unready(ends: HighWatermarks) -> Non
     health = partition_health(status(), ends, HealthProblem(), NOW)[2]
     assert health.reason == "log_unavailable"
     assert health.details["series_lag_records"] is None  # 0 as of the last answer; records may have come since.
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_spare", "reason"),
+    [(Status(), False, "joining"), (Status(), True, ""), (status(), False, "")],
+    ids=["none though the group has some", "none as others have all", "some"],
+)
+def test_a_loader_without_partitions_is_ready_only_as_a_spare(seen: Status, is_spare: bool, reason: str) -> None:
+    assert health_problem(seen, 0.0, 5.0, NOW, is_spare=is_spare).reason == reason
+
+
+def test_a_drain_that_would_cost_the_membership_is_refused_at_the_start() -> None:
+    LoaderOptions(PRODUCTION, drain_s=DRAIN_S_MAX - 1).consumer_options()
+    with pytest.raises(ConfigMismatch, match="drain_s=300 is refused"):
+        LoaderOptions(PRODUCTION, drain_s=DRAIN_S_MAX).consumer_options()
