@@ -217,6 +217,17 @@ def test_helm_installs_upgrades_and_goes_back(server: ApiServer) -> None:
         assert json.loads(found)["spec"]["template"]["spec"]["containers"][0]["image"] == f"kafka-tsdb:{tag}"
 
 
+def test_a_second_release_in_a_namespace_is_refused_by_name(server: ApiServer) -> None:
+    """Helm itself names the first object that it cannot adopt."""
+    more = ("--namespace", "twice", "--set", "chunkStage=chunker", *ENGINES["chunker"])
+    done = server.helm("install", "first", str(CHART), "--create-namespace", *more)
+    assert done.code == 0, done.err
+    refused = server.helm("install", "second", str(CHART), *more)
+    assert refused.code != 0
+    assert "namespace twice has release first already" in refused.err
+    assert server.helm("upgrade", "first", str(CHART), *more).code == 0
+
+
 def _with_tag(value: dict[str, Any], tag: str) -> dict[str, Any]:
     changed: dict[str, Any] = yaml.safe_load(yaml.safe_dump(value).replace("kafka-tsdb:0.1.0", f"kafka-tsdb:{tag}"))
     return changed
