@@ -16,6 +16,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread
+from tsdb.ops.waits import waiting_for_others
 
 WAIT_S = 1.0
 
@@ -66,6 +67,9 @@ class LogValue(Generic[Value]):
         """The value; the last one, not fresh, while the log does not answer. Raises the error of the log without one,
         or Unavailable (log_slow)."""
         with self._changed:
+            if self._is_fresh_locked(self._clock.monotonic()):
+                return self._known_locked()
+        with waiting_for_others(), self._changed:
             begins = self._is_due_locked()
             if begins:
                 self._reading = True

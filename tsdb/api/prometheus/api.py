@@ -34,6 +34,7 @@ OPTIONS = "OPTIONS"
 BODY_BYTES_MAX = 4 << 20  # A query has at most 1 Mi characters, of one to three bytes each in a form.
 PAGE_NICENESS = 10  # Open pages refresh by themselves; writes, and reads of people and rules, get a core before them.
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
+SPARE_THREADS = 32  # For work that waits for stores, history or the log; started when it does.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
 
 _requests = counter(
@@ -62,9 +63,11 @@ class PrometheusApi:
         self._held = held
         self._origins = CrossOrigin(options.cors_origin)
         self._lanes = {
-            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max),
-            Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max),
-            Lane.PAGE: WorkPool("query-page", PAGE_THREADS, options.waiting_max, niceness=PAGE_NICENESS),
+            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max, spare=SPARE_THREADS),
+            Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max, spare=SPARE_THREADS),
+            Lane.PAGE: WorkPool(
+                "query-page", PAGE_THREADS, options.waiting_max, spare=SPARE_THREADS, niceness=PAGE_NICENESS
+            ),
         }
         self._writers = WorkPool("query-write", WRITERS)
 
@@ -106,7 +109,8 @@ class PrometheusApi:
         running = self.running.open(kind, self._options.timeout_s, head.peer)
         reply.on_drop(partial(running.end, "peer_left"))
         try:
-            self._lanes[endpoint.lane].submit(partial(self._run, endpoint, variable, head, body, running, reply))
+            work = partial(self._run, endpoint, variable, head, body, running, reply)
+            self._lanes[endpoint.lane].submit(work, _client(head))
         except TsdbError as error:
             reply(self.refusal(head, error, endpoint))
 
@@ -184,6 +188,11 @@ class PrometheusApi:
             headers = (*headers, ("allow", ", ".join(sorted(endpoint.methods))))
         answer = envelope.failed(failure) if endpoint is None else endpoint.failed(failure)
         return replace(answer, headers=(*headers, *answer.headers))
+
+
+def _client(head: HttpHead) -> str:
+    """The client of a request, to which slots are fair: its token, or the host of a connection without one."""
+    return head.headers.get("authorization") or head.peer.rpartition(":")[0]
 
 
 def _json(result: Result, head: HttpHead) -> Representation:

@@ -16,6 +16,7 @@ from tsdb.history.cassandra.errors import is_busy, to_error, translate_cassandra
 from tsdb.history.cassandra.session import READ_PROFILE
 from tsdb.history.cassandra.writes import BUSY_PAUSE_S
 from tsdb.history.settings import HistorySettings
+from tsdb.ops.waits import waiting_for_others
 
 Row = tuple[Any, ...]
 
@@ -83,13 +84,15 @@ class PagedRead:
         give_up_at = time.monotonic() + self._settings.read_timeout_s
         while True:
             try:
-                result = future.result()
+                with waiting_for_others():
+                    result = future.result()
                 return list(result.current_rows), result.paging_state
             except Exception as error:
                 if not is_busy(error) or time.monotonic() >= give_up_at:
                     raise metrics.count_failure(to_error(error, "reading")) from error
             metrics.busy_retries_total.inc()
-            time.sleep(BUSY_PAUSE_S)
+            with waiting_for_others():
+                time.sleep(BUSY_PAUSE_S)
             future = self._request(paging_state)
 
 

@@ -33,6 +33,7 @@ from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.threads import new_thread
+from tsdb.ops.waits import waiting_for_others
 
 READ_PROFILE = "read"
 PROTOCOL = 5  # Cassandra 4 and later. A search for the version costs a refused connection for each try.
@@ -140,7 +141,7 @@ class LazySession:
         if connected is not None:
             self._watch(connected)
             return connected
-        with self._lock:
+        with waiting_for_others(), self._lock:
             if self._closed:
                 raise Unavailable("the history connection is closed", reason="store_closed")
             if self._connected is None:

@@ -21,6 +21,7 @@ from tsdb.model.resolution import underived
 from tsdb.model.selector import Matcher
 from tsdb.model.window import EPOCH_MS
 from tsdb.ops.metrics import counter
+from tsdb.ops.waits import waiting_for_others
 from tsdb.query.history.parts import SERIES_KEPT_MAX, EpochNames, HistoryParts, HistoryVersion, IndexPart, Needs
 from tsdb.query.history.reads import HistoryReads
 
@@ -150,7 +151,9 @@ class HistoryIndex:
         reads = [self._readers.submit(self._read, epoch, name, now) for name in names]
         try:
             for read in reads:
-                yield read.result()
+                with waiting_for_others():
+                    part = read.result()
+                yield part
                 check_going()
         finally:
             for read in reads:

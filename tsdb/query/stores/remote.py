@@ -14,6 +14,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.ops.waits import waiting_for_others
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
@@ -183,7 +184,7 @@ class RemoteStore:
 
     def _single(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
         call = self._begin(method.future, request, caller)
-        return self._messages(call, lambda: (call.result(),), caller)
+        return self._messages(call, lambda: (one.result() for one in (call,)), caller)
 
     def _begin(self, method: Any, request: Any, caller: Caller) -> Any:
         """The started call; None when the store has left since routing chose it."""
@@ -201,7 +202,13 @@ class RemoteStore:
         if call is None:
             raise self._cancelled(caller)
         try:
-            yield from messages()
+            rest = iter(messages())
+            while True:
+                with waiting_for_others():
+                    message = next(rest, None)
+                if message is None:
+                    return
+                yield message
         except grpc.FutureCancelledError:
             raise self._cancelled(caller) from None
         except grpc.RpcError as rpc_error:
