@@ -49,10 +49,19 @@ class Comparison:
 
 
 def compare(
-    layout: Layout, returned: Returned, ticks: NDArray[np.int64], acknowledged: NDArray[np.bool_]
+    layout: Layout,
+    returned: Returned,
+    ticks: NDArray[np.int64],
+    acknowledged: NDArray[np.bool_],
+    checked_end_ms: int | None = None,
 ) -> Comparison:
-    """Compare an answer for the range of `ticks`, all sample times of it, ascending. acknowledged: bool (ticks,)."""
+    """Compare an answer for the range of `ticks`, all sample times of it, ascending. acknowledged: bool (ticks,).
+
+    checked_end_ms: findings are of sample times before it. Later samples only name those that must be there.
+    """
     rows, ts_ms, values = _flat(layout, returned)
+    checked = len(ticks) if checked_end_ms is None else int(np.searchsorted(ticks, checked_end_ms))
+    of_range = ts_ms < checked_end_ms if checked_end_ms is not None else np.ones(len(ts_ms), np.bool_)
     columns = np.searchsorted(ticks, ts_ms)
     # A column past the end has no time to compare with.
     known = (rows >= 0) & (columns < len(ticks)) & (np.append(ticks, -1)[columns] == ts_ms)
@@ -65,11 +74,12 @@ def compare(
     came.ravel()[cells[kept]] = True
     exact.ravel()[cells[right]] = values[right]
     required = acknowledged | _named(columns[right], runs[runs >= 0], len(ticks))
+    right, kept = right[of_range[right]], kept[of_range[kept]]
     findings = Findings(
         exact=len(right),
         mismatch=len(kept) - len(right),
-        missing=int((required & ~came).sum()),
-        unexpected=len(rows) - len(kept),
+        missing=int((required & ~came)[:, :checked].sum()),
+        unexpected=int(of_range.sum()) - len(kept),
         oldest_ms=int(ts_ms[right].min()) if len(right) else None,
     )
     return Comparison(findings, exact, required)

@@ -11,7 +11,7 @@ from tsdb.canary.canary_metrics import partitions, partitions_written
 from tsdb.canary.comparison import Comparison, Findings, Returned, compare
 from tsdb.canary.layout import Layout
 from tsdb.canary.ledger import Ledger, Newest
-from tsdb.canary.ranges import NotYet, Range, Seam, history_range, memory_range, seam_of, seam_range
+from tsdb.canary.ranges import SEAM_TICKS, NotYet, Range, Seam, history_range, memory_range, seam_of, seam_range
 from tsdb.client import Client, QueryResult, ReadOptions
 
 Outcome = Findings | NotYet
@@ -22,7 +22,7 @@ class Paths:
     """Used by one thread. Each method is one check; it raises the TsdbError of a refused read.
 
     depth_ms: how far before memory history is checked. settle_ms: PromQL is checked for samples that were acknowledged
-    this long before, since a query does not wait for a write and a store may lag within its bound.
+    this long before, since a query does not wait for a write; a larger lag is a failure.
     """
 
     def __init__(self, reader: Client, layout: Layout, ledger: Ledger, *, depth_ms: int, settle_ms: int) -> None:
@@ -51,10 +51,11 @@ class Paths:
     def history(self, newest: Newest) -> Outcome:
         """The next piece of history."""
         outcome = self._history_piece(newest)
-        if outcome == NO_SAMPLES and self._piece:
-            # The piece is older than the canary's first sample: the newest piece is next.
-            self._piece = 0
-            outcome = self._history_piece(newest)
+        if outcome == NO_SAMPLES:
+            # Nothing is there and nothing had to be, as far as this process and the samples after the piece say: the
+            # canary did not run then, or had not begun. The newest older samples are next, or the newest piece.
+            empty, self._piece = self._piece, self._older_piece()
+            outcome = outcome if self._piece == empty else self._history_piece(newest)
         if isinstance(outcome, Findings):
             self._piece += 1
         return outcome
@@ -80,22 +81,47 @@ class Paths:
         return seam_of(states, self._reader.history(), written)
 
     def _history_piece(self, newest: Newest) -> Outcome:
-        return self._selected(history_range(self._layout, self._seam(), self._depth_ms, self._piece), newest)
+        span = history_range(self._layout, self._seam(), self._depth_ms, self._piece)
+        # Samples after a piece name those that must be in it, also to a canary that has just started.
+        return self._selected(span, newest, after_ms=SEAM_TICKS * self._layout.period_ms)
 
-    def _selected(self, span: Range | NotYet, newest: Newest) -> Outcome:
+    def _older_piece(self) -> int:
+        """The piece of the newest samples before the current one; 0 without such samples."""
+        newest, span = (history_range(self._layout, self._seam(), self._depth_ms, piece) for piece in (0, self._piece))
+        if isinstance(newest, NotYet) or isinstance(span, NotYet):
+            return 0
+        start_ms = newest.end_ms - self._depth_ms
+        if start_ms >= span.start_ms:
+            return 0
+        found = self._reader.select(self._layout.selector, start_ms, span.start_ms, last_n=1)
+        if not len(found.ts_ms):
+            return 0
+        return (newest.end_ms - 1 - int(found.ts_ms.max())) // (newest.end_ms - newest.start_ms)
+
+    def _selected(self, span: Range | NotYet, newest: Newest, after_ms: int = 0) -> Outcome:
+        """after_ms: sample time after the span that is read too, for what it names."""
         if isinstance(span, NotYet):
             return span
-        ticks = self._layout.ticks(span.start_ms, span.end_ms)
+        end_ms = span.end_ms + after_ms
+        ticks = self._layout.ticks(span.start_ms, end_ms)
         options = ReadOptions(after=newest.tokens)
-        found = self._reader.select(self._layout.selector, span.start_ms, span.end_ms, options=options)
+        found = self._reader.select(self._layout.selector, span.start_ms, end_ms, options=options)
         returned = ((series.canonical, series.ts_ms, series.values) for series in found.series)
-        findings = compare(self._layout, returned, ticks, self._ledger.acknowledged(ticks)).findings
+        findings = compare(self._layout, returned, ticks, self._ledger.acknowledged(ticks), span.end_ms).findings
         return NO_SAMPLES if findings.empty else findings
 
     def _query(self, text: str, ticks: NDArray[np.int64]) -> QueryResult:
         period_ms = self._layout.period_ms
         # Lookback ranges are left-open: over one period a step sees the sample at its own time alone.
-        return self._reader.query_range(text, int(ticks[0]), int(ticks[-1]), period_ms, lookback_ms=period_ms)
+        return self._reader.query_range(
+            text,
+            int(ticks[0]),
+            int(ticks[-1]),
+            period_ms,
+            lookback_ms=period_ms,
+            # A lag is a failed check with this reason, not missing samples.
+            options=ReadOptions(max_lag_ms=self._settle_ms),
+        )
 
 
 def _series_of(answer: QueryResult) -> Returned:

@@ -3,6 +3,9 @@
 Otherwise readiness would show an old state, and callers would wait for answers that nobody gives. Every thread is made
 by `new_thread` or is a ThreadComponent. `watched_threads` receives the failures; the process waits in it. A callback
 without a caller, of a library or a timer, is a thread's work too: `unattended` wraps it.
+
+A thread that waits for a store, for history or for the log says so with `waiting_for_others`: its pool may then use its
+share of the cores for other work.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec
+from typing import ParamSpec, Protocol
 
 from tsdb.ops.logs import get_logger
 
@@ -137,3 +140,37 @@ class ThreadComponent(ABC):
         except BaseException as error:
             self._error = error
             report_failure(error, self._thread.name)
+
+
+class Waits(Protocol):
+    """The view of a pool on one of its threads. Called on that thread."""
+
+    def begin(self) -> None:
+        """The thread begins to wait."""
+
+    def end(self) -> None:
+        """The wait is over. May wait for room to go on."""
+
+
+_waits_of_thread = threading.local()
+
+
+def bind_waits(waits: Waits | None) -> None:
+    """Set the object of this thread."""
+    _waits_of_thread.waits = waits
+
+
+@contextmanager
+def waiting_for_others() -> Iterator[None]:
+    """The thread waits for another process inside the block. Waits inside a wait count once."""
+    waits: Waits | None = getattr(_waits_of_thread, "waits", None)
+    if waits is None:
+        yield
+        return
+    _waits_of_thread.waits = None
+    waits.begin()
+    try:
+        yield
+    finally:
+        _waits_of_thread.waits = waits
+        waits.end()

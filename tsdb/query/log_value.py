@@ -15,8 +15,7 @@ from typing import Generic, TypeVar
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
-from tsdb.ops.threads import new_thread
-from tsdb.ops.waits import waiting_for_others
+from tsdb.ops.threads import new_thread, waiting_for_others
 
 WAIT_S = 1.0
 

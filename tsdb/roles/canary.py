@@ -20,7 +20,7 @@ from tsdb.roles.process import Opened
 
 TIMEOUT_S = 10.0  # Of one call, retries included: a rolling restart of a replica is no failure.
 START_TIMEOUT_S = 3.0  # Then readiness shows the reason, and the start is tried again.
-SETTLE_MS = 30_000  # Above lag_leave_s of a store, 20 s: a store that lags more answers nothing.
+SETTLE_MS = 1_000  # The freshness objective.
 STALL_S = 300.0  # Beyond the interval of a thread: several calls, each of which ends within TIMEOUT_S.
 
 

@@ -16,11 +16,10 @@ from collections.abc import Callable
 
 from tsdb.api.prometheus.errors import QUERY_QUEUE
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
-from tsdb.ops import waits
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
-from tsdb.ops.threads import new_thread
+from tsdb.ops.threads import bind_waits, new_thread
 
 DRAINING = "draining"
 RETRY_AFTER_S = 1.0
@@ -45,7 +44,7 @@ Work = Callable[[], None]
 
 
 class _Slot:
-    """The slot of one piece of work. A tsdb.ops.waits.Waits. The lock of the pool guards its fields."""
+    """The slot of one piece of work. A tsdb.ops.threads.Waits. The lock of the pool guards its fields."""
 
     __slots__ = ("_pool", "is_lent", "key", "waits_since")
 
@@ -176,11 +175,11 @@ class WorkPool:
             os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + self._niceness)
         while (taken := self._next()) is not None:
             slot, work = taken
-            waits.bind(slot)
+            bind_waits(slot)
             try:
                 self._do(work)
             finally:
-                waits.bind(None)
+                bind_waits(None)
                 self._leave(slot)
             del work, taken  # Else they would be held until the next piece comes.
 

@@ -16,7 +16,7 @@ from tsdb.history.cassandra.errors import is_busy, to_error, translate_cassandra
 from tsdb.history.cassandra.session import READ_PROFILE
 from tsdb.history.cassandra.writes import BUSY_PAUSE_S
 from tsdb.history.settings import HistorySettings
-from tsdb.ops.waits import waiting_for_others
+from tsdb.ops.threads import waiting_for_others
 
 Row = tuple[Any, ...]
 

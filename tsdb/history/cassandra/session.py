@@ -32,8 +32,7 @@ from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.ops.threads import new_thread
-from tsdb.ops.waits import waiting_for_others
+from tsdb.ops.threads import new_thread, waiting_for_others
 
 READ_PROFILE = "read"
 PROTOCOL = 5  # Cassandra 4 and later. A search for the version costs a refused connection for each try.

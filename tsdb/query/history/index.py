@@ -21,7 +21,7 @@ from tsdb.model.resolution import underived
 from tsdb.model.selector import Matcher
 from tsdb.model.window import EPOCH_MS
 from tsdb.ops.metrics import counter
-from tsdb.ops.waits import waiting_for_others
+from tsdb.ops.threads import waiting_for_others
 from tsdb.query.history.parts import SERIES_KEPT_MAX, EpochNames, HistoryParts, HistoryVersion, IndexPart, Needs
 from tsdb.query.history.reads import HistoryReads
 

@@ -14,7 +14,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.ops.waits import waiting_for_others
+from tsdb.ops.threads import waiting_for_others
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 

@@ -147,6 +147,26 @@ def test_history_older_than_the_first_sample_begins_again_with_the_newest_piece(
         assert set(rig.check()["history"]) == {"exact"}
 
 
+def test_an_empty_piece_of_history_after_a_restart_is_missing_and_not_before_the_first_sample(rig: Rig) -> None:
+    end = WRITES - SEAM_TICKS // 2 - SEAM_TICKS  # Of the newest piece.
+    for row in range(rig.layout.series):
+        rig.change(lambda rows: rows[: end - RANGE_TICKS] + rows[end:], row)
+    assert rig.check()["history"] == {"missing": rig.layout.series * RANGE_TICKS}
+
+
+@pytest.mark.parametrize("rig", ["restarted"], indirect=True)
+def test_pieces_before_a_time_without_the_canary_are_checked(rig: Rig) -> None:
+    end = WRITES - SEAM_TICKS // 2 - SEAM_TICKS
+    first = end - RANGE_TICKS
+    resumed = rig.layout.ticks(NOW_MS, NOW_MS + WRITES * PERIOD_MS)[end:]
+    for row, canonical in enumerate(rig.layout.labels):
+        # The canary stopped for the whole piece: its next sample names none before it.
+        values = values_of(np.full(len(resumed), row), resumed, np.arange(len(resumed)))
+        kept = rig.server.samples[canonical][: first - 10]
+        rig.server.samples[canonical] = [*kept, *zip(resumed.tolist(), values.tolist(), strict=True)]
+    assert rig.check()["history"] == {"exact": rig.layout.series * (first - 10)}
+
+
 def test_partitions_of_the_log_and_of_the_canary_are_shown(rig: Rig) -> None:
     rig.check()
     assert (sample("tsdb_canary_partitions"), sample("tsdb_canary_partitions_written")) == (1, 1)

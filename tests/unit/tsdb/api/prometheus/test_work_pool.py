@@ -10,7 +10,7 @@ import pytest
 from support.servers.logs import wait_until
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import Overloaded
-from tsdb.ops.waits import waiting_for_others
+from tsdb.ops.threads import waiting_for_others
 
 WITHIN_S = 20.0
 
