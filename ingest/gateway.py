@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import structlog
 
+from ingest.announced_boundaries import SeriesBoundaries
+from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from ingest.quota.token_quota import TokenQuota
@@ -16,6 +18,7 @@ from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
+from tsdb.ops.lifecycle import Deadline
 
 logger = structlog.get_logger(__name__)
 
@@ -23,7 +26,7 @@ logger = structlog.get_logger(__name__)
 class Gateway:
     """A Component and Fallible (tsdb.ops.lifecycle) around one pipeline. The caller owns the log, and closes it later.
 
-    tokens: for the servers, which ask it before they read a request.
+    buckets: of the histograms that protocols convert. tokens: for the servers, which ask it before they read a request.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class Gateway:
         clock: Clock,
     ) -> None:
         self.pipeline = WritePipeline(log, rule, partitions, time_set, limits, clock)
+        self.boundaries = SeriesBoundaries(log, partitions, time_set.window_ms, clock)
+        self.buckets = BucketMemory(self.boundaries)
         self.tokens = TokenQuota(self.pipeline.limits_now.token_rates, clock)
 
     def start(self) -> None:
@@ -44,7 +49,7 @@ class Gateway:
         self.pipeline.watch_clock()
 
     def failure(self) -> BaseException | None:
-        """The exception that ended a thread of the pipeline; the process ends with it."""
+        """The exception that ended a thread of the write path; the process ends with it."""
         return self.pipeline.failure()
 
     def problem(self) -> tuple[str, str]:
@@ -53,11 +58,13 @@ class Gateway:
 
     def close(self) -> None:
         """Refuse further requests; returns at once."""
+        self.boundaries.close()
         self.pipeline.close()
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the log has answered every append; False after the timeout."""
-        return self.pipeline.wait_idle(timeout_s)
+        deadline = Deadline.after(timeout_s)
+        return self.pipeline.wait_idle(timeout_s) and self.boundaries.join(deadline.remaining())
 
     def abort(self) -> None:
         """Stop waiting. Unanswered appends were never acknowledged to their senders, so senders send them again."""

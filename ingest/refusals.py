@@ -31,9 +31,10 @@ ROW_REASONS = (
 REQUEST_REASONS = (
     "token_requests_limit", "token_samples_limit",
     "empty_request", "malformed_request", "request_too_large", "too_many_series", "too_many_samples",
-    "record_too_large", "inflight_bytes", "draining", "deadline", "clock", "queue_full", "disk_full", "unavailable",
-    "timeout", "topic_recreated", "unknown_topic", "message_too_large", "request_bytes", "unsupported_media_type",
-    "unsupported_encoding", "unsupported_version", "corrupt_encoding", "method_not_allowed", "native_histogram",
+    "record_too_large", "inflight_bytes", "draining", "deadline", "clock", "boundaries", "queue_full", "disk_full",
+    "unavailable", "timeout", "topic_recreated", "unknown_topic", "message_too_large", "request_bytes",
+    "unsupported_media_type", "unsupported_encoding", "unsupported_version", "corrupt_encoding",
+    "method_not_allowed", "native_histogram",
     "token_missing", "token_malformed", "token_wrong", "body_timeout",
     "malformed", "cut", "header_too_large", "length_required", "other_origin", "other_host",
 )  # fmt: skip

@@ -10,12 +10,14 @@ store does not take (delta temporality) makes its points errors; the others are 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.bucket_memory import BucketMemory
 from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, buckets_kernel
 from ingest.otlp.mapping.families import SHOWN_MAX, Families, MappedMetrics
 from ingest.otlp.mapping.layout import (
@@ -32,15 +34,19 @@ from ingest.otlp.mapping.layout import (
     TOO_MANY_ATTRIBUTES,
 )
 from ingest.otlp.mapping.rules import OtlpRules
-from ingest.otlp.mapping.series_kernels import series_kernel
+from ingest.otlp.mapping.series_kernels import STALE, series_kernel
 from ingest.otlp.mapping.texts import Arena, boundary_texts, odd_texts
 from ingest.otlp.wire.fields import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
+    EXPONENTIAL,
+    METRIC_KIND,
     METRIC_RESOURCE,
     NAME_AT,
     NAME_END,
+    NO_RECORDED_VALUE,
     ODD_AT,
+    POINT_FLAGS,
     POINT_METRIC,
     POINT_SCALE,
     POINT_TIME,
@@ -50,8 +56,18 @@ from ingest.otlp.wire.values import Buffer
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
+from tsdb.ops.logs import get_logger
 
+_LE = b"\xffle\xff"
+_INFINITE_LE = b"\xffle\xff+Inf"
+NS_PER_MS = 1_000_000
+DELTA_REASON = "delta_temporality"
+WARN_EVERY_S = 60.0
+SOURCES_MAX = 1_000  # With a line in the log; above it all may have another one.
 ROW_ARRAYS_BYTES = 64  # Of one row, beside its labels: positions, timestamp, value, boundary and its text.
+
+
+logger = get_logger(__name__)
 
 
 def _unbounded(_bytes: int) -> None:
@@ -85,9 +101,18 @@ class Export:
 class OtlpDecoder:
     """Decodes requests by the rules of one gateway. Thread-safe."""
 
-    def __init__(self, rules: OtlpRules | None = None, limits: OtlpLimits | None = None) -> None:
+    def __init__(
+        self,
+        rules: OtlpRules | None = None,
+        limits: OtlpLimits | None = None,
+        buckets: BucketMemory | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """buckets: None for a memory that knows what this process received alone. monotonic: seconds, for the log."""
+        self._delta_warnings = OncePerSource(monotonic)
         self._rules = rules or OtlpRules()
         self._limits = limits or OtlpLimits()
+        self._buckets = buckets or BucketMemory()
         self._families = Families(self._rules, self._limits.tables.attributes_max)
 
     def decode(self, data: Buffer, reserve: Callable[[int], None] = _unbounded) -> Export:
@@ -98,6 +123,7 @@ class OtlpDecoder:
         tables = scan(data, self._limits.tables, reserve)
         arena = Arena()
         mapped = self._families.map(tables, data, arena)
+        self._warn_of_delta(tables, mapped)
         spans, values, boundaries = _buckets(tables)
         buckets, odd = boundary_texts(boundaries, arena), odd_texts(tables, data, arena)
         texts = arena.array()
@@ -115,17 +141,101 @@ class OtlpDecoder:
             np.empty(point_bytes, np.uint8), np.empty(point_bytes, np.uint8),
             out, label_starts, ts_ms, samples, row_points, refused,
         )  # fmt: skip
+        gone = _Gone()
+        if (tables.metrics[:, METRIC_KIND] == EXPONENTIAL).any():
+            gone = self._gone(tables, texts, spans, buckets, out, label_starts, row_points[:rows], refused)
+            reserve(gone.nbytes)
         info, info_errors = _target_info(tables, mapped, refused)
         errors = _errors(tables, mapped, row_points[:rows], refused, self._limits.tables.attributes_max)
-        errors |= {rows + row: error for row, error in info_errors.items()}
+        errors |= {rows + len(gone.labels) + row: error for row, error in info_errors.items()}
         return Export(
-            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], info, errors),
-            np.concatenate([row_points[:rows], np.full(len(info), -1)]),
+            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], gone, info, errors),
+            np.concatenate([row_points[:rows], np.array(gone.points, np.int64), np.full(len(info), -1)]),
             len(tables.points),
             mapped.metadata,
             tables.exemplars,
             tables.start_times,
         )
+
+    def _warn_of_delta(self, tables: Tables, mapped: MappedMetrics) -> None:
+        """Log once a minute and source: a sender shows its operator only a partial success, or nothing."""
+        for row, error in mapped.errors.items():
+            if error.reason == DELTA_REASON:
+                resource = mapped.resources[tables.metrics[row, METRIC_RESOURCE]]
+                if self._delta_warnings.due(resource.source):
+                    logger.warning(
+                        "delta temporality is refused",
+                        source=resource.source,
+                        example=error.message,
+                        next="set the sender to cumulative, as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE does",
+                    )
+
+    def _gone(
+        self,
+        tables: Tables,
+        texts: NDArray[np.uint8],
+        spans: NDArray[np.int64],
+        buckets: NDArray[np.int64],
+        out: NDArray[np.uint8],
+        label_starts: NDArray[np.int64],
+        row_points: NDArray[np.int64],
+        refused: NDArray[np.int64],
+    ) -> _Gone:
+        """Stale markers for the boundaries that accepted exponential histograms have no more."""
+        found = _Gone()
+        kinds = tables.metrics[tables.points[:, POINT_METRIC], METRIC_KIND]
+        points = np.flatnonzero((kinds == EXPONENTIAL) & (refused == 0))
+        last_rows = np.searchsorted(row_points, points, side="right") - 1  # That of +Inf.
+        for point, row in zip(points.tolist(), last_rows.tolist(), strict=True):
+            labels = out[label_starts[row] : label_starts[row + 1]].tobytes()
+            name, _, rest = labels.partition(
+                _INFINITE_LE
+            )  # The first label but the name: no value can be taken for it.
+            first, end = spans[point].tolist()
+            bounds = frozenset(texts[at:stop].tobytes() for at, stop in buckets[first:end].tolist())
+            live = () if tables.points[point, POINT_FLAGS] & NO_RECORDED_VALUE else bounds
+            ts_ms = int(np.uint64(tables.points[point, POINT_TIME])) // NS_PER_MS
+            for bound in self._buckets.gone(name + rest, frozenset(live), ts_ms):
+                if bound not in bounds:
+                    found.add(name + _LE + bound + rest, ts_ms, point)
+        return found
+
+
+class OncePerSource:
+    """Thread-safe: a race costs one line of the log more."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._written: dict[str, float] = {}
+
+    def due(self, source: str) -> bool:
+        """Whether the last line of this source is a minute old; then this one counts."""
+        now = self._monotonic()
+        if now - self._written.get(source, float("-inf")) < WARN_EVERY_S:
+            return False
+        if len(self._written) >= SOURCES_MAX:
+            self._written.clear()
+        self._written[source] = now
+        return True
+
+
+class _Gone:
+    """Rows of stale markers: labels, timestamp and point of each."""
+
+    def __init__(self) -> None:
+        self.labels: list[bytes] = []
+        self.ts_ms: list[int] = []
+        self.points: list[int] = []
+
+    def add(self, labels: bytes, ts_ms: int, point: int) -> None:
+        self.labels.append(labels)
+        self.ts_ms.append(ts_ms)
+        self.points.append(point)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of labels and arrays."""
+        return sum(map(len, self.labels)) + ROW_ARRAYS_BYTES * len(self.labels)
 
 
 def _buckets(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
@@ -236,16 +346,21 @@ def _rows(
     label_starts: NDArray[np.int64],
     ts_ms: NDArray[np.int64],
     values: NDArray[np.float64],
+    gone: _Gone,
     info: list[tuple[bytes, int]],
     errors: Mapping[int, InvalidRequest],
 ) -> Rows:
-    """One sample a row: the points' rows, then the `target_info` rows with the value 1."""
+    """One sample a row: the points' rows, those of boundaries that are gone, then the `target_info` rows with the value
+    1."""
     used = int(label_starts[-1])
     labels = labels[:used]
-    if info:
-        sizes = np.cumsum([len(one) for one, _ in info])
-        labels = np.concatenate([labels, np.frombuffer(b"".join(one for one, _ in info), np.uint8)])
-        label_starts = np.concatenate([label_starts, used + sizes])
-        ts_ms = np.concatenate([ts_ms, np.array([time for _, time in info], np.int64)])
-        values = np.concatenate([values, np.ones(len(info))])
+    more = [*gone.labels, *(one for one, _ in info)]
+    if more:
+        labels = np.concatenate([labels, np.frombuffer(b"".join(more), np.uint8)])
+        label_starts = np.concatenate([label_starts, used + np.cumsum(list(map(len, more)))])
+        ts_ms = np.concatenate([ts_ms, np.array([*gone.ts_ms, *(time for _, time in info)], np.int64)])
+        bits = np.concatenate(
+            [values.view(np.int64), np.full(len(gone.labels), STALE), np.ones(len(info)).view(np.int64)]
+        )
+        values = bits.view(np.float64)
     return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors)

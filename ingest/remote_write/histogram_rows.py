@@ -1,50 +1,26 @@
 """Rows of native histograms: the classic series of each, added to the rows of floats.
 
-A stale histogram has no buckets. The stale marker then goes to the bucket series of the last histogram of the same
-series, which a bounded memory knows, and always to `_sum`, `_count` and the bucket of +Inf.
+A boundary of an earlier histogram of the same series that this one lacks gets a stale marker (ingest.bucket_memory).
+A stale histogram has no buckets: each boundary gets one, as do `_sum`, `_count` and the bucket of +Inf.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from ingest.bucket_memory import BucketMemory
 from ingest.remote_write.native_histogram import STALE, ClassicHistogram, NativeHistogram, classic, parse_histogram
 from ingest.remote_write.wire import Wire
 from ingest.remote_write.wire_kernels import ROW, START, STOP
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
 
-REMEMBERED_SERIES_MAX = 10_000
 LABEL_BYTES = 64  # Of `le` and a suffix, beside the labels of the series.
 _NAME = b"__name__"
 _SEPARATOR = b"\xff"
-
-
-class BucketMemory:
-    """The `le` of the last histogram of a series, for its stale marker. Thread-safe; the longest unused go first."""
-
-    def __init__(self, series_max: int = REMEMBERED_SERIES_MAX) -> None:
-        self._series_max = series_max
-        self._lock = threading.Lock()
-        self._bounds: OrderedDict[bytes, Sequence[str]] = OrderedDict()
-
-    def put(self, labels: bytes, bounds: Sequence[str]) -> None:
-        """`bounds`: those below +Inf."""
-        with self._lock:
-            self._bounds[labels] = bounds
-            self._bounds.move_to_end(labels)
-            if len(self._bounds) > self._series_max:
-                self._bounds.popitem(last=False)
-
-    def get(self, labels: bytes) -> Sequence[str]:
-        """Empty for a series that is not remembered."""
-        with self._lock:
-            return self._bounds.get(labels, ())
 
 
 class _Columns:
@@ -89,29 +65,37 @@ def with_histograms(
         # Before the rows of the histogram exist: each repeats the labels of the series.
         reserve((histogram.bounds_max + 3) * (len(labels) + LABEL_BYTES))
         try:
-            _add(added, labels, histogram, memory)
+            _add(added, labels, histogram, memory, reserve)
         except InvalidRequest as error:
             text = f"{error.message}; metric {_metric(labels)!r}"
             added.refuse(histogram.ts_ms, InvalidRequest(text, reason=error.reason))
     return _joined(wire.rows, added)
 
 
-def _add(added: _Columns, labels: bytes, histogram: NativeHistogram, memory: BucketMemory) -> None:
-    if histogram.stale:
-        buckets = ClassicHistogram(memory.get(labels), [])
-        cumulative = [STALE] * len(buckets.bounds)
-        count, total = STALE, STALE
-    else:
-        buckets = classic(histogram)
-        memory.put(labels, buckets.bounds)
-        cumulative = np.array(buckets.cumulative, np.float64).view(np.uint64).tolist()
-        count, total = int(np.float64(histogram.count).view(np.uint64)), histogram.sum_bits
+def _add(
+    added: _Columns,
+    labels: bytes,
+    histogram: NativeHistogram,
+    memory: BucketMemory,
+    reserve: Callable[[int], None],
+) -> None:
     rest, name = _split(labels)
     prefix = _SEPARATOR.join([*rest, _NAME, name])
-    bucket = prefix + b"_bucket" + _SEPARATOR + b"le" + _SEPARATOR
-    for bound, bits in zip(buckets.bounds, cumulative, strict=True):
-        added.add(bucket + bound.encode(), histogram.ts_ms, bits)
-    added.add(bucket + b"+Inf", histogram.ts_ms, count)
+    bucket = prefix + b"_bucket"
+    if histogram.stale:
+        buckets, count, total = ClassicHistogram([], []), STALE, STALE
+    else:
+        buckets = classic(histogram)
+        count, total = int(np.float64(histogram.count).view(np.uint64)), histogram.sum_bits
+    bounds = [bound.encode() for bound in buckets.bounds]
+    gone = memory.gone(bucket, frozenset(bounds), histogram.ts_ms)
+    reserve(len(gone) * (len(labels) + LABEL_BYTES))
+    le = bucket + _SEPARATOR + b"le" + _SEPARATOR
+    for bound, bits in zip(bounds, np.array(buckets.cumulative, np.float64).view(np.uint64).tolist(), strict=True):
+        added.add(le + bound, histogram.ts_ms, bits)
+    for bound in gone:
+        added.add(le + bound, histogram.ts_ms, STALE)
+    added.add(le + b"+Inf", histogram.ts_ms, count)
     added.add(prefix + b"_sum", histogram.ts_ms, total)
     added.add(prefix + b"_count", histogram.ts_ms, count)
 

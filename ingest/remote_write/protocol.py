@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ingest.bucket_memory import BucketMemory
 from ingest.http.answers import text_answer
 from ingest.http.media import VERSION, shown
 from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
 from ingest.limits import IngestLimits
-from ingest.remote_write.histogram_rows import BucketMemory, with_histograms
+from ingest.remote_write.histogram_rows import with_histograms
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from ingest.remote_write.wire_kernels import (
     HELP_START,
@@ -56,9 +57,12 @@ class Received:
     histogram_samples: int
 
 
-def remote_write(limits: IngestLimits, *, native_histograms: bool = True) -> WriteProtocol:
-    """The protocol. native_histograms: False refuses each native histogram by name."""
-    memory = BucketMemory()
+def remote_write(
+    limits: IngestLimits, *, native_histograms: bool = True, buckets: BucketMemory | None = None
+) -> WriteProtocol:
+    """The protocol. native_histograms: False refuses each native histogram by name. buckets: None for one that knows
+    what this process received alone."""
+    memory = buckets or BucketMemory()
 
     def decode(call: WriteCall) -> Decoded:
         version = version_of(call)

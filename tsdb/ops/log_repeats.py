@@ -19,6 +19,7 @@ HELD_BACK = "held_back"
 # Fields that identify a cause, beside logger, level and event. Other fields change from line to line.
 _FIELDS = (
     "reason",
+    "source",
     "partition",
     "topic",
     "store",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ingest.bucket_memory import BucketMemory
 from ingest.gateway import Gateway
 from ingest.grpc.service import ingest_service
 from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.protocol import WriteProtocol
 from ingest.influx.lines import LineRules
-from ingest.influx.protocol import influx_protocols
+from ingest.influx.protocol import influx_preparations, influx_protocols
 from ingest.influx.warm_up import warm_up as warm_up_influx
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.otlp.decode import OtlpDecoder, OtlpLimits
@@ -130,20 +131,22 @@ def write_doors(
     settings: CommonSettings, fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
 ) -> WriteDoors:
     """All protocols of writes over one gateway. held: the memory of all requests."""
-    decoder = otlp_decoder(fields)
+    decoder = otlp_decoder(fields, gateway.buckets)
     otlp = MetricsService(decoder, gateway.pipeline.submit, metadata.write, held, gateway.tokens)
     limits = DoorLimits(
         bytes_max=fields.request_bytes_max,
         timeout_s=settings.http_request_timeout_s * ANSWER_SHARE,
         threads=fields.http_write_threads,
     )
-    protocols = write_protocols(fields, decoder)
+    protocols = write_protocols(fields, decoder, gateway.buckets)
     door = HttpDoor(protocols, gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
     return WriteDoors([ingest_service(gateway.pipeline, gateway.tokens), metrics_service(otlp)], door)
 
 
-def write_protocols(fields: GatewayFields, decoder: OtlpDecoder) -> list[WriteProtocol]:
-    """The protocols of writes over HTTP. decoder: of OTLP, whose gRPC service may share it."""
+def write_protocols(
+    fields: GatewayFields, decoder: OtlpDecoder, buckets: BucketMemory | None = None
+) -> list[WriteProtocol]:
+    """The protocols of writes over HTTP. decoder: of OTLP, whose gRPC service may share it. buckets: of a gateway."""
     limits = ingest_limits(fields)
     lines = LineRules(
         limits.labels,
@@ -154,13 +157,15 @@ def write_protocols(fields: GatewayFields, decoder: OtlpDecoder) -> list[WritePr
         limits.request_bytes_max,
     )
     return [
-        remote_write(limits, native_histograms=fields.native_histograms == "classic"),
+        remote_write(limits, native_histograms=fields.native_histograms == "classic", buckets=buckets),
         *influx_protocols(lines, SystemClock()),
+        *influx_preparations(),
         otlp_http(decoder),
     ]
 
 
-def otlp_decoder(fields: GatewayFields) -> OtlpDecoder:
+def otlp_decoder(fields: GatewayFields, buckets: BucketMemory | None = None) -> OtlpDecoder:
+    """buckets: of a gateway."""
     rules = OtlpRules(
         translation_strategy=TranslationStrategy(fields.otlp_translation_strategy),
         promote_resource_attributes=frozenset(fields.otlp_promote_resource_attributes),
@@ -175,4 +180,4 @@ def otlp_decoder(fields: GatewayFields) -> OtlpDecoder:
         odd_max=fields.request_series_max,
         attributes_max=ATTRIBUTES_A_LABEL * fields.labels_max,
     )
-    return OtlpDecoder(rules, OtlpLimits(tables, LABEL_BYTES_SHARE * fields.request_bytes_max))
+    return OtlpDecoder(rules, OtlpLimits(tables, LABEL_BYTES_SHARE * fields.request_bytes_max), buckets)

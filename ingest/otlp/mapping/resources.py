@@ -13,6 +13,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import SEPARATOR
 
 NAMESPACE, NAME, INSTANCE = b"service.namespace", b"service.name", b"service.instance.id"
+SHOWN_MAX = 64
 IDENTIFYING = (NAMESPACE, NAME, INSTANCE)
 
 
@@ -36,6 +37,13 @@ class Resource:
     labels: tuple[ContextLabel, ...] = ()
     target_info: bytes | InvalidRequest | None = None
     error: InvalidRequest | None = None
+
+    @property
+    def source(self) -> str:
+        """Its job and instance, for messages."""
+        named = {label.name: label.value.decode(errors="replace") for label in self.labels}
+        held = [f'{name.decode()}="{named[name][:SHOWN_MAX]}"' for name in (b"job", b"instance") if name in named]
+        return ",".join(held) or "(no service.name)"
 
 
 def read_resource(message: bytes, rules: OtlpRules) -> Resource:

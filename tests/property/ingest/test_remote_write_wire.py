@@ -14,8 +14,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
-from ingest.remote_write.histogram_rows import BucketMemory, with_histograms
+from ingest.remote_write.histogram_rows import with_histograms
 from ingest.remote_write.native_histogram import parse_histogram
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from support.senders.remote_write import ONE, TWO, request_1, request_2

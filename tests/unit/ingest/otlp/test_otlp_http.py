@@ -246,3 +246,22 @@ def test_deeply_nested_json_is_refused_and_the_next_request_is_served(server: Wr
     reply = post(server, b'{"resourceMetrics":' + b"[" * 100_000, content_type=JSON)
     assert reply.status == 400
     assert post(server, WIRE).status == 200
+
+
+def test_refused_delta_temporality_is_logged_once_a_minute_and_source(caplog: pytest.LogCaptureFixture) -> None:
+    at = [0.0]
+    decoder = OtlpDecoder(monotonic=lambda: at[0])
+
+    def lines(service: str) -> int:
+        caplog.clear()
+        request = export_request(delta(now()), delta(now()), service__name=service, service__instance__id="1")
+        decoder.decode(request.SerializeToString())
+        return sum("delta temporality is refused" in record.getMessage() for record in caplog.records)
+
+    assert [lines("api"), lines("api"), lines("web")] == [1, 0, 1]
+    at[0] = 59.9
+    assert lines("api") == 0
+    at[0] = 60.0
+    assert lines("api") == 1
+    assert "api/1" not in caplog.text
+    assert 'job="api",instance="1"' in caplog.text
