@@ -14,7 +14,7 @@ from tsdb.api.prometheus.answer_stream import AnswerStream, next_pieces
 from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
 from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
 from tsdb.api.prometheus.cross_origin import CrossOrigin
-from tsdb.api.prometheus.endpoints import PREFIX, Endpoint, Lane, endpoint_of
+from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, Lane, endpoint_of
 from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
 from tsdb.api.prometheus.json import envelope
 from tsdb.api.prometheus.json.envelope import Result
@@ -78,7 +78,7 @@ class PrometheusApi:
 
     def route(self, method: str, path: str) -> _Route | None:
         """See BodyRoutes. A wrong method and an unknown path of the API are refused by the route's `check`."""
-        if not path.startswith(PREFIX):
+        if not path.startswith(PREFIX) and path not in OUTSIDE:
             return None
         endpoint, variable = endpoint_of(path) or (None, "")
         return _Route(self, endpoint, variable, self._held)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.json.envelope import Result, failed
-from tsdb.api.prometheus.pages import empty, lookups, metadata, query, status, syntax
+from tsdb.api.prometheus.pages import empty, federate, lookups, metadata, query, status, syntax
 from tsdb.api.prometheus.remote_read import page as remote_read
 from tsdb.api.prometheus.representation import Representation
 from tsdb.ops.http.bodies import HttpAnswer
@@ -43,6 +43,8 @@ class Endpoint:
     cross_origin: bool = True
 
 
+FEDERATE, VERSION = "/federate", "/version"
+OUTSIDE = frozenset({FEDERATE, VERSION})  # Paths of Prometheus's server beside its API.
 LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)
 
 _ENDPOINTS = {
@@ -64,6 +66,8 @@ _ENDPOINTS = {
         Endpoint(PREFIX + "scrape_pools", empty.empty({"scrapePools": []})),
         Endpoint(PREFIX + "alertmanagers", empty.empty({"activeAlertmanagers": [], "droppedAlertmanagers": []})),
         Endpoint(PREFIX + "features", status.features),
+        Endpoint(FEDERATE, federate.federate, lane=Lane.QUERY, failed=remote_read.failed),
+        Endpoint(VERSION, status.version),
         Endpoint(PREFIX + "status/buildinfo", status.build_info),
         Endpoint(PREFIX + "status/runtimeinfo", status.runtime_info),
         Endpoint(PREFIX + "status/flags", status.flags),

@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import http.client
 import json
+import time
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +17,7 @@ import zstandard
 
 from ingest.http.door import DoorLimits, HttpDoor
 from ingest.influx.lines import LineRules
-from ingest.influx.protocol import influx_protocols
+from ingest.influx.protocol import influx_preparations, influx_protocols
 from support.fakes.fake_log import Fault
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.model.errors import Unavailable
@@ -52,7 +54,7 @@ class Served:
 @contextlib.contextmanager
 def served(tokens: Tokens | None = None) -> Iterator[Served]:
     bench = Bench()
-    protocols = influx_protocols(LineRules(), bench.clock)
+    protocols = [*influx_protocols(LineRules(), bench.clock), *influx_preparations()]
     door = HttpDoor(protocols, bench.pipeline.submit, lambda _: None, RequestBytes(1 << 22), DoorLimits(BYTES_MAX))
     door.start()
     with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=door, tokens=tokens) as server:
@@ -165,3 +167,69 @@ def test_a_log_that_is_away_is_503_with_a_hint_and_the_line_can_be_sent_again() 
         made.bench.log.plan = lambda topic, partition, value: None
         assert made.send(LINE)[0] == 204
         assert made.stored() == 1
+
+
+DATABASES = {"name": "databases", "columns": ["name"]}
+QUERIES = [
+    ("CREATE DATABASE telegraf", [{}]),
+    ('create database "a;b" with duration 1d', [{}]),
+    ('CREATE DATABASE "x"; SHOW DATABASES', [{}, {"series": [{**DATABASES, "values": [["_internal"]]}]}]),
+    ("SHOW DATABASES;", [{"series": [{**DATABASES, "values": [["_internal"]]}]}]),
+    ('CREATE RETENTION POLICY "p" ON "x" DURATION 1d REPLICATION 1', [{}]),
+    ("ALTER RETENTION POLICY p ON x DEFAULT", [{}]),
+    ("SHOW USERS", [{}]),
+]
+
+
+@pytest.mark.parametrize(("query", "results"), QUERIES)
+@pytest.mark.parametrize("method", ["GET", "POST", "form"])
+def test_queries_of_clients_that_prepare_their_writes_are_answered(
+    one: Served, method: str, query: str, results: list[dict[str, object]]
+) -> None:
+    text = urllib.parse.urlencode({"q": query})
+    if method == "form":
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        status, answer, _ = one.send(text.encode(), "/query?u=name", headers=headers)
+    else:
+        status, answer, _ = one.send(b"", f"/query?{text}", method=method)
+    assert status == 200, answer
+    found = json.loads(answer)["results"]
+    assert found == [{"statement_id": number, **result} for number, result in enumerate(results)]
+
+
+def test_the_database_of_a_client_is_among_those_that_are_shown(one: Served) -> None:
+    _, answer, _ = one.send(b"", "/query?db=telegraf&q=SHOW+DATABASES", method="GET")
+    assert json.loads(answer)["results"][0]["series"][0]["values"] == [["_internal"], ["telegraf"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("q=SELECT+*+FROM+cpu", "read with PromQL"),
+        ("q=DROP+DATABASE+x", "'DROP DATABASE x' is not answered here"),
+        ("q=CREATE+DATABASE+x%3B+DELETE+FROM+cpu", "'DELETE FROM cpu'"),
+        ("", "missing required parameter"),
+        ("q=", "missing required parameter"),
+        ("q=" + "+".join(["SHOW"] * 100), "not answered here"),
+        ("q=" + "SHOW+DATABASES%3B" * 101, "limit is 100"),
+        ("&".join(f"a{number}=1" for number in range(40)), "parameters"),
+    ],
+)
+def test_other_queries_are_refused_with_the_next_step(one: Served, query: str, says: str) -> None:
+    status, answer, _ = one.send(b"", f"/query?{query}", method="GET")
+    assert (status, says in json.loads(answer)["error"]) == (400, True), answer
+
+
+def test_a_statement_of_many_quotes_takes_no_time(one: Served) -> None:
+    body = urllib.parse.urlencode({"q": 'CREATE DATABASE "' + "\\" * 20_000}).encode()
+    began = time.monotonic()
+    status, _, _ = one.send(body, "/query", headers={"content-type": "application/x-www-form-urlencoded"})
+    assert status == 200
+    assert time.monotonic() - began < 5.0
+
+
+def test_health_is_that_of_influxdb(one: Served) -> None:
+    status, answer, headers = one.send(b"", "/health", method="GET")
+    found = json.loads(answer)
+    assert (status, found["name"], found["status"]) == (200, "influxdb", "pass")
+    assert headers["x-influxdb-version"] == found["version"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -13,7 +14,8 @@ from typing import Any
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import Result, json_of, plain
+from tsdb.api.prometheus.json.envelope import JSON, Result, json_of, plain
+from tsdb.api.prometheus.representation import Representation
 from tsdb.api.prometheus.request import parameters
 from tsdb.cpu import core_count
 from tsdb.index.cardinality.groups import By
@@ -41,8 +43,17 @@ _STARTED_AT = time.time()
 
 def build_info(call: ApiCall) -> Result:
     """Answers `/api/v1/status/buildinfo`: the versions."""
+    return plain(_versions())
+
+
+def version(call: ApiCall) -> Representation:
+    """Answers `/version`: the versions without the envelope of the API."""
+    return Representation(iter([json.dumps(_versions()).encode() + b"\n"]), JSON)
+
+
+def _versions() -> dict[str, str]:
     version = f"{PROMETHEUS_VERSION}+kafka-tsdb.{package_version()}"
-    return plain({"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": ""})
+    return {"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": ""}
 
 
 def runtime_info(call: ApiCall) -> Result:
