@@ -26,6 +26,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # gRPC's default waits up to two minutes between attempts, far longer than one of our servers needs to restart.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A server may come back with another address under its name. gRPC's default resolves a name anew after 30 s only.
+    ("grpc.dns_min_time_between_resolutions_ms", 5_000),
     # retry.py retries instead: it knows the retryable errors and follows the server's hint.
     ("grpc.enable_retries", 0),
 )

@@ -67,8 +67,7 @@ def group_config(session_s: float) -> Config:
 class KafkaGroup:
     """Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again.
 
-    make_consumer: another member, in place of one that is stuck. group_state: the group that reads a topic, from
-    its coordinator.
+    make_consumer: another member, in place of one that is stuck. group_state: the group, from its coordinator.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class KafkaGroup:
         timeout_s: float,
         clock: Clock,
         make_consumer: Callable[[], Consumer],
-        group_state: Callable[[str], GroupState],
+        group_state: Callable[[], GroupState],
         on_leave: Callable[[], None] = lambda: None,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -195,7 +194,7 @@ class KafkaGroup:
         if now - self._without_since < IDLE_S:
             return  # Most members have their partitions within a second.
         try:
-            self._standing = standing_of(self._group_state(next(iter(self._partitions))), self._partitions)
+            self._standing = standing_of(self._group_state(), self._partitions)
         except TsdbError:
             self._joining_since = None  # Without a coordinator no member gets partitions.
             raise

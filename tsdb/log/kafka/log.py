@@ -212,10 +212,7 @@ class KafkaLog:
                     self._appender = appender
         return self._appender
 
-    def _group_state(self, group_id: str, topic: str) -> GroupState:
-        # First a lookup, which raises while no broker answers: librdkafka 2.16 ended the process by an assertion
-        # (rd_kafka_enq_once_del_source_return) when requests about groups timed out during an outage.
-        self._offsets.watermarks(topic, [0])
+    def _group_state(self, group_id: str) -> GroupState:
         group = self._describe_group(group_id, GROUP_TIMEOUT_S)
         assigned = [
             frozenset(
@@ -227,6 +224,11 @@ class KafkaLog:
         return GroupState(group.state not in REBALANCING, assigned)
 
     def _describe_group(self, group_id: str, timeout_s: float) -> ConsumerGroupDescription:
+        # First a lookup, which raises while no broker answers: librdkafka 2.16 ended the process by an assertion
+        # (rd_kafka_enq_once_del_source_return) when requests about groups timed out during an outage.
+        topic = self._guard.any_topic()
+        if topic is not None:
+            self._offsets.watermarks(topic, [0])
         name = self._prefix + group_id
         place, admin = f"members of group {name}", self._admin.get()
         try:

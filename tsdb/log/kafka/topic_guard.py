@@ -110,6 +110,10 @@ class TopicGuard:
             failing = [topic.failing_since for topic in self._topics.values() if topic.failing_since is not None]
         return min(failing, default=None)
 
+    def any_topic(self) -> str | None:
+        """A topic that this process has used; None before the first."""
+        return next(iter(list(self._topics)), None)
+
     def _known(self, topic: str) -> _Topic:
         known = self._topics.get(topic)
         return known if known is not None else self._describe_first(topic)

@@ -144,8 +144,7 @@ class Coordinator:
         self.is_stable = True
         self.away = False
 
-    def state(self, topic: str) -> GroupState:
-        assert topic == METRICS
+    def state(self) -> GroupState:
         if self.away:
             raise Unavailable("no broker")
         return GroupState(self.is_stable, self.assigned)
