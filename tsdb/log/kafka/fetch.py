@@ -31,7 +31,8 @@ PAUSE_S_MAX = 1.0
 log = get_logger(__name__)
 
 refetches_total = counter(
-    "tsdb_log_refetches_total", "Partitions fetched again after a broker refused an offset that it holds."
+    "tsdb_log_refetches_total",
+    "Partitions fetched again: a broker refused an offset that it holds, or nothing came although the log has more.",
 )
 
 
