@@ -23,7 +23,7 @@ class ImportLayout:
     column) pairs, which replace labels in `labels`. constants: (label, value) pairs, which replace both. time: a column
     of timestamps, of numbers in time_unit, or of text: a number in time_unit, or ISO 8601 for "iso". value: a column of
     numbers. metrics: columns of numbers, used in place of `value`: each is a metric with the column's name, and a null
-    is no sample.
+    is no sample. round_times: times finer than a millisecond are rounded down; else their rows are refused.
     """
 
     format: str
@@ -34,6 +34,7 @@ class ImportLayout:
     time_unit: str = "ms"
     value: str = "value"
     metrics: tuple[str, ...] = ()
+    round_times: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:

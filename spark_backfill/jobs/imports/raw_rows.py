@@ -37,6 +37,8 @@ _BROKEN = "_broken_line"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _INFINITE = r"^([+-]?)(inf|infinity)$"
 _INTEGRAL = (ByteType, ShortType, IntegerType, LongType)
+_NS_AS_NUMBERS = "spark.sql.legacy.parquet.nanosAsLong"
+_FINE_TEXT = r"[.,]\d{3}\d*[1-9]"  # Of ISO 8601; Spark drops digits below a microsecond.
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
@@ -46,13 +48,14 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
     layout.check(frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     frame = _melted(frame, layout, kinds)
-    stamp, value = _time(F.col(layout.time), kinds[layout.time], layout), F.col("_value")
+    (stamp, is_fine), value = _time(F.col(layout.time), kinds[layout.time], layout), F.col("_value")
     value_kind = kinds[(layout.metrics or (layout.value,))[0]] if not layout.metrics else DoubleType()
     number = _number(value, value_kind) if not layout.metrics else value
     problem = _first_of(
         (F.col(_BROKEN).isNotNull(), "bad_line"),
         (F.col(layout.time).isNull(), "null_timestamp"),
         (stamp.isNull(), "bad_timestamp"),
+        *([] if layout.round_times else [(is_fine, "fine_timestamp")]),
         (F.col("_problem").isNotNull(), F.col("_problem")),
         *([] if layout.metrics else _value_problems(value, value_kind, number)),
     )
@@ -71,7 +74,7 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
 
 def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
     if layout.format == PARQUET:
-        return spark.read.parquet(*paths).withColumn(_BROKEN, F.lit(None).cast("string"))
+        return _parquet(spark, paths, layout).withColumn(_BROKEN, F.lit(None).cast("string"))
     if layout.format == CSV:
         quoted = spark.read.option("header", True).option("escape", '"').option("mode", "PERMISSIVE")
         columns = quoted.csv(list(paths)).columns
@@ -82,6 +85,24 @@ def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> Da
         kinds[layout.labels] = MapType(StringType(), StringType())
     schema = StructType([StructField(name, kind) for name, kind in {**kinds, _BROKEN: StringType()}.items()])
     return spark.read.option("columnNameOfCorruptRecord", _BROKEN).schema(schema).json(list(paths))
+
+
+def _parquet(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
+    """Spark reads timestamps in ns, as pandas writes them, only as numbers, and cannot tell them from other numbers. So
+    the layout has to name the unit.
+    """
+    if layout.time_unit == "ns":
+        spark.conf.set(_NS_AS_NUMBERS, "true")
+    try:
+        return spark.read.parquet(*paths)
+    except Exception as error:
+        if "TIMESTAMP(NANOS" not in str(error):
+            raise
+        raise InvalidRequest(
+            "the files have timestamps in ns, as pandas writes them: give --time-unit ns (time_unit of the layout), or"
+            " write them in us or ms",
+            reason="bad_layout",
+        ) from None
 
 
 def _melted(frame: DataFrame, layout: ImportLayout, kinds: dict[str, DataType]) -> DataFrame:
@@ -114,25 +135,34 @@ def _labels(layout: ImportLayout, kinds: dict[str, DataType]) -> Column:
     return F.concat_ws(SEPARATOR, *parts)
 
 
-def _time(column: Column, kind: DataType, layout: ImportLayout) -> Column:
-    """Time in ms; null when the column has no valid time. Finer units are rounded down."""
+def _time(column: Column, kind: DataType, layout: ImportLayout) -> tuple[Column, Column]:
+    """Time in ms, rounded down, null where the column has no valid one; and whether it is finer than that."""
     if isinstance(kind, TimestampType | TimestampNTZType):
-        return F.floor(F.unix_micros(column.cast("timestamp")) / F.lit(1_000)).cast("bigint")
+        micros = F.unix_micros(column.cast("timestamp"))
+        return _whole(micros, 1_000)
     unit = layout.time_unit
     if isinstance(kind, StringType) and unit == "iso":
-        return F.floor(F.unix_micros(F.try_to_timestamp(column)) / F.lit(1_000)).cast("bigint")
+        stamp, _ = _whole(F.unix_micros(F.try_to_timestamp(column)), 1_000)
+        return stamp, column.rlike(_FINE_TEXT)
     if unit == "iso":
         raise InvalidRequest(
             f"time unit iso wants text or timestamps; column is {kind.simpleString()}", reason="bad_layout"
         )
     if unit == "s":
-        return F.floor(column.try_cast("decimal(30,9)") * F.lit(1_000)).try_cast("bigint")
+        exact = column.try_cast("decimal(30,9)") * F.lit(1_000)
+        return F.floor(exact).try_cast("bigint"), F.floor(exact) != exact
     if not isinstance(kind, (StringType, *_INTEGRAL)):
         raise InvalidRequest(
             f"column {layout.time} is {kind.simpleString()}; want timestamps, integers or text", reason="bad_layout"
         )
     whole = F.trim(column).try_cast("bigint") if isinstance(kind, StringType) else column.cast("bigint")
-    return whole if unit == "ms" else F.floor(whole / F.lit(_PER_MS[unit]).cast("decimal(10,0)")).cast("bigint")
+    return (whole, F.lit(False)) if unit == "ms" else _whole(whole, _PER_MS[unit])
+
+
+def _whole(number: Column, per_ms: int) -> tuple[Column, Column]:
+    """Whole ms of a number of finer units, and whether there is a rest."""
+    stamp = F.floor(number / F.lit(per_ms).cast("decimal(10,0)")).cast("bigint")
+    return stamp, number % F.lit(per_ms) != 0
 
 
 def _number(column: Column, kind: DataType) -> Column:

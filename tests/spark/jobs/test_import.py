@@ -7,6 +7,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,45 @@ def test_a_row_that_is_no_sample_is_refused_with_its_reason(
     ((_, samples),) = embedded.held().items()
     two, nan = struct.unpack("<Q", struct.pack("<d", 2.0))[0], 0x7FF8_0000_0000_0000
     assert samples == [(PAST_MS, two), (PAST_MS + 1, 0xFFF0_0000_0000_0000), (PAST_MS + 2, nan)]
+
+
+@pytest.mark.parametrize("round_times", [False, True])
+def test_a_time_finer_than_a_millisecond_is_refused_or_rounded_down(
+    spark: SparkSession, embedded: ImportGround, tmp_path: Path, round_times: bool
+) -> None:
+    labels, base = json.dumps(UP), PAST_MS
+    text = f"{datetime.fromtimestamp(base / 1000, UTC):%Y-%m-%dT%H:%M:%S}"
+    files = {
+        "ns": (pa.array([base * 1_000_000, base * 1_000_000 + 1], pa.timestamp("ns")), "ns"),
+        "us": (pa.array([(base + 1) * 1_000, (base + 1) * 1_000 + 999], pa.timestamp("us", "UTC")), "ms"),
+        "numbers": (pa.array([(base + 2) * 1_000, (base + 2) * 1_000 + 1]), "us"),
+        "seconds": (pa.array([f"{base // 1000}.003", f"{base // 1000}.0031"]), "s"),
+        "text": (pa.array([f"{text}.004Z", f"{text}.0040000005Z"]), "iso"),
+    }
+    wanted = {base, base + 1, base + 2, base + 3, base + 4}
+    for name, (times, unit) in files.items():
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({"labels": [labels] * 2, "ts_ms": times, "value": [1.0, 1.0]}), path)
+        layout = ImportLayout("parquet", time_unit=unit, round_times=round_times)
+        options = ImportOptions(f"{name}-{round_times}", wait_s=WAIT_S)
+        done = import_files(spark, [str(path)], layout, embedded.places, embedded.shared, options)
+        assert {row.reason: row.rows for row in done.rows} == ({} if round_times else {"fine_timestamp": 1}), name
+        assert (done.samples, done.duplicates) == (1, int(round_times)), name
+    ((_, samples),) = embedded.held().items()
+    assert {ts_ms for ts_ms, _ in samples} == wanted
+
+
+def test_parquet_times_in_ns_without_their_unit_are_refused_with_the_option(
+    spark: SparkSession, embedded: ImportGround, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "false")
+    path = tmp_path / "ns.parquet"
+    times = pa.array([PAST_MS * 1_000_000], pa.timestamp("ns"))
+    pq.write_table(pa.table({"labels": [json.dumps(UP)], "ts_ms": times, "value": [1.0]}), path)
+    options = ImportOptions("ns", wait_s=WAIT_S)
+    with pytest.raises(InvalidRequest, match="--time-unit ns") as refused:
+        import_files(spark, [str(path)], ImportLayout("parquet"), embedded.places, embedded.shared, options)
+    assert refused.value.reason == "bad_layout"
 
 
 def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: ImportGround, tmp_path: Path) -> None:

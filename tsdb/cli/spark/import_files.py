@@ -38,6 +38,10 @@ def import_files(
         typer.Option("--constant", metavar="LABEL=VALUE", help="A label of every sample; may be repeated."),
     ] = None,
     time: Annotated[str, typer.Option("--time", help="Column of times.")] = "ts_ms",
+    round_times: Annotated[
+        bool,
+        typer.Option("--round-times", help="Round times finer than a millisecond down; else such rows are refused."),
+    ] = False,
     time_unit: Annotated[Unit, typer.Option("--time-unit", help="Unit of times given as numbers or text.")] = "ms",
     value: Annotated[str, typer.Option("--value", help="Column of values.")] = "value",
     metric: Annotated[
@@ -87,6 +91,7 @@ def import_files(
         time_unit,
         value,
         tuple(metric or []),
+        round_times,
     )
     given_s = wait.ms / 1000 if wait else ImportOptions("").wait_s
     options = ImportOptions(
