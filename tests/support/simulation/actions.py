@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
 from ingest.rows import make_rows
 from support.simulation.jobs import fold_on, import_on, rebuild
+from support.simulation.listings import listings
+from support.simulation.promql import promql
 from support.simulation.reads import read, read_stores
 from support.simulation.requests import Request
-from support.simulation.times import DAY_MS, TIMES
+from support.simulation.times import DAY_MS, SLICES, TIMES
 from support.simulation.trims import compact, forget_commits, repair, trim
+from support.simulation.watchers import watch
 from support.simulation.world import LOADERS, SOURCES, World
-from tsdb.log.interface import METRICS
+from tsdb.log.interface import CHUNKS, METRICS, SERIES
+from tsdb.model.window import floor_to
 from tsdb.ops.lifecycle import Deadline
 
 STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
@@ -32,6 +38,9 @@ def write(world: World, rng: random.Random) -> None:
     numbers = rng.sample(range(world.met), rng.randint(1, 4))
     if rng.random() < 0.3:
         numbers[0] = world.met - 1
+    if world.lost_end:
+        # Nothing announces a lost series again, except a write of it.
+        numbers = [number for number in numbers if world.sources[number].pack_id not in world.forgotten] or [0]
     counts = [rng.randint(1, 3) for _ in numbers]
     ts_ms = [_time_ms(world, rng, number) for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
     values = [_value(world, rng) for _ in ts_ms]
@@ -41,10 +50,14 @@ def write(world: World, rng: random.Random) -> None:
         np.array(ts_ms, np.int64),
         np.array(values, np.float64),
     )
+    announced = world.log.appends[SERIES]
     answer = world.gateway.submit(rows, False, Deadline.after(WRITE_S))
     of_row = [world.sources[number] for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
-    samples = [(source.partition, source.series_id, time) for source, time in zip(of_row, ts_ms, strict=True)]
-    world.requests.append(Request(samples, answer))
+    samples = [
+        (source.partition, source.series_id, time, bits)
+        for source, time, bits in zip(of_row, ts_ms, np.array(values).view(np.int64).tolist(), strict=True)
+    ]
+    world.requests.append(Request(samples, answer, world.log.appends[SERIES] > announced))
 
 
 def _time_ms(world: World, rng: random.Random, number: int) -> int:
@@ -53,7 +66,11 @@ def _time_ms(world: World, rng: random.Random, number: int) -> int:
     known = world.oracle.entries[source.partition][source.series_id]
     if known and rng.random() < 0.35:
         return rng.choice(list(known)[-8:])
-    return world.clock.now_ms() - _behind_ms(rng)
+    ts_ms = world.clock.now_ms() - _behind_ms(rng)
+    if rng.random() < world.profile.edges:
+        # The first or last millisecond of a slice or window.
+        ts_ms = floor_to(ts_ms, rng.choice([SLICES.small_ms, TIMES.window_ms])) - rng.choice([0, 1])
+    return ts_ms
 
 
 def _behind_ms(rng: random.Random) -> int:
@@ -237,6 +254,38 @@ def empty_history(world: World, rng: random.Random) -> None:
     world.loaders.clear()
 
 
+def damage_record(world: World, rng: random.Random) -> None:
+    """A record of samples changes on the broker's disk after it was acknowledged."""
+    with damaging(world, METRICS):
+        write(world, rng)
+        world.timer.fire()
+
+
+def damage_chunks(world: World, rng: random.Random) -> None:
+    """The chunk stage goes on while its records change on the broker's disk."""
+    with damaging(world, CHUNKS):
+        chunker_step(world, rng)
+
+
+@contextmanager
+def damaging(world: World, topic: str) -> Iterator[None]:
+    """Half of what a topic gets meanwhile is damaged."""
+    faults = world.log.faults
+    world.log.faults = replace(faults, damaged={topic: 0.5})
+    try:
+        yield
+    finally:
+        world.log.faults = faults
+
+
+def lose_announcements(world: World, rng: random.Random) -> None:
+    """The topic `series` loses announcements that it acknowledged, most often of a series that nobody knows."""
+    with damaging(world, SERIES):
+        world.met = min(world.met + 1, SOURCES)
+        write(world, rng)
+        world.timer.fire()
+
+
 ACTIONS: Mapping[str, Action] = {
     action.__name__.removesuffix("_on"): action
     for action in (
@@ -263,10 +312,15 @@ ACTIONS: Mapping[str, Action] = {
         compact,
         repair,
         forget_commits,
+        damage_record,
+        lose_announcements,
         rebuild,
         import_on,
         fold_on,
         read,
         read_stores,
+        promql,
+        listings,
+        watch,
     )
 }

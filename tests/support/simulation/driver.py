@@ -14,14 +14,13 @@ from support.simulation.jobs import end_imports
 from support.simulation.log import LogFaults
 from support.simulation.oracle import Violation
 from support.simulation.profile import ALL, Profile
-from support.simulation.reads import SELECTORS, check_read
+from support.simulation.reads import EVERYTHING, SELECTORS, check_read
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.trims import repair
 from support.simulation.world import World
-from tsdb.client import SelectQuery
+from tsdb.client import ReadOptions, SelectQuery
 from tsdb.model.errors import TsdbError
 
-EVERYTHING = '{job="sim"}'
 ROUNDS_MAX = 600
 LOOK_EVERY, MAINTAIN_EVERY = 15, 7
 
@@ -118,9 +117,10 @@ def _refused(world: World) -> str:
     now_ms = world.clock.now_ms()
     reads = [(service, now_ms - 4 * DAY_MS) for service in world.deep_queriers()]
     for service, start_ms in [*reads, (world.querier, now_ms - 3 * TIMES.window_ms)]:
-        query = SelectQuery(EVERYTHING, start_ms, now_ms + TIMES.window_ms)
+        options = ReadOptions(allow_holes=world.has_losses)
+        query = SelectQuery(EVERYTHING, start_ms, now_ms + TIMES.window_ms, options=options)
         refused = check_read(world, service, query, SELECTORS[EVERYTHING])
-        if refused and not (world.profile.lossy and refused == "hole"):
+        if refused:
             return refused
     return ""
 

@@ -14,10 +14,11 @@ DELETE_AFTER_MS = 8_000  # Longer than any read of a simulation takes.
 
 @dataclass
 class ImportJob:
-    """run: its ticks; entries: what readers see once it has ended."""
+    """run: its ticks; entries: what readers see once it has ended; samples: their sources' numbers and times."""
 
     run: ImportRun
     entries: list[Entry]
+    samples: list[tuple[int, int]]
 
 
 @dataclass

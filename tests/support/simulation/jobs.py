@@ -23,8 +23,10 @@ from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import DELETE_AFTER_MS, FoldJob, ImportJob
 from support.simulation.log import LogFaults, SimulatedLog
 from support.simulation.oracle import Entry, Source
+from support.simulation.reads import EVERYTHING, SELECTORS, check_read
 from support.simulation.times import TIMES
 from support.simulation.world import World
+from tsdb.client import ReadOptions, SelectQuery
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
@@ -87,6 +89,7 @@ def end_imports(world: World) -> int:
     """Those whose records the loader has passed end: all that they wrote must be found. Returns how many."""
     ended = 0
     for job in list(world.jobs.imports):
+        _read_back(world, job)
         try:
             wait_until_seen(world.log, range(world.partitions), job.run.job_id, 0.0, world.clock)
         except Unavailable:
@@ -95,8 +98,16 @@ def end_imports(world: World) -> int:
         for entry in job.entries:
             entry.sure = True
         ended += 1
+        _read_back(world, job)
     world.counts["imported"] += ended
     return ended
+
+
+def _read_back(world: World, job: ImportJob) -> None:
+    """Ask for what an import wrote. Before its end any part may be there; a querier that looked then has an index."""
+    times_ms = [ts_ms for _, ts_ms in job.samples]
+    query = SelectQuery(EVERYTHING, min(times_ms), max(times_ms) + 1, options=ReadOptions(allow_holes=world.has_losses))
+    check_read(world, world.querier, query, SELECTORS[EVERYTHING])
 
 
 def _begin_import(world: World, rng: random.Random) -> ImportJob:
@@ -115,7 +126,7 @@ def _begin_import(world: World, rng: random.Random) -> ImportJob:
         entries.append(entry)
         _announce(world, source, ts_ms)
     ChunkWriter(places_of(world), run.orders, TIMES.window_ms, world.part_bytes_max).write(_rows(world, samples))
-    return ImportJob(run, entries)
+    return ImportJob(run, entries, list(samples))
 
 
 def _announce(world: World, source: Source, ts_ms: int) -> None:

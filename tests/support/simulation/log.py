@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -35,14 +36,17 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable
 
 RECORDS_MAX = 1 << 30
+DAMAGED_FROM = 8
 
-OnStored = Callable[[str, int, LogRecord], None]
+OnStored = Callable[[str, int, LogRecord, bool], None]
 
 
 @dataclass(frozen=True)
 class LogFaults:
     """Shares of appends that go wrong, by how. held, held_samples: answers of `chunks` and of `metrics` that wait for
-    `answer`. back_ms: how far broker times step back at most."""
+    `answer`. back_ms: how far broker times step back at most. damaged: by topic, of records whose bytes change on disk;
+    of `series` they are lost.
+    """
 
     lost_ack: float = 0.0
     refused: float = 0.0
@@ -51,6 +55,7 @@ class LogFaults:
     held_samples: float = 0.0
     gap: float = 0.0
     back_ms: int = 0
+    damaged: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -79,12 +84,15 @@ class Stretch:
 
 
 class SimulatedLog:
-    """tsdb.log.interface.Log. on_stored: called with each record that lands, before its writer is answered."""
+    """tsdb.log.interface.Log. on_stored: called with each record that lands, before its writer is answered, as it was
+    sent, and whether its bytes are damaged."""
 
     def __init__(self, partitions: int, clock: ManualClock, ahead_ms: int, groups: Callable[[str], Group]) -> None:
         self.faults = LogFaults()
         self.random = random.Random(0)
         self.on_stored: list[OnStored] = []
+        self.spares: Callable[[str, bytes], bool] = lambda topic, value: False  # Records that no fault damages.
+        self.appends: Counter[str] = Counter()
         self.stretches = {
             (topic, n): Stretch() for topic in (METRICS, SERIES, CHUNKS, CHUNKS_DLQ) for n in range(partitions)
         }
@@ -152,6 +160,7 @@ class SimulatedLog:
         timestamp_ms: int | None = None,
         on_done: OnDone,
     ) -> None:
+        self.appends[topic] += 1
         faults, dice = self.faults, self.random.random()
         if dice < faults.refused:
             on_done(Unavailable("the broker is away"))
@@ -233,10 +242,21 @@ class SimulatedLog:
         # Readers count on steps back of less than `ahead`.
         broker_ms = max(self._clock.now_ms() - back_ms, stretch.latest_ms - self._ahead_ms + 1)
         record = LogRecord(stretch.high, broker_ms, key, value)
-        stretch.put(record, self.random.choice([1, 2, 7]) if self.random.random() < self.faults.gap else 0)
+        share = self.faults.damaged.get(topic, 0.0)
+        damaged = bool(share and value) and self.random.random() < share and not self.spares(topic, value or b"")
+        kept = replace(record, value=self._damage(value or b"")) if damaged else record
+        if damaged and topic == SERIES:
+            stretch.high += 1  # No record at all: the acknowledgement was of a leader whose followers had nothing.
+        else:
+            stretch.put(kept, self.random.choice([1, 2, 7]) if self.random.random() < self.faults.gap else 0)
         for heard in self.on_stored:
-            heard(topic, partition, record)
+            heard(topic, partition, record, damaged)
         return Appended(partition, record.offset, broker_ms)
+
+    def _damage(self, value: bytes) -> bytes:
+        # Behind the version, which has its own rule.
+        at = self.random.randrange(DAMAGED_FROM, len(value))
+        return value[:at] + bytes([value[at] ^ 1 << self.random.randrange(8)]) + value[at + 1 :]
 
 
 class SimulatedReader:

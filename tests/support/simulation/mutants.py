@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ingest.appends.join import join_records
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
-from support.simulation.profile import ALL, FAULTS, LOSSY, Profile
+from support.simulation.profile import ALL, DAMAGED, FAULTS, FORGOTTEN, LOSSY, Profile
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage, Emission
-from tsdb.chunks.window import ClosedWindow
+from tsdb.chunks.window import ClosedWindow, base_fragments
 from tsdb.codec.chunk.cover import Cover
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.chunk.key import ChunkKey, ProgressKey, encode_key
@@ -25,6 +26,7 @@ from tsdb.codec.chunk.marker import ProgressMarker, decode_progress_marker
 from tsdb.head.head import Head
 from tsdb.head.maintain import Maintenance
 from tsdb.head.slices.contents import Contents
+from tsdb.head.slices.images import ContentsImage, OpenImage
 from tsdb.head.slices.late_list import LateList
 from tsdb.head.slices.open_slice import OpenSlices
 from tsdb.head.state import HeadState
@@ -36,10 +38,19 @@ from tsdb.log.records import read_to_end
 from tsdb.log.start import LogEnds, Start, resolve_start
 from tsdb.parallel_consumer import Record, SpecialLane
 from tsdb.query.history.index_generation import IndexGeneration
-from tsdb.query.join.completeness import check_complete, check_series_complete
+from tsdb.query.join.completeness import check_complete, check_series_complete, reaches, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
+from tsdb.query.join.step_split import StepSplit
+from tsdb.query.labels import LabelsRead
+from tsdb.query.promql.storage import QuerierStorage
+from tsdb.query.reduction import Reduction
+from tsdb.query.series import SeriesTimes
+from tsdb.query.stores.routing import Routing
 from tsdb.replay.series_feed import SeriesFeed
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.response_header import ResponseHeader
 from tsdb.store.snapshots.content import Place, place_of
+from tsdb.store.watch import Watch
 from tsdb.v1 import common_pb2
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -139,8 +150,27 @@ SUSPENDED = replace(
 )
 TAKE_OVERS = ALL.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
 
+EDGES = replace(ALL.more("edges", read=90, store_start=20, store_kill=14), edges=0.6, edge_starts=0.8)
+EDGES_OF_DROPS = replace(ALL.more("edges of drops", read=90, advance=110, store_step=80, store_maintain=60), edges=0.6)
+# Readers meet series that appear in the middle of their reads.
+NEW_IN_READS = replace(
+    ALL.more("new in reads", write=160, read=150, store_step=20, store_maintain=10, gateway_restart=10),
+    new_series=0.6,
+    series=4,
+    busy=1.0,
+    moves=("store_step",),
+    moments=("check",),
+)
+IMPORTS_BETWEEN_READS = ALL.more("imports between reads", **{"import": 60}, loader_step=120)
+
+QUERIES = replace(ALL.more("queries", promql=80, read=60, listings=0, watch=0, read_stores=0, store_step=30), edges=0.3)
+LISTINGS = ALL.more("listings", promql=4, read=4, listings=80, watch=4, read_stores=0, store_start=16)
+WATCHERS = ALL.more("watchers", promql=4, read=8, listings=4, watch=80, read_stores=0)
+
 PROFILES = (
     *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),
+    *(DAMAGED, FORGOTTEN, EDGES, EDGES_OF_DROPS, NEW_IN_READS, IMPORTS_BETWEEN_READS),
+    *(QUERIES, LISTINGS, WATCHERS),
     *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS, SNAPSHOTS, SNAPSHOTS_OF_NEW_SERIES),
 )
 
@@ -424,6 +454,148 @@ def _deleted_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReadBacks, "before", lambda notes, broker_ms: frozenset(notes.at_ms))
 
 
+# Ranges end where they say, to the millisecond.
+
+
+def _coverage_below_the_slice_end(patch: pytest.MonkeyPatch) -> None:
+    raised = Contents.raise_coverage_locked
+
+    def early(contents: Contents, coverage_start_ms: int, since_offset: int) -> None:
+        raised(contents, coverage_start_ms - 1, since_offset)
+
+    patch.setattr(Contents, "raise_coverage_locked", early)
+
+
+def _window_ends_early(patch: pytest.MonkeyPatch) -> None:
+    def early(head: Any, packs: Any, first: int, last: int, start_ms: int, end_ms: int, decision: int) -> Any:
+        return base_fragments(head, packs, first, last, start_ms, end_ms - 1, decision)
+
+    patch.setattr("tsdb.chunks.window.base_fragments", early)
+
+
+def _steps_begin_early(patch: pytest.MonkeyPatch) -> None:
+    apply = Reduction.apply
+
+    def early(reduction: Reduction, fragment: Fragment) -> Fragment:
+        return apply(replace(reduction, start_ms=reduction.start_ms - 1), fragment)
+
+    patch.setattr(Reduction, "apply", early)
+
+
+def _samples_end_before_the_steps(patch: pytest.MonkeyPatch) -> None:
+    made = StepSplit.requests
+
+    def early(split: StepSplit, request: Any) -> Any:
+        requests = made(split, request)
+        if len(requests) > 1:
+            requests[0].end_ms -= 1
+        return requests
+
+    patch.setattr(StepSplit, "requests", early)
+
+
+def _seam_below_coverage(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.query.join.joined_read.seam_ms", lambda state, end_ms: seam_ms(state, end_ms) - 1)
+
+
+def _reaches_below_coverage(patch: pytest.MonkeyPatch) -> None:
+    def check(read: Any, start_ms: int) -> None:
+        check_coverage(read, start_ms + 1)
+
+    check_coverage = ResponseHeader.check_coverage
+    patch.setattr(ResponseHeader, "check_coverage", check)
+    patch.setattr("tsdb.query.join.joined_read.reaches", lambda state, start_ms: reaches(state, start_ms + 1))
+    patch.setattr(Routing, "_reaches", lambda routing, state: reaches(state, routing._start_ms + 1))
+
+
+# Appends and reads.
+
+
+def _joined_backwards(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("ingest.appends.partition_queue.join_records", lambda parts: join_records(parts[::-1]))
+
+
+def _applied_after_the_gather(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeadState, "through", lambda before, after: after)
+
+
+def _snapshot_without_holes(patch: pytest.MonkeyPatch) -> None:
+    resumed = Contents.restore
+
+    def restore(contents: Contents, image: ContentsImage, refs_size: int) -> None:
+        resumed(contents, image._replace(holes=()), refs_size)
+
+    patch.setattr(Contents, "restore", restore)
+
+
+def _snapshot_without_last(patch: pytest.MonkeyPatch) -> None:
+    resumed = Contents.restore
+
+    def restore(contents: Contents, image: ContentsImage, refs_size: int) -> None:
+        cut = [_without_last(one) if one.newest_offset == image.applied_offset else one for one in image.open]
+        resumed(contents, image._replace(open=tuple(cut)), refs_size)
+
+    patch.setattr(Contents, "restore", restore)
+
+
+def _without_last(one: OpenImage) -> OpenImage:
+    return one._replace(ref=one.ref[:-1], ts=one.ts[:-1], value=one.value[:-1])
+
+
+def _job_ends_unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.log.index_generation.SEEN_AFTER_S", 0.25)
+
+
+def _polled_rarely(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.query.history.index_generation.POLL_EVERY_S", 1.0)
+
+
+def _range_without_its_first(patch: pytest.MonkeyPatch) -> None:
+    read = QuerierStorage._read
+
+    def late(storage: QuerierStorage, matchers: Any, start_ms: int, last_ms: int) -> Any:
+        return read(storage, matchers, start_ms + 1, max(last_ms, start_ms + 1))
+
+    patch.setattr(QuerierStorage, "_read", late)
+
+
+def _series_of_memory_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SeriesTimes, "with_history", lambda times, history: times)
+
+
+def _labels_of_memory_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LabelsRead, "_history_labels", lambda read, opened: iter(()))
+
+
+def _watch_from_the_last(patch: pytest.MonkeyPatch) -> None:
+    begun = Watch.__init__
+
+    def again(watch: Watch, partitions: Any, matchers: Any, resume: Any) -> None:
+        begun(watch, partitions, matchers, {partition: at - 1 for partition, at in resume.items()})
+
+    patch.setattr(Watch, "__init__", again)
+
+
+def _after_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AppliedSignal, "has", lambda *of: True)
+
+
+def _corrupt_without_hole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.head.write.apply.corrupt_holes", lambda *of: [])
+
+
+def _unknown_without_hole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.head.write.apply.unknown_holes", lambda *of: [])
+
+
+def _corrupt_not_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.chunks.stage.corrupt_losses", lambda *of: [])
+
+
+def _unknown_not_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.chunks.stage.unknown_losses", lambda *of: [])
+
+
 MUTANTS = (
     Mutant("C = H + ahead", _coverage_from_horizon, STARTS),
     Mutant("readers ignore samples too far ahead", _ahead_ignored),
@@ -457,4 +629,25 @@ MUTANTS = (
     Mutant("loaded reaches memory", _position_not_checked, STARTS, first=4),
     Mutant("emitted_through reaches coverage", _emitted_not_checked, STARTS),
     Mutant("held late samples rank by offset", _late_has_no_order, first=9),
+    Mutant("coverage is the end of a dropped slice", _coverage_below_the_slice_end, EDGES_OF_DROPS),
+    Mutant("a window has its last millisecond", _window_ends_early, EDGES),
+    Mutant("a step ends where the next begins", _steps_begin_early, EDGES),
+    Mutant("samples reach the first step of a store", _samples_end_before_the_steps, EDGES),
+    Mutant("history answers up to coverage", _seam_below_coverage, EDGES),
+    Mutant("memory answers from coverage on", _reaches_below_coverage, EDGES),
+    Mutant("joined requests keep their order", _joined_backwards),
+    Mutant("the applied offset is of before the gather", _applied_after_the_gather, NEW_IN_READS),
+    Mutant("a snapshot holds the holes", _snapshot_without_holes, DAMAGED),
+    Mutant("a snapshot holds its last record", _snapshot_without_last, SNAPSHOTS),
+    Mutant("a job ends once every querier has looked", _job_ends_unseen, IMPORTS_BETWEEN_READS),
+    Mutant("a range selector has its first millisecond", _range_without_its_first, QUERIES),
+    Mutant("history's series are listed", _series_of_memory_alone, LISTINGS),
+    Mutant("history's labels are listed", _labels_of_memory_alone, LISTINGS),
+    Mutant("a watcher resumes after its last record", _watch_from_the_last, WATCHERS),
+    Mutant("a read waits for the records of its tokens", _after_not_waited_for, QUERIES),
+    Mutant("a store names corrupt records", _corrupt_without_hole, DAMAGED),
+    Mutant("a store names unknown series", _unknown_without_hole, FORGOTTEN),
+    Mutant("the chunk stage names corrupt records", _corrupt_not_written, DAMAGED),
+    Mutant("the chunk stage names unknown series", _unknown_not_written, FORGOTTEN),
+    Mutant("queriers look before a job ends", _polled_rarely, IMPORTS_BETWEEN_READS),
 )

@@ -5,7 +5,7 @@ the highest order wins. It is filled with records as they land in the log, and w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,9 +18,12 @@ from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
+from tsdb.v1 import common_pb2
 
 METRICS_PER_SOURCE = 2
 
+Sample = tuple[int, int, int]
+"""Series id, ts_ms, bits of the value."""
 Orders = dict[tuple[int, int], tuple[int, int]]
 """By (series id, ts_ms): (order, bits of the value)."""
 
@@ -51,11 +54,32 @@ def source_of(number: int, partitions: int) -> Source:
 
 @dataclass
 class Entry:
-    """One sample. sure: readers must show it, unless another outranks it; an import's is not sure before its end."""
+    """One sample. sure: readers must show it, unless another outranks it; an import's is not sure before its end.
+
+    lost: its record is corrupt in the log: nobody can show it, and every answer without it names a hole.
+    """
 
     order: int
     bits: int
     sure: bool = True
+    lost: bool = False
+
+
+Excused = Callable[[Source, int], bool]
+"""Whether an answer names a hole over the samples of a series at a time."""
+
+
+def excused_by(holes: Iterable[common_pb2.Hole]) -> Excused:
+    """Whether one of these covers the sample."""
+    named = list(holes)
+    return lambda source, ts_ms: any(
+        hole.start_ms <= ts_ms < hole.end_ms and hole.pack_id in (0, source.pack_id) for hole in named
+    )
+
+
+def nothing_excused(source: Source, ts_ms: int) -> bool:
+    """An answer without holes."""
+    return False
 
 
 class Oracle:
@@ -67,17 +91,23 @@ class Oracle:
         self.entries: defaultdict[int, defaultdict[int, defaultdict[int, list[Entry]]]] = defaultdict(
             lambda: defaultdict(lambda: defaultdict(list))
         )
+        self.records: defaultdict[int, list[tuple[int, list[Sample]]]] = defaultdict(list)
 
-    def add_record(self, partition: int, record: LogRecord) -> None:
-        """Add a record that landed in the log. Samples too far ahead of it do not count."""
+    def add_record(self, partition: int, record: LogRecord, *, lost: bool = False) -> None:
+        """Add a record that landed in the log. Samples too far ahead of it do not count.
+
+        lost: its bytes in the log are damaged; `record` has those that were sent.
+        """
         value = record.value or b""
         decoded = decode_records(value, np.array([0, len(value)], np.int64))
         samples = zip(
             decoded.series_id.tolist(), decoded.ts_ms.tolist(), decoded.value.view(np.int64).tolist(), strict=True
         )
-        for series, ts_ms, bits in samples:
-            if ts_ms <= record.broker_ms + self._times.ahead_ms:
-                self.add(partition, series, ts_ms, Entry(record.offset, bits))
+        counting = [sample for sample in samples if sample[1] <= record.broker_ms + self._times.ahead_ms]
+        for series, ts_ms, bits in counting:
+            self.add(partition, series, ts_ms, Entry(record.offset, bits, lost=lost))
+        if not lost:
+            self.records[partition].append((record.offset, counting))
 
     def add(self, partition: int, series: int, ts_ms: int, entry: Entry) -> None:
         """One sample; of one record and time the last stands."""
@@ -96,26 +126,47 @@ class Oracle:
                         yield series, ts_ms, found[-1]
 
     def allowed(
-        self, partition: int, series: int, ts_ms: int, applied_offset: int, *, newer: bool
+        self, partition: int, series: int, ts_ms: int, applied_offset: int, *, newer: bool, excused: bool = False
     ) -> tuple[set[int], bool]:
-        """(bits that may be shown, whether nothing may be). newer: beyond applied_offset too, out of history."""
+        """(bits that may be shown, whether nothing may be). newer: beyond applied_offset too, out of history.
+
+        excused: the answer names a hole there, so any sample may be missing. Nothing at all is allowed where a lost
+        sample counts and no hole is named.
+        """
         entries = self.entries[partition][series].get(ts_ms, [])
-        must = [one for one in entries if one.sure and one.order <= applied_offset]
+        must = [] if excused else [one for one in entries if one.sure and one.order <= applied_offset]
         floor = must[-1].order if must else -1
-        found = {must[-1].bits} if must else set()
+        found = {must[-1].bits} if must and not must[-1].lost else set()
         for one in entries:
-            if one.order > floor and (newer or one.order <= applied_offset):
+            if one.order > floor and not one.lost and (newer or one.order <= applied_offset):
                 found.add(one.bits)
         return found, not must
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The state of one partition in an answer."""
+    """The state of one partition in an answer. alone: memory reached the start of the range.
+
+    moved: stores went on in the middle of the read, so that it may have more than it states.
+    """
 
     applied_offset: int
     coverage_start_ms: int
     alone: bool
+    moved: bool = False
+
+    @classmethod
+    def of(
+        cls, state: common_pb2.PartitionState, start_ms: int, least_offset: int = -1, *, moved: bool = False
+    ) -> Answered:
+        """least_offset: of a record that the reader asked for."""
+        applied = state.applied_offset if state.HasField("applied_offset") else -1
+        alone = state.from_start or state.coverage_start_ms <= start_ms
+        return cls(max(applied, least_offset), state.coverage_start_ms, alone, moved)
+
+    def is_newer(self, ts_ms: int) -> bool:
+        """Whether a sample of that time may be newer than the applied offset: history may be further than memory."""
+        return self.moved or (ts_ms < self.coverage_start_ms and not self.alone)
 
 
 def check_samples(
@@ -125,6 +176,7 @@ def check_samples(
     got: dict[int, dict[int, int]],
     stated: Answered,
     wanted: Callable[[Source], bool],
+    excused: Excused = nothing_excused,
 ) -> bool:
     """Raises Violation unless `got` (bits by series id and time) is the oracle's answer; whether there was only one."""
     start_ms, end_ms = range_ms
@@ -136,8 +188,14 @@ def check_samples(
         for ts_ms in sorted(oracle.entries[partition][series].keys() | mine.keys()):
             if not start_ms <= ts_ms < end_ms:
                 continue
-            newer = ts_ms < stated.coverage_start_ms and not stated.alone
-            bits, absent = oracle.allowed(partition, series, ts_ms, stated.applied_offset, newer=newer)
+            bits, absent = oracle.allowed(
+                partition,
+                series,
+                ts_ms,
+                stated.applied_offset,
+                newer=stated.is_newer(ts_ms),
+                excused=excused(source, ts_ms),
+            )
             shown = mine.get(ts_ms)
             only = only and len(bits) + absent <= 1
             if (shown is None and not absent) or (shown is not None and shown not in bits):

@@ -37,6 +37,9 @@ WEIGHTS: Mapping[str, int] = {
     "fold": 10,
     "read": 36,
     "read_stores": 8,
+    "promql": 16,
+    "listings": 10,
+    "watch": 8,
 }
 
 
@@ -45,10 +48,11 @@ class Profile:
     """weights: of actions; steps: of a schedule. new_series: share of writes that bring a series nobody knows.
 
     series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
-    the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those
-    whose memory begins within a window that is open. lossy: trims may take
-    what nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of its
-    moments, which are kinds of history reads and of store reads; none: at all of them.
+    the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those whose
+    memory begins within a window that is open. edges: share of times that are the first or last of a range: of samples
+    in slices and windows, of reads at coverage and steps. lossy: trims may take what nobody has read. moves: actions
+    that may come in the middle of a read, up to moves_max of them at each of its moments, which are kinds of history
+    reads and of store reads; none: at all of them.
     """
 
     name: str = "all"
@@ -61,6 +65,7 @@ class Profile:
     busy: float = 0.25
     edge_starts: float = 0.5
     shallow: float = 0.15
+    edges: float = 0.1
     lossy: bool = False
     moves: tuple[str, ...] = ("store_step", "store_maintain", "chunker_step", "loader_step", "loader_step")
     moves_max: int = 4
@@ -75,3 +80,12 @@ class Profile:
 
 ALL = Profile()
 LOSSY = replace(ALL.more("lossy", trim=20, repair=10, chunker_kill=8), lossy=True)
+# One damaged record is a hole over all that a sender may send: few reads after it are answered in full.
+DAMAGED = ALL.more("damaged", damage_record=2, store_snapshot=12, store_restart=10, read=60)
+# Few of its series are written again, and memory is short, so that history is read without their announcements.
+FORGOTTEN = replace(
+    ALL.more("forgotten", lose_announcements=10, store_start=20, store_kill=15, read=80, advance=100),
+    series=4,
+    shallow=0.5,
+    steps=160,
+)

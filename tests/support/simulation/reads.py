@@ -11,11 +11,11 @@ import numpy as np
 
 from support.oracles.head_twin import STEP_RULES
 from support.servers.queriers import querier_over, select
-from support.simulation.oracle import Answered, Source, Violation, check_samples
+from support.simulation.oracle import Answered, Source, Violation, check_samples, excused_by
 from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.world import World
-from tsdb.client import SelectQuery, SelectResult
+from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.client.select import AGGREGATIONS
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import CorruptData, HoleInRange, TsdbError
@@ -23,8 +23,9 @@ from tsdb.model.window import floor_to
 from tsdb.query.service import QuerierService
 from tsdb.v1 import common_pb2
 
+EVERYTHING = '{job="sim"}'
 SELECTORS: dict[str, Callable[[Source], bool]] = {
-    '{job="sim"}': lambda source: True,
+    EVERYTHING: lambda source: True,
     "m0": lambda source: b"m0" in source.canonical,
     'm1{instance="0"}': lambda source: b"m1" in source.canonical and b"instance\xff0\xff" in source.canonical,
 }
@@ -33,7 +34,7 @@ EVER_MS = 1 << 40
 
 def read(world: World, rng: random.Random) -> None:
     """One read through the querier."""
-    start_ms, end_ms = _range(world, rng)
+    start_ms, end_ms = range_of(world, rng)
     selector = rng.choice(list(SELECTORS))
     query = SelectQuery(selector, start_ms, end_ms)
     kind = rng.choice(["raw", "raw", "columns", "steps", "last"])
@@ -42,22 +43,55 @@ def read(world: World, rng: random.Random) -> None:
     elif kind == "last":
         query = replace(query, last_n=rng.randint(1, 3))
     elif kind == "steps" and end_ms - start_ms < DAY_MS:
-        query = replace(query, step_ms=rng.choice([130, 1_000, 7_000]), agg=rng.choice(AGGREGATIONS))
+        step_ms = rng.choice([130, 1_000, 7_000])
+        if rng.random() < world.profile.edges:
+            query = replace(query, start_ms=_aligned(world, rng, step_ms) or start_ms)
+        query = replace(query, step_ms=step_ms, agg=rng.choice(AGGREGATIONS))
+    query = replace(query, options=options_of(world, rng))
     for store in world.stores:
         store.poll()
     with world.moving(rng):
         check_read(world, rng.choice(list(world.queriers())), query, SELECTORS[selector])
 
 
+def options_of(world: World, rng: random.Random) -> ReadOptions:
+    """At times a read asks for the records of a write; with losses it accepts holes as often as not."""
+    tokens: list[common_pb2.Token] = []
+    accepted = [one.answer for one in world.requests[-6:] if one.answer.done() and one.answer.exception() is None]
+    if accepted and rng.random() < 0.3:
+        tokens = [
+            common_pb2.Token(
+                topic_id=world.log.topic_id(METRICS), partition=token.partition, record_offset=token.record_offset
+            )
+            for token in rng.choice(accepted).result().tokens
+        ]
+    return ReadOptions(after=tokens, allow_holes=world.allows_holes(rng))
+
+
+def asked_offset(options: ReadOptions | None, partition: int) -> int:
+    """The highest record of a partition that a read asked for, or -1."""
+    return (
+        max((one.record_offset for one in options.after if one.partition == partition), default=-1) if options else -1
+    )
+
+
+def refused(world: World, request: object, error: TsdbError, *, allow_holes: bool = False) -> None:
+    """Raises Violation for a refusal without a cause."""
+    world.counts[f"refused: {error.reason}"] += 1
+    hole = isinstance(error, HoleInRange) and (allow_holes or not world.has_losses)
+    if isinstance(error, CorruptData) or hole:
+        raise Violation(f"nothing is corrupt or lost, but {request} gets {error.reason}: {error.message}") from error
+
+
 def read_stores(world: World, rng: random.Random) -> None:
     """The same of two stores, without history; where both have applied as much, their bytes are equal."""
-    start_ms, end_ms = _range(world, rng)
-    query = SelectQuery('{job="sim"}', start_ms, end_ms)
+    start_ms, end_ms = range_of(world, rng)
+    query = SelectQuery(EVERYTHING, start_ms, end_ms)
     answers: dict[tuple[tuple[int, int], ...], bytes] = {}
     for store in world.stores:
         store.poll()
         service = store_querier(world, store)
-        check_read(world, service, query, SELECTORS['{job="sim"}'])
+        check_read(world, service, query, SELECTORS[EVERYTHING])
         try:
             result = select(service, query)
         except TsdbError:
@@ -77,17 +111,34 @@ def store_querier(world: World, store: SimulatedStore) -> QuerierService:
     return querier_over(stores, None, window_ms=TIMES.window_ms, partitions=world.partitions, topic_id=topic_id)
 
 
-def _range(world: World, rng: random.Random) -> tuple[int, int]:
+def _coverages(world: World) -> list[int]:
+    return [one.head.state().coverage_start_ms for store in world.stores for one in store.store.partitions.values()]
+
+
+def _aligned(world: World, rng: random.Random, step_ms: int) -> int | None:
+    """A start below coverage, with a sample in the last millisecond before the first step that a store aggregates."""
+    coverage_ms = rng.choice(_coverages(world))
+    times_ms = [
+        ts_ms
+        for of_partition in world.oracle.entries.values()
+        for by_time in of_partition.values()
+        for ts_ms in by_time
+        if coverage_ms <= ts_ms < coverage_ms + step_ms
+    ]
+    return rng.choice(times_ms) + 1 - rng.randint(2, 4) * step_ms if times_ms else None
+
+
+def range_of(world: World, rng: random.Random) -> tuple[int, int]:
     """From and to near places where something changes."""
     now_ms = world.clock.now_ms()
     edges = [now_ms - rng.randint(0, 8 * TIMES.window_ms), now_ms + TIMES.window_ms]
-    for store in world.stores:
-        for partition in store.store.partitions.values():
-            edges.append(partition.head.state().coverage_start_ms)
+    edges += _coverages(world)
     for loaded in world.history.loaded_rows.values():
         edges.append(loaded.emitted_through_ms)
     edges += [floor_to(now_ms, TIMES.window_ms) - k * TIMES.window_ms for k in range(5)]
     edges.append(now_ms - DAY_MS - TIMES.least_hold_ms - rng.randint(0, 3 * TIMES.window_ms))
+    if rng.random() < world.profile.edges / 2:
+        return rng.choice(_coverages(world)) - rng.choice([0, 1]), now_ms + TIMES.window_ms
     start_ms = (0 if rng.random() < 0.25 else rng.choice(edges)) + rng.choice([-1, 0, 1, 200])
     end_ms = (EVER_MS * 2 if rng.random() < 0.25 else rng.choice(edges)) + rng.choice([-1, 0, 1, 200])
     # Steps and epochs of a range without end are too many.
@@ -98,14 +149,12 @@ def _range(world: World, rng: random.Random) -> tuple[int, int]:
 def check_read(world: World, service: QuerierService, query: SelectQuery, wanted: Callable[[Source], bool]) -> str:
     """Raises Violation unless the answer is the oracle's or a refusal; the reason of a refusal, or empty."""
     try:
-        result = select(service, query)
+        result = select(service, query, world.caller())
     except TsdbError as error:
-        world.counts[f"refused: {error.reason}"] += 1
-        if isinstance(error, CorruptData) or (isinstance(error, HoleInRange) and not world.profile.lossy):
-            raise Violation(f"nothing is corrupt or lost, but {query} gets {error.reason}: {error.message}") from error
+        refused(world, query, error, allow_holes=query.options is not None and query.options.allow_holes)
         return error.reason
     world.counts["answered"] += 1
-    world.counts["with history"] += any(not _alone(state, query) for state in result.partitions)
+    world.counts["with history"] += any(not _stated(world, state, query).alone for state in result.partitions)
     plain = not query.step_ms and not query.last_n
     if plain:
         check_result(world, query, result, wanted)
@@ -121,15 +170,16 @@ def check_result(world: World, query: SelectQuery, result: SelectResult, wanted:
     if {state.partition for state in result.partitions} != set(range(world.partitions)):
         raise Violation(f"{query} is answered for partitions {[state.partition for state in result.partitions]}")
     for state in result.partitions:
-        applied = state.applied_offset if state.HasField("applied_offset") else -1
-        stated = Answered(applied, state.coverage_start_ms, _alone(state, query))
-        mine = got[state.partition]
-        only &= check_samples(world.oracle, state.partition, (query.start_ms, query.end_ms), mine, stated, wanted)
+        stated, range_ms = _stated(world, state, query), (query.start_ms, query.end_ms)
+        named = state.holes if query.options is not None and query.options.allow_holes else ()
+        world.check_holes_named(state, range_ms, stated, named)
+        mine, excused = got[state.partition], excused_by(named)
+        only &= check_samples(world.oracle, state.partition, range_ms, mine, stated, wanted, excused)
     return only
 
 
-def _alone(state: common_pb2.PartitionState, query: SelectQuery) -> bool:
-    return state.from_start or state.coverage_start_ms <= query.start_ms
+def _stated(world: World, state: common_pb2.PartitionState, query: SelectQuery) -> Answered:
+    return Answered.of(state, query.start_ms, asked_offset(query.options, state.partition), moved=world.moved)
 
 
 def _by_partition(world: World, result: SelectResult) -> dict[int, dict[int, dict[int, int]]]:
@@ -148,8 +198,8 @@ def _by_partition(world: World, result: SelectResult) -> dict[int, dict[int, dic
 def _check_reduced(world: World, query: SelectQuery, result: SelectResult, wanted: Callable[[Source], bool]) -> None:
     """Steps and newest samples, where the oracle has only one answer."""
     for state in result.partitions:
-        applied = state.applied_offset if state.HasField("applied_offset") else -1
-        want = _samples(world, state.partition, query, applied, wanted, newer=not _alone(state, query))
+        stated = _stated(world, state, query)
+        want = None if state.holes else _samples(world, state.partition, query, stated, wanted)
         if want is None:
             continue
         reduced = {number: _reduced(query, by_time) for number, by_time in want.items() if by_time}
@@ -169,10 +219,8 @@ def _samples(
     world: World,
     partition: int,
     query: SelectQuery,
-    applied_offset: int,
+    stated: Answered,
     wanted: Callable[[Source], bool],
-    *,
-    newer: bool,
 ) -> dict[int, dict[int, float]] | None:
     found: dict[int, dict[int, float]] = {}
     for number, source in world.oracle.sources.items():
@@ -181,7 +229,9 @@ def _samples(
         mine = found[number] = {}
         for ts_ms in sorted(world.oracle.entries[partition][number]):
             if query.start_ms <= ts_ms < query.end_ms:
-                bits, absent = world.oracle.allowed(partition, number, ts_ms, applied_offset, newer=newer)
+                bits, absent = world.oracle.allowed(
+                    partition, number, ts_ms, stated.applied_offset, newer=stated.moved or not stated.alone
+                )
                 if len(bits) + absent > 1:
                     return None
                 if bits:

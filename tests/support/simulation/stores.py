@@ -18,19 +18,35 @@ from tsdb.query.stores.local import LocalStore
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller
 from tsdb.replay.replay import Replay
+from tsdb.store.applied import AppliedSignal
 from tsdb.store.service import ReaderService
 from tsdb.store.snapshots.snapshots import SnapshotOptions
-from tsdb.store.store import Store, StoreOptions
+from tsdb.store.store import RECORDS_MAX, Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2
 
 NEVER_S = 1e9  # Readers accept any lag: each answer states its applied offset.
+WAIT_S = 0.05  # A reader that waits for records looks again after this time.
+RING_SAMPLES_MAX = 40  # A watcher falls behind the ring now and then.
+
+
+class SteppedSignal(AppliedSignal):
+    """The signal of a store without threads: while a reader waits, `work` is what the store's worker does meanwhile."""
+
+    def __init__(self, clock: ManualClock, work: Callable[[], None]) -> None:
+        super().__init__(clock)
+        self._work = work
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        if self.generation() == seen:
+            self.clock.sleep(max(min(timeout_s, WAIT_S), 0.001))
+            self._work()
 
 
 class SimulatedStore:
     """One store process, from its start to its kill. folder: of its snapshots, which outlive it."""
 
     def __init__(self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int, folder: Path) -> None:
-        limits = HeadLimits(fold_entries_min=1)
+        limits = HeadLimits(fold_entries_min=1, ring_samples_max=RING_SAMPLES_MAX)
         meta = MetaSettings(log.partitions("metrics"), time_set=TIMES)
         snapshots = SnapshotOptions(folder, meta)
         options = StoreOptions(TIMES, SLICES, hold_ms, limits, 1, NEVER_S, NEVER_S, snapshots=snapshots)
@@ -39,8 +55,9 @@ class SimulatedStore:
         self.folder = folder
         self.store = Store(log, range(log.partitions("metrics")), options, clock)
         self._replay: Replay[Head] = self.store._replay(self.store.partitions)
-        service = ReaderService(self.store.topic_id, self.store.partitions, self.store.applied, SelectLimits())
-        self.local = LocalStore(service, clock)
+        self._applied = SteppedSignal(clock, lambda: self.step(RECORDS_MAX))
+        self.service = ReaderService(self.store.topic_id, self.store.partitions, self._applied, SelectLimits())
+        self.local = LocalStore(self.service, clock)
         self.poll()
 
     def step(self, records_max: int) -> None:
@@ -50,7 +67,7 @@ class SimulatedStore:
             waiting = self._replay.waiting_for(number)
             partition.observe_waiting(waiting.reason if waiting else "")
         if step.records:
-            self.store.applied.notify()
+            self._applied.notify()
         self.poll()
 
     def poll(self) -> None:
@@ -98,13 +115,22 @@ class SimulatedStore:
         self._replay.close()
 
 
-class WatchedStore:
-    """StoreReader of a simulated store. before_read: called where a store's answer may come later than the question."""
+States = dict[int, common_pb2.PartitionState]
 
-    def __init__(self, simulated: SimulatedStore, before_read: Callable[[str], None]) -> None:
+
+class WatchedStore:
+    """StoreReader of a simulated store. before_read: called where a store's answer may come later than the question.
+
+    stated: receives the state of each partition that a Select answers, for answers of queriers that have none.
+    """
+
+    def __init__(
+        self, simulated: SimulatedStore, before_read: Callable[[str], None], stated: States | None = None
+    ) -> None:
         self._local: StoreReader = simulated.local
         self._name = simulated.name
         self._before_read = before_read
+        self._stated = {} if stated is None else stated
 
     @property
     def name(self) -> str:
@@ -133,7 +159,9 @@ class WatchedStore:
 
     def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
         self._before_read("select")
-        yield from self._local.select(request, caller)
+        for message in self._local.select(request, caller):
+            self._stated.update((state.partition, state) for state in message.header.partitions)
+            yield message
 
     def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
         self._before_read("select_series")
@@ -142,11 +170,13 @@ class WatchedStore:
     def label_names(
         self, request: reader_pb2.LabelNamesRequest, caller: Caller
     ) -> Iterator[reader_pb2.LabelNamesResponse]:
+        self._before_read("select_labels")
         return self._local.label_names(request, caller)
 
     def label_values(
         self, request: reader_pb2.LabelValuesRequest, caller: Caller
     ) -> Iterator[reader_pb2.LabelValuesResponse]:
+        self._before_read("select_labels")
         return self._local.label_values(request, caller)
 
     def cardinality(

@@ -8,43 +8,72 @@ import random
 import tempfile
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+import grpc
 
 from ingest.appends.partition_queue import WAIT_S
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from support.fakes.manual_timer import ManualTimer
-from support.servers.queriers import querier_over
+from support.servers.queriers import Context, querier_over
 from support.simulation.groups import Member, SimulatedGroup
 from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import Jobs
 from support.simulation.log import SimulatedLog
 from support.simulation.members import SimulatedChunker, SimulatedLoader
-from support.simulation.oracle import Entry, Oracle, Violation, samples_of_chunk, source_of
+from support.simulation.oracle import Answered, Entry, Oracle, Violation, samples_of_chunk, source_of
 from support.simulation.profile import Profile
 from support.simulation.requests import Request, check_answers
-from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
-from support.simulation.times import BEGIN_MS, TIMES
+from support.simulation.stores import KnownStores, SimulatedStore, States, WatchedStore
+from support.simulation.times import BEGIN_MS, DAY_MS, TIMES
+from tsdb.client.watch import WatchState
 from tsdb.codec.chunk.chunk import PART_BYTES_MIN
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, decode_key
 from tsdb.codec.chunk.marker import HoleRecord, decode_hole
+from tsdb.head.holes import CORRUPT_RECORD
 from tsdb.history.interface import ChunkStore, Loaded
-from tsdb.log.interface import CHUNKS, METRICS, LogRecord, Position, TopicPartition
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, LogRecord, Position, TopicPartition
 from tsdb.model.clock import ManualClock
 from tsdb.model.placement import PlacementRule
 from tsdb.model.window import index_epoch
 from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.service import QuerierService
+from tsdb.v1 import common_pb2
 
 CHUNKERS, LOADERS = "chunks", "loader"
 SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 
 APPEND_WAIT_MS = round(WAIT_S * 1000) + 1  # Past the wait of parts for each other.
 MEMORY_FOLDER = "/dev/shm"
+READER_WAITS_S = 1.0  # For the records of `after`.
+CHECK, CHECK_SHARE = "check", 0.3  # A read looks often whether it may go on.
 READ_MS_MAX = 6_000  # With one move more it is less than DELETE_AFTER_MS.
+
+
+@dataclass
+class Watcher:
+    """A client's watch. state: what it keeps between its connections."""
+
+    selector: str
+    partitions: tuple[int, ...]
+    state: WatchState
+
+
+class MovingCaller(Context):
+    """A reader that waits for records for WAIT_S. before_check: called wherever its read checks that it waits."""
+
+    def __init__(self, before_check: Callable[[str], None]) -> None:
+        super().__init__(READER_WAITS_S)
+        self._before_check = before_check
+
+    def is_active(self) -> bool:
+        self._before_check(CHECK)
+        return super().is_active()
 
 
 class World:
@@ -61,6 +90,7 @@ class World:
         self.log = SimulatedLog(self.partitions, self.clock, TIMES.ahead_ms, self._member)
         self.log.faults = profile.faults
         self.log.on_stored.append(self._stored)
+        self.log.spares = self._spares
         self.history = SimulatedHistory()
         self.history.failing, self.history.series_share = profile.failing, profile.series_share
         self.history.on_loaded = self.check_loaded
@@ -68,6 +98,11 @@ class World:
         self.oracle = Oracle(self.sources, TIMES)
         self.met = profile.series
         self.known_stores = KnownStores()
+        self.stated: States = {}
+        self.moved = False  # Whether stores may have gone on in the middle of the newest read.
+        self.corrupt: defaultdict[int, list[HoleRecord]] = defaultdict(list)
+        self.lost_end = rng.random() < 0.5  # Whether a series ends once its announcement is lost.
+        self.forgotten: set[int] = set()  # Packs whose announcements the log lost.
         self.stores: list[SimulatedStore] = []
         self.chunkers: list[SimulatedChunker] = []
         self.loaders: list[SimulatedLoader] = []
@@ -81,6 +116,7 @@ class World:
         self._best: defaultdict[int, dict[tuple[int, int], int]] = defaultdict(dict)
         self.moves: list[Callable[[World, random.Random], None]] = []
         self.jobs = Jobs()
+        self.watchers: list[Watcher] = []
         self._thread = threading.get_ident()
         # In memory where the system has such a folder: snapshots are synchronised with the disk.
         self._scratch = tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if Path(MEMORY_FOLDER).is_dir() else None)
@@ -121,7 +157,7 @@ class World:
         store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms, folder)
         self.counts["heads restored"] += store.restored
         self.stores.append(store)
-        watched = WatchedStore(store, self.history_read)
+        watched = WatchedStore(store, self.history_read, self.stated)
         self.known_stores.watched.append(watched)
         self._alone[store.name] = self._querier_over(_one(watched))
 
@@ -144,6 +180,10 @@ class World:
     def start_loader(self, seed: int) -> None:
         self.loaders.append(SimulatedLoader(self.log, self.history, self.clock, seed))
 
+    def caller(self) -> grpc.ServicerContext:
+        """A reader, during whose read components may move wherever the read looks whether it may go on."""
+        return cast(grpc.ServicerContext, MovingCaller(self.history_read))
+
     def history_read(self, kind: str) -> None:
         """A reader is in the middle of its read of history: other components may move now."""
         self.history.before_read(kind)
@@ -151,13 +191,15 @@ class World:
     @contextmanager
     def moving(self, rng: random.Random) -> Iterator[None]:
         """While it lasts components move in the middle of reads."""
-        under_way = False
+        under_way = self.moved = False
         late_ms = self.clock.now_ms() + READ_MS_MAX
         profile = self.profile
 
         def move(kind: str) -> None:
             nonlocal under_way
             if profile.moments and kind not in profile.moments:
+                return
+            if kind == CHECK and rng.random() >= CHECK_SHARE:
                 return
             # Components are stepped on the driver's thread alone. A querier waits for its reads on other threads.
             if under_way or threading.get_ident() != self._thread or rng.random() >= profile.busy:
@@ -167,6 +209,7 @@ class World:
                 for _ in range(rng.randint(1, profile.moves_max)):
                     if self.clock.now_ms() < late_ms:
                         rng.choice(self.moves)(self, rng)
+                        self.moved |= kind == CHECK
             finally:
                 under_way = False
 
@@ -272,11 +315,45 @@ class World:
             self.groups[group_id].refused = self.groups[group_id].lost_ack = self.profile.failing
         return Member(self.groups[group_id])
 
+    # Losses.
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether anything was lost that holes have to name."""
+        return self.profile.lossy or any(self.corrupt.values()) or bool(self.forgotten)
+
+    def allows_holes(self, rng: random.Random) -> bool:
+        """Whether a read accepts holes: as often as not, once there are some."""
+        return self.has_losses and rng.random() < 0.5
+
+    def check_holes_named(
+        self,
+        state: common_pb2.PartitionState,
+        range_ms: tuple[int, int],
+        stated: Answered,
+        holes: Iterable[common_pb2.Hole],
+    ) -> None:
+        """Raises Violation unless the holes of an answer name every corrupt record that it touches."""
+        named = list(holes)
+        for loss in self.corrupt[state.partition]:
+            touches = loss.start_ms < range_ms[1] and loss.end_ms > range_ms[0]
+            is_named = any(hole.start_ms <= loss.start_ms and hole.end_ms >= loss.end_ms for hole in named)
+            if touches and loss.record_offset <= stated.applied_offset and not is_named:
+                raise Violation(f"{range_ms} of partition {state.partition} is answered without a word of {loss}")
+
     # Invariants, checked at every step.
 
-    def _stored(self, topic: str, partition: int, record: LogRecord) -> None:
+    def _stored(self, topic: str, partition: int, record: LogRecord, damaged: bool) -> None:
         if topic == METRICS:
-            self.oracle.add_record(partition, record)
+            self.oracle.add_record(partition, record, lost=damaged)
+            if damaged:
+                start_ms, end_ms = record.broker_ms - TIMES.accept_past_ms, record.broker_ms + TIMES.ahead_ms + 1
+                loss = HoleRecord(partition, 0, start_ms, end_ms, CORRUPT_RECORD, record.offset)
+                self.corrupt[partition].append(loss)
+                self.counts["records damaged"] += 1
+        elif topic == SERIES and damaged:
+            self.forgotten |= {source.pack_id for source in self.sources if source.canonical in (record.value or b"")}
+            self.counts["announcements lost"] += 1
         elif topic == CHUNKS and record.value is not None and record.key is not None:
             key = decode_key(record.key)
             if isinstance(key, ChunkKey):
@@ -284,9 +361,18 @@ class World:
             elif isinstance(key, HoleKey):
                 self._holes[partition].append(decode_hole(record.value))
 
+    def _spares(self, topic: str, value: bytes) -> bool:
+        """A series of two epochs can be known by one and missing in the index of the other, which no hole names."""
+        return topic == SERIES and any(
+            source.canonical in value
+            and index_epoch(source.series_id, BEGIN_MS - 2 * DAY_MS) != index_epoch(source.series_id, BEGIN_MS + DAY_MS)
+            for source in self.sources
+        )
+
     def _chunk_stored(self, partition: int, key: bytes, value: bytes) -> None:
         before = self.written[partition].setdefault(key, value)
-        if before != value:
+        named = decode_key(key)
+        if before != value and not (isinstance(named, ChunkKey) and named.pack_id in self.forgotten):
             raise Violation(f"{decode_key(key)} of partition {partition} was written again with other bytes")
         best = self._best[partition]
         for place, (order, _) in samples_of_chunk(value).items():
@@ -307,7 +393,10 @@ class World:
     def _promised(self, partition: int, position: int, emitted_ms: int) -> Iterator[tuple[int, int, Entry]]:
         """Samples below a position in emitted windows, except for named losses."""
         for series, ts_ms, entry in self.oracle.below(partition, position, emitted_ms):
-            if not any(hole.start_ms <= ts_ms < hole.end_ms for hole in self._holes[partition]):
+            pack_ids = 0, self.oracle.sources[series].pack_id
+            if not any(
+                hole.start_ms <= ts_ms < hole.end_ms and hole.pack_id in pack_ids for hole in self._holes[partition]
+            ):
                 yield series, ts_ms, entry
 
     def check_loaded(self, loaded: Loaded) -> None:
