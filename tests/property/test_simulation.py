@@ -12,7 +12,8 @@ from collections import Counter
 import pytest
 
 from support.simulation.driver import failure_of, run, shrunk
-from support.simulation.profile import ALL
+from support.simulation.mutants import PROFILES
+from support.simulation.profile import ALL, Profile
 
 pytestmark = pytest.mark.slow
 
@@ -23,15 +24,27 @@ SEEDS, BLOCKS = 200, 8  # tests/soak/test_simulation_drill.py has 5,000.
 def test_whole_systems_keep_every_promise_under_any_schedule(block: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(block, SEEDS, BLOCKS):
-        failure = failure_of(seed, counts=counts)
-        assert failure is None, str(shrunk(failure, ALL))
+        profile = profile_of(seed)
+        failure = failure_of(seed, profile, counts=counts)
+        assert failure is None, str(shrunk(failure, profile))
     # A schedule in which nothing happens would keep every promise.
     assert counts["answered"] > 10 * SEEDS // BLOCKS
     assert counts["accepted"] > 10 * SEEDS // BLOCKS
     assert counts["joined"] > SEEDS // BLOCKS
     assert counts["with history"] > 3 * SEEDS // BLOCKS
-    happened = ("imported", "windows folded", "trimmed", "compacted", "history emptied", "heads restored")
+    assert counts["queries"] > SEEDS // BLOCKS
+    assert counts["listings"] > SEEDS // BLOCKS
+    assert counts["watched"] > SEEDS // BLOCKS
+    happened = (
+        *("imported", "windows folded", "trimmed", "compacted", "heads restored", "chunks rebuilt"),
+        *("queries with values", "range selectors"),
+    )
     assert min(counts[what] for what in happened) > 0
+
+
+def profile_of(seed: int) -> Profile:
+    """Every second schedule of a block is of the whole mix, the others are of each profile in turn."""
+    return ALL if seed // BLOCKS % 2 == 0 else PROFILES[seed % len(PROFILES)]
 
 
 def test_a_schedule_runs_the_same_twice() -> None:

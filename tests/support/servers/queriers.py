@@ -13,6 +13,7 @@ from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.model.selector import parse_selector
 from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import Generation, HistoryIndex
 from tsdb.query.history.reads import HistoryReads
 from tsdb.query.promql.storage import QuerierStorage
@@ -114,9 +115,11 @@ def sources_over(
     partitions: int = 1,
     topic_id: str = TOPIC_ID,
     generation: Generation = lambda: 0,
+    resolutions: Resolutions | None = None,
 ) -> Sources:
     """The sources of a querier. generation: as of HistoryIndex."""
-    past = None if history is None else HistorySource(history, HistoryIndex(history, generation), window_ms)
+    index = None if history is None else HistoryIndex(history, generation)
+    past = None if history is None or index is None else HistorySource(history, index, window_ms, resolutions)
     return Sources(stores, topic_id, range(partitions), past)
 
 
@@ -130,10 +133,17 @@ def querier_over(
     limits: SelectLimits | None = None,
     calls: ReadCalls | None = None,
     generation: Generation = lambda: 0,
+    resolutions: Resolutions | None = None,
 ) -> QuerierService:
     """A querier's Reader service over `sources_over` these."""
     sources = sources_over(
-        stores, history, window_ms=window_ms, partitions=partitions, topic_id=topic_id, generation=generation
+        stores,
+        history,
+        window_ms=window_ms,
+        partitions=partitions,
+        topic_id=topic_id,
+        generation=generation,
+        resolutions=resolutions,
     )
     return QuerierService(sources, limits or SelectLimits(), calls)
 

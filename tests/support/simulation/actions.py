@@ -10,11 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from ingest.rows import make_rows
+from support.simulation.backups import backup, restore
+from support.simulation.downsampling import downsample_on, read_downsampled_on
 from support.simulation.jobs import fold_on, import_on, rebuild
 from support.simulation.listings import listings
 from support.simulation.promql import promql
 from support.simulation.reads import read, read_stores
 from support.simulation.requests import Request
+from support.simulation.stores import LIMITS
 from support.simulation.times import DAY_MS, SLICES, TIMES
 from support.simulation.trims import compact, forget_commits, repair, trim
 from support.simulation.watchers import watch
@@ -25,6 +28,7 @@ from tsdb.ops.lifecycle import Deadline
 
 STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
 ADVANCES_MS = (20, 100, 300, 600, 1_000, 2_500, 6_000, 10_000, TIMES.window_ms)
+SOFT_BYTES, HARD_ABOVE_BYTES = (115_000, 140_000), (500, 20_000)  # An empty head has some 113,000.
 STORES_MAX, ZOMBIES_MAX = 3, 2
 WRITE_S = 5.0
 
@@ -136,7 +140,11 @@ def store_start(world: World, rng: random.Random) -> None:
         hold_ms = rng.randint(1_000, 10_000)
     elif rng.random() < world.profile.edge_starts:
         hold_ms = _edge_hold_ms(world, rng) or hold_ms
-    world.start_store(hold_ms)
+    limits = LIMITS
+    if rng.random() < world.profile.tight:
+        soft = rng.randint(*SOFT_BYTES)
+        limits = replace(LIMITS, memory_soft_bytes=soft, memory_hard_bytes=soft + rng.randint(*HARD_ABOVE_BYTES))
+    world.start_store(hold_ms, limits=limits)
 
 
 def _edge_hold_ms(world: World, rng: random.Random) -> int | None:
@@ -169,7 +177,7 @@ def store_restart(world: World, rng: random.Random) -> None:
         index = rng.randrange(len(world.stores))
         gone = world.stores[index]
         world.kill_store(index)
-        world.start_store(gone.hold_ms, gone.folder)
+        world.start_store(gone.hold_ms, gone.folder, gone.limits)
 
 
 def chunker_step(world: World, rng: random.Random) -> None:
@@ -313,12 +321,17 @@ ACTIONS: Mapping[str, Action] = {
         repair,
         forget_commits,
         damage_record,
+        damage_chunks,
         lose_announcements,
+        backup,
+        restore,
         rebuild,
         import_on,
         fold_on,
         read,
         read_stores,
+        downsample_on,
+        read_downsampled_on,
         promql,
         listings,
         watch,

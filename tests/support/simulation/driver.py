@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 from support.simulation.actions import ACTIONS
 from support.simulation.jobs import end_imports
@@ -15,11 +16,12 @@ from support.simulation.log import LogFaults
 from support.simulation.oracle import Violation
 from support.simulation.profile import ALL, Profile
 from support.simulation.reads import EVERYTHING, SELECTORS, check_read
-from support.simulation.times import DAY_MS, TIMES
+from support.simulation.times import DAY_MS, SMALL_RESOLUTIONS_MS, TIMES
 from support.simulation.trims import repair
 from support.simulation.world import World
 from tsdb.client import ReadOptions, SelectQuery
 from tsdb.model.errors import TsdbError
+from tsdb.model.resolution import RESOLUTIONS_MS
 
 ROUNDS_MAX = 600
 LOOK_EVERY, MAINTAIN_EVERY = 15, 7
@@ -59,7 +61,9 @@ def schedule(seed: int, profile: Profile = ALL) -> tuple[Step, ...]:
 
 def run(seed: int, profile: Profile = ALL, steps: Sequence[Step] | None = None) -> Counter[str]:
     """One schedule and its drain. Raises Violation, or whatever a component raised that it must not."""
-    with _quiet():
+    # Limits of memory are looked at with every batch.
+    small = patch.dict(RESOLUTIONS_MS, SMALL_RESOLUTIONS_MS)
+    with _quiet(), small, patch("tsdb.head.write.apply.CHECK_SAMPLES", 0):
         return _run(seed, profile, schedule(seed, profile) if steps is None else steps)
 
 

@@ -18,7 +18,18 @@ import numpy as np
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, OnDone, SeriesIndexRows, TokenRange, WindowRange
+from tsdb.history.claims import log_ids, standing, withdrawn_id
+from tsdb.history.interface import (
+    ChunkRow,
+    HistoryHole,
+    Loaded,
+    OnDone,
+    SeriesIndexRows,
+    SeriesPiece,
+    TokenRange,
+    WindowRange,
+)
+from tsdb.history.row_keys import TOKEN_MAX, TOKEN_MIN
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import metric_name
 
@@ -40,6 +51,7 @@ class SimulatedHistory:
         self.random = random.Random(0)
         self.failing = 0.0
         self.series_share = 1.0
+        self.at_once = False  # Whether statements are answered as they come.
         self.before_read: Callable[[str], None] = lambda kind: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
         self.reads = 0
@@ -129,11 +141,12 @@ class SimulatedHistory:
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
         self._read("loaded")
-        return {number: loaded for (topic, number), loaded in self.loaded_rows.items() if topic == topic_id}
+        ids = topic_id, withdrawn_id(topic_id)
+        return standing(topic_id, [loaded for (topic, _), loaded in self.loaded_rows.items() if topic in ids])
 
     def loaded_topics(self) -> list[str]:
         self._read("loaded")
-        return sorted({topic for topic, _ in self.loaded_rows})
+        return log_ids({topic for topic, _ in self.loaded_rows})
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         for pack_id in pack_ids:
@@ -182,16 +195,30 @@ class SimulatedHistory:
         )
 
     def token_ranges(self, count: int) -> list[TokenRange]:
-        raise NotImplementedError("no job of a simulation scans")
+        return [TokenRange(TOKEN_MIN, 0), TokenRange(0, TOKEN_MAX)]
 
     def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
-        raise NotImplementedError("no job of a simulation scans")
+        for pack_id in sorted(self.rows):
+            if tokens.after < _token(pack_id) <= tokens.through:
+                self._read("scan")
+                yield [ChunkRow(key, value) for key, value in self.rows[pack_id].items()]
+
+    def scan_series(self) -> Iterator[SeriesPiece]:
+        for (epoch, _), rows in sorted(self.announced.items()):
+            yield [
+                (Announcement(series_id, epoch, pack_id, labels), partition)
+                for series_id, (pack_id, partition, labels) in sorted(rows.items())
+            ]
 
     def chunk_bytes(self) -> int:
         return 0
 
     def _begin(self, kind: str, take_effect: Callable[[], None], on_done: OnDone) -> None:
-        self._waiting.append(_Statement(kind, take_effect, on_done))
+        if self.at_once:
+            take_effect()
+            on_done(None)
+        else:
+            self._waiting.append(_Statement(kind, take_effect, on_done))
 
     def _put_hole(self, hole: HoleRecord) -> None:
         self.hole_rows.setdefault(_place(hole), HistoryHole(hole, False))
@@ -202,6 +229,10 @@ class SimulatedHistory:
     def _read(self, kind: str) -> None:
         self.reads += 1
         self.before_read(kind)
+
+
+def _token(pack_id: int) -> int:
+    return pack_id - (1 << 63)
 
 
 def _rank(loaded: Loaded) -> tuple[int, int]:

@@ -31,7 +31,8 @@ class FoldJob:
 
 @dataclass
 class Jobs:
-    """The jobs that are under way."""
+    """The jobs that are under way. ended: imports whose callers were told so."""
 
     imports: list[ImportJob] = field(default_factory=list)
+    ended: list[ImportJob] = field(default_factory=list)
     fold: FoldJob | None = None

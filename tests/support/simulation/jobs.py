@@ -1,4 +1,4 @@
-"""Batch jobs of a simulation: imports and folds by the functions that Spark's tasks run, a phase at a time."""
+"""Batch jobs of a simulation: rebuilds, imports, folds by the functions that Spark's tasks run, a phase at a time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from typing import cast
 
 import numpy as np
 
+from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.jobs.merge_late.plan import Rule, WindowPlan, plan_window
 from spark_backfill.jobs.merge_late.read_backs import Fold, ReadBacks, broker_now_ms
 from spark_backfill.jobs.merge_late.work import delete_rows, fold_windows, look_again
+from spark_backfill.jobs.rebuild.job import Wanted
+from spark_backfill.jobs.rebuild.job import _write as write
 from spark_backfill.places import Places
+from spark_backfill.worker_log import close_worker_log
 from spark_backfill.writing.chunk_writer import ChunkWriter
 from spark_backfill.writing.fragments import SortedRows
 from spark_backfill.writing.import_run import begin_run
@@ -24,14 +29,15 @@ from support.simulation.job_state import DELETE_AFTER_MS, FoldJob, ImportJob
 from support.simulation.log import LogFaults, SimulatedLog
 from support.simulation.oracle import Entry, Source
 from support.simulation.reads import EVERYTHING, SELECTORS, check_read
-from support.simulation.times import TIMES
+from support.simulation.times import SLICES, TIMES
 from support.simulation.world import World
+from tsdb.chunks.late_scan import Windows
 from tsdb.client import ReadOptions, SelectQuery
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
-from tsdb.log.interface import CHUNKS, METRICS, SERIES
-from tsdb.model.errors import Unavailable
+from tsdb.log.interface import METRICS, SERIES, Log
+from tsdb.model.errors import InvalidRequest, LostOffsets, Unavailable
 from tsdb.model.window import floor_to, index_epoch
 
 FRAGMENTS_MAX = 2
@@ -69,12 +75,25 @@ def calm(world: World) -> Iterator[None]:
 
 
 def rebuild(world: World, rng: random.Random) -> None:
-    """A rebuild writes some chunks and markers again: the same keys, the same bytes."""
-    partition = rng.randrange(world.partitions)
-    written = sorted(world.written[partition].items())
+    """Rebuild some windows out of the log by the functions of the job: the same keys, the same bytes."""
+    now_ms = floor_to(world.clock.now_ms(), TIMES.window_ms)
+    end_ms = now_ms - rng.choice([0, 0, 1, 2]) * TIMES.window_ms
+    windows = Windows(end_ms - rng.randint(1, 3) * TIMES.window_ms, end_ms)
     with calm(world):
-        for key, value in rng.sample(written, min(len(written), rng.randint(1, 6))):
-            world.log.append_sync(CHUNKS, partition, value, key=key)
+        topic_id = world.log.topic_id(METRICS)
+        options = BuildOptions(places_of(world), topic_id, TIMES, SLICES, part_bytes_max=world.part_bytes_max)
+        log = cast(Log, world.log)
+        try:
+            items = list(items_of(log, plan_partitions(log, windows, TIMES), windows, TIMES))
+            rng.shuffle(items)
+            # A task may fail after some of its items.
+            counts = list(write(options, Wanted(), items[: rng.randint(1, 9)]))
+        except (LostOffsets, InvalidRequest) as error:
+            world.counts[f"refused: {error.reason}"] += 1
+            return
+        finally:
+            close_worker_log()
+    world.counts["chunks rebuilt"] += sum(one.base_chunks + one.late_chunks for one in counts)
 
 
 def import_on(world: World, rng: random.Random) -> None:
@@ -89,7 +108,7 @@ def end_imports(world: World) -> int:
     """Those whose records the loader has passed end: all that they wrote must be found. Returns how many."""
     ended = 0
     for job in list(world.jobs.imports):
-        _read_back(world, job)
+        read_back(world, job)
         try:
             wait_until_seen(world.log, range(world.partitions), job.run.job_id, 0.0, world.clock)
         except Unavailable:
@@ -98,12 +117,13 @@ def end_imports(world: World) -> int:
         for entry in job.entries:
             entry.sure = True
         ended += 1
-        _read_back(world, job)
+        world.jobs.ended.append(job)
+        read_back(world, job)
     world.counts["imported"] += ended
     return ended
 
 
-def _read_back(world: World, job: ImportJob) -> None:
+def read_back(world: World, job: ImportJob) -> None:
     """Ask for what an import wrote. Before its end any part may be there; a querier that looked then has an index."""
     times_ms = [ts_ms for _, ts_ms in job.samples]
     query = SelectQuery(EVERYTHING, min(times_ms), max(times_ms) + 1, options=ReadOptions(allow_holes=world.has_losses))

@@ -91,7 +91,9 @@ class SimulatedLog:
         self.faults = LogFaults()
         self.random = random.Random(0)
         self.on_stored: list[OnStored] = []
-        self.spares: Callable[[str, bytes], bool] = lambda topic, value: False  # Records that no fault damages.
+        self.spares: Callable[[str, bytes, bytes], bool] = lambda topic, key, value: (
+            False
+        )  # Records that no fault damages.
         self.appends: Counter[str] = Counter()
         self.stretches = {
             (topic, n): Stretch() for topic in (METRICS, SERIES, CHUNKS, CHUNKS_DLQ) for n in range(partitions)
@@ -220,7 +222,7 @@ class SimulatedLog:
         return self._groups(group_id)
 
     def members(self, group_id: str) -> list[str]:
-        raise NotImplementedError("no simulated component looks at a group's members")
+        return []  # A restore kills all loaders first.
 
     def stalled(self) -> str:
         return ""
@@ -243,7 +245,9 @@ class SimulatedLog:
         broker_ms = max(self._clock.now_ms() - back_ms, stretch.latest_ms - self._ahead_ms + 1)
         record = LogRecord(stretch.high, broker_ms, key, value)
         share = self.faults.damaged.get(topic, 0.0)
-        damaged = bool(share and value) and self.random.random() < share and not self.spares(topic, value or b"")
+        damaged = (
+            bool(share and value) and self.random.random() < share and not self.spares(topic, key or b"", value or b"")
+        )
         kept = replace(record, value=self._damage(value or b"")) if damaged else record
         if damaged and topic == SERIES:
             stretch.high += 1  # No record at all: the acknowledgement was of a leader whose followers had nothing.

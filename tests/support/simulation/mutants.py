@@ -13,8 +13,20 @@ import numpy as np
 import pytest
 
 from ingest.appends.join import join_records
+from spark_backfill.building.reading import read_into
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
-from support.simulation.profile import ALL, DAMAGED, FAULTS, FORGOTTEN, LOSSY, Profile
+from support.simulation.profile import (
+    ALL,
+    BACKUPS,
+    DAMAGED,
+    DEAD_LETTERS,
+    DOWNSAMPLED,
+    FAULTS,
+    FORGOTTEN,
+    LOSSY,
+    TIGHT,
+    Profile,
+)
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage, Emission
@@ -25,6 +37,7 @@ from tsdb.codec.chunk.key import ChunkKey, ProgressKey, encode_key
 from tsdb.codec.chunk.marker import ProgressMarker, decode_progress_marker
 from tsdb.head.head import Head
 from tsdb.head.maintain import Maintenance
+from tsdb.head.memory import HeadMemory
 from tsdb.head.slices.contents import Contents
 from tsdb.head.slices.images import ContentsImage, OpenImage
 from tsdb.head.slices.late_list import LateList
@@ -32,11 +45,13 @@ from tsdb.head.slices.open_slice import OpenSlices
 from tsdb.head.state import HeadState
 from tsdb.history.interface import Loaded
 from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.loader.loading import Loading
 from tsdb.history.merge import merge
 from tsdb.log.interface import CHUNKS
 from tsdb.log.records import read_to_end
 from tsdb.log.start import LogEnds, Start, resolve_start
 from tsdb.parallel_consumer import Record, SpecialLane
+from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.join.completeness import check_complete, check_series_complete, reaches, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
@@ -48,6 +63,7 @@ from tsdb.query.series import SeriesTimes
 from tsdb.query.stores.routing import Routing
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
+from tsdb.store.partition import Partition
 from tsdb.store.response_header import ResponseHeader
 from tsdb.store.snapshots.content import Place, place_of
 from tsdb.store.watch import Watch
@@ -170,7 +186,7 @@ WATCHERS = ALL.more("watchers", promql=4, read=8, listings=4, watch=80, read_sto
 PROFILES = (
     *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),
     *(DAMAGED, FORGOTTEN, EDGES, EDGES_OF_DROPS, NEW_IN_READS, IMPORTS_BETWEEN_READS),
-    *(QUERIES, LISTINGS, WATCHERS),
+    *(QUERIES, LISTINGS, WATCHERS, BACKUPS, DEAD_LETTERS, TIGHT, DOWNSAMPLED),
     *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS, SNAPSHOTS, SNAPSHOTS_OF_NEW_SERIES),
 )
 
@@ -352,8 +368,8 @@ def _from_zero_at_once(patch: pytest.MonkeyPatch) -> None:
 def _from_zero_without_series(patch: pytest.MonkeyPatch) -> None:
     begin = LoadedMarks.begin
 
-    def without(marks: LoadedMarks, ends: Any, holes: Any, begun_at: float, series_ends: Any = None) -> None:
-        begin(marks, ends, holes, begun_at)
+    def without(marks: LoadedMarks, ends: Any, holes: Any, at: float, series_ends: Any = None, **more: Any) -> None:
+        begin(marks, ends, holes, at, **more)
 
     patch.setattr(LoadedMarks, "begin", without)
 
@@ -596,6 +612,61 @@ def _unknown_not_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tsdb.chunks.stage.unknown_losses", lambda *of: [])
 
 
+# Section 8: history that went back.
+
+
+def _restored_claim_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.backup.restore.restored_rows", lambda log, restored: [restored.claim])
+
+
+def _backup_of_two_loads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tsdb.backup.plan.check_same", lambda *of: None)
+    patch.setattr("tsdb.backup.backup.check_same", lambda *of: None)
+
+
+def _not_loadable_without_hole(patch: pytest.MonkeyPatch) -> None:
+    def give_up(loading: Loading, record: Record, error: Any, done: Any) -> None:
+        loading._refuse(error, done)
+
+    patch.setattr(Loading, "_give_up", give_up)
+
+
+def _not_loadable_skipped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Loading, "_refuse", lambda loading, error, done: done(None))
+
+
+def _rebuilt_from_the_second(patch: pytest.MonkeyPatch) -> None:
+    def read(target: Any, log: Any, partition: int, first_offset: int, *rest: Any) -> Any:
+        return read_into(target, log, partition, first_offset + 1, *rest)
+
+    patch.setattr("spark_backfill.building.build.read_into", read)
+
+
+def _soft_limit_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Maintenance, "_drop", lambda *of: None)
+
+
+def _hard_limit_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeadMemory, "check_samples", lambda memory: None)
+
+
+def _ready_without_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "observe_waiting", lambda *of: None)
+
+
+def _derived_past_the_span(patch: pytest.MonkeyPatch) -> None:
+    spans = Resolutions._spans
+
+    def wide(resolutions: Resolutions) -> Any:
+        return {name: replace(span, end_ms=span.end_ms + FAR_MS) for name, span in spans(resolutions).items()}
+
+    patch.setattr(Resolutions, "_spans", wide)
+
+
+def _span_before_its_series(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("spark_backfill.jobs.downsample.job.wait_until_seen", lambda *of: None)
+
+
 MUTANTS = (
     Mutant("C = H + ahead", _coverage_from_horizon, STARTS),
     Mutant("readers ignore samples too far ahead", _ahead_ignored),
@@ -649,5 +720,15 @@ MUTANTS = (
     Mutant("a store names unknown series", _unknown_without_hole, FORGOTTEN),
     Mutant("the chunk stage names corrupt records", _corrupt_not_written, DAMAGED),
     Mutant("the chunk stage names unknown series", _unknown_not_written, FORGOTTEN),
+    Mutant("a restore claims nothing", _restored_claim_at_once, BACKUPS),
+    Mutant("a chunk that is no chunk is a hole", _not_loadable_without_hole, DEAD_LETTERS),
+    Mutant("a chunk that is no chunk is a dead letter", _not_loadable_skipped, DEAD_LETTERS),
+    Mutant("a rebuild begins with the first record of a window", _rebuilt_from_the_second, FROM_ZERO),
+    Mutant("above the soft limit slices are dropped early", _soft_limit_ignored, TIGHT),
+    Mutant("above the hard limit nothing is applied", _hard_limit_ignored, TIGHT),
+    Mutant("a store without room is not ready", _ready_without_room, TIGHT),
+    Mutant("derived steps end with their span", _derived_past_the_span, DOWNSAMPLED),
+    Mutant("a span is recorded once it is loaded", _span_before_its_series, DOWNSAMPLED),
+    Mutant("a backup is of one load of history", _backup_of_two_loads, BACKUPS),
     Mutant("queriers look before a job ends", _polled_rarely, IMPORTS_BETWEEN_READS),
 )

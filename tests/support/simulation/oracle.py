@@ -218,5 +218,10 @@ def samples_of_chunk(value: bytes) -> Orders:
     return {(one, ts_ms): (order, bits) for one, ts_ms, order, bits in rows}
 
 
+def float_of(bits: int) -> float:
+    """The value with these bits."""
+    return float(np.array([bits], np.int64).view(np.float64)[0])
+
+
 def _value(bits: int | None) -> float | None:
-    return None if bits is None else float(np.array([bits], np.int64).view(np.float64)[0])
+    return None if bits is None else float_of(bits)

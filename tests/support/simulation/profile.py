@@ -50,9 +50,9 @@ class Profile:
     series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
     the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those whose
     memory begins within a window that is open. edges: share of times that are the first or last of a range: of samples
-    in slices and windows, of reads at coverage and steps. lossy: trims may take what nobody has read. moves: actions
-    that may come in the middle of a read, up to moves_max of them at each of its moments, which are kinds of history
-    reads and of store reads; none: at all of them.
+    in slices and windows, of reads at coverage and steps. tight: share of stores with little memory. lossy: trims may
+    take what nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of
+    its moments, which are kinds of history reads and of store reads; none: at all of them.
     """
 
     name: str = "all"
@@ -66,6 +66,7 @@ class Profile:
     edge_starts: float = 0.5
     shallow: float = 0.15
     edges: float = 0.1
+    tight: float = 0.0
     lossy: bool = False
     moves: tuple[str, ...] = ("store_step", "store_maintain", "chunker_step", "loader_step", "loader_step")
     moves_max: int = 4
@@ -88,4 +89,22 @@ FORGOTTEN = replace(
     series=4,
     shallow=0.5,
     steps=160,
+)
+BACKUPS = replace(
+    ALL.more("backups", backup=16, restore=8, loader_step=110, compact=2, empty_history=2, read=60, **{"import": 20}),
+    steps=160,
+    failing=0.02,
+)
+TIGHT = replace(ALL.more("tight", write=160, store_start=20, store_kill=16, store_maintain=40), tight=0.8)
+DEAD_LETTERS = ALL.more(
+    "dead letters", damage_chunks=8, chunker_step=40, loader_step=110, read=60, advance=100, rebuild=8
+)
+DOWNSAMPLED = ALL.more(
+    "downsampled",
+    chunker_step=100,
+    loader_step=120,
+    downsample=10,
+    read_downsampled=60,
+    querier_restart=12,
+    **{"import": 20},
 )

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from support.simulation.oracle import Answered, Source, Violation
+from support.simulation.oracle import Answered, Source, Violation, float_of
 from support.simulation.reads import EVERYTHING, SELECTORS, refused
 from support.simulation.times import TIMES
 from support.simulation.world import World
@@ -264,7 +264,7 @@ def _series(
         if any(len(bits) + absent != 1 for bits, absent in by_time.values()):
             found.append((source, None))
         else:
-            found.append((source, [(ts_ms, _float(min(bits))) for ts_ms, (bits, _) in by_time.items() if bits]))
+            found.append((source, [(ts_ms, float_of(min(bits))) for ts_ms, (bits, _) in by_time.items() if bits]))
     return found
 
 
@@ -307,10 +307,6 @@ def _values(result: QueryResult) -> dict[bytes, dict[int, float]]:
 
 def _bits(value: float) -> int:
     return int(np.float64(value).view(np.int64))
-
-
-def _float(bits: int) -> float:
-    return float(np.array([bits], np.int64).view(np.float64)[0])
 
 
 def _is_stale(value: float) -> bool:

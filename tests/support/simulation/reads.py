@@ -11,7 +11,7 @@ import numpy as np
 
 from support.oracles.head_twin import STEP_RULES
 from support.servers.queriers import querier_over, select
-from support.simulation.oracle import Answered, Source, Violation, check_samples, excused_by
+from support.simulation.oracle import Answered, Source, Violation, check_samples, excused_by, float_of
 from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.world import World
@@ -154,7 +154,7 @@ def check_read(world: World, service: QuerierService, query: SelectQuery, wanted
         refused(world, query, error, allow_holes=query.options is not None and query.options.allow_holes)
         return error.reason
     world.counts["answered"] += 1
-    world.counts["with history"] += any(not _stated(world, state, query).alone for state in result.partitions)
+    world.counts["with history"] += any(not stated_of(world, state, query).alone for state in result.partitions)
     plain = not query.step_ms and not query.last_n
     if plain:
         check_result(world, query, result, wanted)
@@ -170,7 +170,7 @@ def check_result(world: World, query: SelectQuery, result: SelectResult, wanted:
     if {state.partition for state in result.partitions} != set(range(world.partitions)):
         raise Violation(f"{query} is answered for partitions {[state.partition for state in result.partitions]}")
     for state in result.partitions:
-        stated, range_ms = _stated(world, state, query), (query.start_ms, query.end_ms)
+        stated, range_ms = stated_of(world, state, query), (query.start_ms, query.end_ms)
         named = state.holes if query.options is not None and query.options.allow_holes else ()
         world.check_holes_named(state, range_ms, stated, named)
         mine, excused = got[state.partition], excused_by(named)
@@ -178,7 +178,8 @@ def check_result(world: World, query: SelectQuery, result: SelectResult, wanted:
     return only
 
 
-def _stated(world: World, state: common_pb2.PartitionState, query: SelectQuery) -> Answered:
+def stated_of(world: World, state: common_pb2.PartitionState, query: SelectQuery) -> Answered:
+    """What an answer states of one partition."""
     return Answered.of(state, query.start_ms, asked_offset(query.options, state.partition), moved=world.moved)
 
 
@@ -198,8 +199,8 @@ def _by_partition(world: World, result: SelectResult) -> dict[int, dict[int, dic
 def _check_reduced(world: World, query: SelectQuery, result: SelectResult, wanted: Callable[[Source], bool]) -> None:
     """Steps and newest samples, where the oracle has only one answer."""
     for state in result.partitions:
-        stated = _stated(world, state, query)
-        want = None if state.holes else _samples(world, state.partition, query, stated, wanted)
+        stated = stated_of(world, state, query)
+        want = None if state.holes else right_samples(world, state.partition, query, stated, wanted)
         if want is None:
             continue
         reduced = {number: _reduced(query, by_time) for number, by_time in want.items() if by_time}
@@ -215,13 +216,14 @@ def _check_reduced(world: World, query: SelectQuery, result: SelectResult, wante
                 raise Violation(f"{query}, series {number}: {got[number]}, not {(times, values)}")
 
 
-def _samples(
+def right_samples(
     world: World,
     partition: int,
     query: SelectQuery,
     stated: Answered,
     wanted: Callable[[Source], bool],
 ) -> dict[int, dict[int, float]] | None:
+    """The samples of each series; None where more than one answer is right."""
     found: dict[int, dict[int, float]] = {}
     for number, source in world.oracle.sources.items():
         if source.partition != partition or not wanted(source):
@@ -235,7 +237,7 @@ def _samples(
                 if len(bits) + absent > 1:
                     return None
                 if bits:
-                    mine[ts_ms] = float(np.array([bits.pop()], np.int64).view(np.float64)[0])
+                    mine[ts_ms] = float_of(bits.pop())
     return found
 
 

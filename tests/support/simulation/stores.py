@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from support.simulation.log import SimulatedLog
+from support.simulation.oracle import Violation
 from support.simulation.times import SLICES, TIMES
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
@@ -26,7 +27,13 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 NEVER_S = 1e9  # Readers accept any lag: each answer states its applied offset.
 WAIT_S = 0.05  # A reader that waits for records looks again after this time.
-RING_SAMPLES_MAX = 40  # A watcher falls behind the ring now and then.
+# A watcher falls behind the ring now and then.
+LIMITS = HeadLimits(fold_entries_min=1, ring_samples_max=40)
+
+
+def meta_of(partitions: int) -> MetaSettings:
+    """The settings that all processes share."""
+    return MetaSettings(partitions, time_set=TIMES)
 
 
 class SteppedSignal(AppliedSignal):
@@ -45,13 +52,14 @@ class SteppedSignal(AppliedSignal):
 class SimulatedStore:
     """One store process, from its start to its kill. folder: of its snapshots, which outlive it."""
 
-    def __init__(self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int, folder: Path) -> None:
-        limits = HeadLimits(fold_entries_min=1, ring_samples_max=RING_SAMPLES_MAX)
-        meta = MetaSettings(log.partitions("metrics"), time_set=TIMES)
-        snapshots = SnapshotOptions(folder, meta)
+    def __init__(
+        self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int, folder: Path, limits: HeadLimits = LIMITS
+    ) -> None:
+        snapshots = SnapshotOptions(folder, meta_of(log.partitions("metrics")))
         options = StoreOptions(TIMES, SLICES, hold_ms, limits, 1, NEVER_S, NEVER_S, snapshots=snapshots)
         self.name = name
         self.hold_ms = hold_ms
+        self.limits = limits
         self.folder = folder
         self.store = Store(log, range(log.partitions("metrics")), options, clock)
         self._replay: Replay[Head] = self.store._replay(self.store.partitions)
@@ -62,6 +70,11 @@ class SimulatedStore:
 
     def step(self, records_max: int) -> None:
         """Fetch and apply up to records_max records of each partition."""
+        full = {
+            number: (partition.head, partition.progress.samples)
+            for number, partition in self.store.partitions.items()
+            if partition.head.memory.bytes > self.limits.memory_hard_bytes
+        }
         step = self._replay.step(0.0, records_max=records_max)
         for number, partition in self.store.partitions.items():
             waiting = self._replay.waiting_for(number)
@@ -69,6 +82,15 @@ class SimulatedStore:
         if step.records:
             self._applied.notify()
         self.poll()
+        for number, (head, samples) in full.items():
+            partition = self.store.partitions[number]
+            if partition.head is not head:
+                continue
+            # Ticks take no memory, and one of an import makes room.
+            if partition.progress.samples != samples:
+                raise Violation(f"{self.name} takes samples with {head.memory.bytes} bytes of {self.limits}")
+            if self._replay.waiting_for(number) is not None and partition.status().readiness.ready:
+                raise Violation(f"{self.name} is ready in partition {number}, although it has no room")
 
     def poll(self) -> None:
         """Read the high watermarks of the log."""
@@ -77,7 +99,11 @@ class SimulatedStore:
     def maintain(self) -> None:
         """Seal, fold, merge, drop."""
         for partition in self.store.partitions.values():
-            partition.head.maintain()
+            head = partition.head
+            head.maintain()
+            contents, over = head.contents, head.memory.over_soft
+            if contents.sealed and over > sum(slice_.bytes for slice_ in contents.below):
+                raise Violation(f"{self.name} keeps {len(contents.sealed)} slices, {over} bytes above {self.limits}")
 
     def take_snapshots(self) -> int:
         """Write the snapshots of all partitions; returns how many were written."""

@@ -26,21 +26,24 @@ from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import Jobs
 from support.simulation.log import SimulatedLog
 from support.simulation.members import SimulatedChunker, SimulatedLoader
-from support.simulation.oracle import Answered, Entry, Oracle, Violation, samples_of_chunk, source_of
+from support.simulation.oracle import Answered, Entry, Oracle, Source, Violation, samples_of_chunk, source_of
 from support.simulation.profile import Profile
 from support.simulation.requests import Request, check_answers
-from support.simulation.stores import KnownStores, SimulatedStore, States, WatchedStore
-from support.simulation.times import BEGIN_MS, DAY_MS, TIMES
+from support.simulation.stores import LIMITS, KnownStores, SimulatedStore, States, WatchedStore
+from support.simulation.times import BEGIN_MS, DAY_MS, SMALL_RESOLUTIONS_MS, TIMES
 from tsdb.client.watch import WatchState
 from tsdb.codec.chunk.chunk import PART_BYTES_MIN
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, decode_key
 from tsdb.codec.chunk.marker import HoleRecord, decode_hole
 from tsdb.head.holes import CORRUPT_RECORD
+from tsdb.head.limits import HeadLimits
 from tsdb.history.interface import ChunkStore, Loaded
-from tsdb.log.interface import CHUNKS, METRICS, SERIES, LogRecord, Position, TopicPartition
+from tsdb.log.downsampled import read_downsampled
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Log, LogRecord, Position, TopicPartition
 from tsdb.model.clock import ManualClock
 from tsdb.model.placement import PlacementRule
 from tsdb.model.window import index_epoch
+from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.service import QuerierService
 from tsdb.v1 import common_pb2
@@ -62,6 +65,14 @@ class Watcher:
     selector: str
     partitions: tuple[int, ...]
     state: WatchState
+
+
+@dataclass
+class Derived:
+    """samples: of history, by series and time, when a run of downsampling began to derive from them."""
+
+    samples: dict[int, dict[int, float]]
+    end_ms: int | None = None
 
 
 class MovingCaller(Context):
@@ -101,6 +112,7 @@ class World:
         self.stated: States = {}
         self.moved = False  # Whether stores may have gone on in the middle of the newest read.
         self.corrupt: defaultdict[int, list[HoleRecord]] = defaultdict(list)
+        self.damaged_chunks: list[tuple[int, int]] = []  # Partitions and offsets.
         self.lost_end = rng.random() < 0.5  # Whether a series ends once its announcement is lost.
         self.forgotten: set[int] = set()  # Packs whose announcements the log lost.
         self.stores: list[SimulatedStore] = []
@@ -117,6 +129,11 @@ class World:
         self.moves: list[Callable[[World, random.Random], None]] = []
         self.jobs = Jobs()
         self.watchers: list[Watcher] = []
+        self.derived: list[Derived] = []  # The last run that ended, and those since.
+        self.backup_folder: Path | None = None  # Of a backup under way.
+        self.backups: list[Path] = []
+        self.compacted: Counter[tuple[str, int]] = Counter()  # Below these offsets topics were compacted.
+        self.went_back = False  # Whether history was restored.
         self._thread = threading.get_ident()
         # In memory where the system has such a folder: snapshots are synchronised with the disk.
         self._scratch = tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if Path(MEMORY_FOLDER).is_dir() else None)
@@ -147,19 +164,25 @@ class World:
             window_ms=TIMES.window_ms,
             partitions=self.partitions,
             topic_id=self.log.topic_id(METRICS),
+            resolutions=Resolutions(lambda: read_downsampled(cast(Log, self.log)), self.clock, SMALL_RESOLUTIONS_MS),
             generation=IndexGeneration(self.log, self.log.topic_id(METRICS), self.clock).now,
         )
 
-    def start_store(self, hold_ms: int, folder: Path | None = None) -> None:
+    def start_store(self, hold_ms: int, folder: Path | None = None, limits: HeadLimits = LIMITS) -> None:
         """Start one more store. folder: with the snapshots of an earlier one."""
+        folder = folder or self.new_folder()
         self.names += 1
-        folder = folder or Path(self._scratch.name) / str(self.names)
-        store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms, folder)
+        store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms, folder, limits)
         self.counts["heads restored"] += store.restored
         self.stores.append(store)
         watched = WatchedStore(store, self.history_read, self.stated)
         self.known_stores.watched.append(watched)
         self._alone[store.name] = self._querier_over(_one(watched))
+
+    def new_folder(self) -> Path:
+        """A folder that does not exist yet."""
+        self.names += 1
+        return Path(self._scratch.name) / str(self.names)
 
     def kill_store(self, index: int) -> None:
         """A store and its memory are gone."""
@@ -279,6 +302,13 @@ class World:
         self.check_going()
         self.clock.advance(300)
 
+    def work(self) -> None:
+        """Chunk stage and loader go on, while a job waits for both."""
+        if self.chunkers:
+            self.chunkers[-1].step()
+        self.log.answer()
+        self.load(2)
+
     def load(self, steps: int) -> None:
         """The loader goes on, while a job waits for it."""
         for _ in range(steps if self.loaders else 0):
@@ -292,7 +322,7 @@ class World:
 
     def deep_queriers(self) -> list[QuerierService]:
         """The queriers whose stores' memory is reached by a history with everything loaded."""
-        deep = [store.name for store in self.stores if store.hold_ms >= TIMES.least_hold_ms]
+        deep = [store.name for store in self.stores if store.hold_ms >= TIMES.least_hold_ms and store.limits is LIMITS]
         return [self.querier, *(self._alone[name] for name in deep)]
 
     def where(self) -> str:
@@ -320,7 +350,8 @@ class World:
     @property
     def has_losses(self) -> bool:
         """Whether anything was lost that holes have to name."""
-        return self.profile.lossy or any(self.corrupt.values()) or bool(self.forgotten)
+        losses = any(self.corrupt.values()), bool(self.forgotten), bool(self.damaged_chunks)
+        return self.profile.lossy or any(losses)
 
     def allows_holes(self, rng: random.Random) -> bool:
         """Whether a read accepts holes: as often as not, once there are some."""
@@ -356,13 +387,19 @@ class World:
             self.counts["announcements lost"] += 1
         elif topic == CHUNKS and record.value is not None and record.key is not None:
             key = decode_key(record.key)
+            if damaged:
+                self.damaged_chunks.append((partition, record.offset))
+                self.counts["chunks damaged"] += 1
             if isinstance(key, ChunkKey):
                 self._chunk_stored(partition, record.key, record.value)
             elif isinstance(key, HoleKey):
                 self._holes[partition].append(decode_hole(record.value))
 
-    def _spares(self, topic: str, value: bytes) -> bool:
-        """A series of two epochs can be known by one and missing in the index of the other, which no hole names."""
+    def _spares(self, topic: str, key: bytes, value: bytes) -> bool:
+        """Markers, and a series of two epochs: it can be known by one and missing in the index of the other, which no
+        hole names."""
+        if topic == CHUNKS:
+            return not isinstance(decode_key(key), ChunkKey)
         return topic == SERIES and any(
             source.canonical in value
             and index_epoch(source.series_id, BEGIN_MS - 2 * DAY_MS) != index_epoch(source.series_id, BEGIN_MS + DAY_MS)
@@ -379,7 +416,9 @@ class World:
             best[place] = max(order, best.get(place, -1))
 
     def check_commit(self, group_id: str, positions: Mapping[TopicPartition, Position]) -> None:
-        """A chunker commits only what is in `chunks`."""
+        """A chunker commits only what is in `chunks`, a loader only what is in history or among the dead letters."""
+        if group_id == LOADERS:
+            self._check_dead_letters(positions)
         if group_id != CHUNKERS:
             return
         for (_, partition), position in positions.items():
@@ -389,6 +428,14 @@ class World:
                     raise Violation(
                         f"commit of partition {partition} at {position} passes series {series} at {ts_ms}, {entry}"
                     )
+
+    def _check_dead_letters(self, positions: Mapping[TopicPartition, Position]) -> None:
+        for (topic, partition), position in positions.items():
+            letters = {record.value for record in self.log.records(CHUNKS_DLQ, partition)}
+            for record in self.log.records(topic, partition) if topic == CHUNKS else ():
+                passed = record.offset < position.next_offset and (partition, record.offset) in self.damaged_chunks
+                if passed and record.value not in letters:
+                    raise Violation(f"{position} of partition {partition} passes {record}, which is no dead letter")
 
     def _promised(self, partition: int, position: int, emitted_ms: int) -> Iterator[tuple[int, int, Entry]]:
         """Samples below a position in emitted windows, except for named losses."""
@@ -401,17 +448,23 @@ class World:
 
     def check_loaded(self, loaded: Loaded) -> None:
         """Check that all samples covered by `loaded` are in history, and all their series."""
+        if loaded.topic_id != self.log.topic_id(METRICS):
+            return  # No claim: see tsdb.history.claims.
         held: dict[tuple[int, int], int] = {}
         for series, ts_ms, entry in self._promised(loaded.partition, loaded.position, loaded.emitted_through_ms):
             source = self.oracle.sources[series]
             if not held:
                 held = self._held(loaded.partition)
-            if held.get((series, ts_ms), -1) < entry.order:
+            if held.get((series, ts_ms), -1) < entry.order and not self._has_hole(source, ts_ms):
                 raise Violation(f"{loaded}, but history lacks series {series} at {ts_ms}, {entry}")
             epoch = index_epoch(series, ts_ms)
             name = b"m0" if b"m0" in source.canonical else b"m1"
             if series not in self.history.announced.get((epoch, name), {}):
                 raise Violation(f"{loaded}, but history does not know series {series} in epoch {epoch}")
+
+    def _has_hole(self, source: Source, ts_ms: int) -> bool:
+        holes = (one.hole for one in self.history.hole_rows.values())
+        return any(hole.pack_id == source.pack_id and hole.start_ms <= ts_ms < hole.end_ms for hole in holes)
 
     def _held(self, partition: int) -> dict[tuple[int, int], int]:
         best: dict[tuple[int, int], int] = {(0, 0): -1}
