@@ -71,7 +71,7 @@ def _time_ms(world: World, rng: random.Random, number: int) -> int:
     if known and rng.random() < 0.35:
         return rng.choice(list(known)[-8:])
     ts_ms = world.clock.now_ms() - _behind_ms(rng)
-    if rng.random() < world.profile.edges:
+    if world.profile.edges and rng.random() < world.profile.edges:
         # The first or last millisecond of a slice or window.
         ts_ms = floor_to(ts_ms, rng.choice([SLICES.small_ms, TIMES.window_ms])) - rng.choice([0, 1])
     return ts_ms
@@ -141,7 +141,7 @@ def store_start(world: World, rng: random.Random) -> None:
     elif rng.random() < world.profile.edge_starts:
         hold_ms = _edge_hold_ms(world, rng) or hold_ms
     limits = LIMITS
-    if rng.random() < world.profile.tight:
+    if world.profile.tight and rng.random() < world.profile.tight:
         soft = rng.randint(*SOFT_BYTES)
         limits = replace(LIMITS, memory_soft_bytes=soft, memory_hard_bytes=soft + rng.randint(*HARD_ABOVE_BYTES))
     world.start_store(hold_ms, limits=limits)

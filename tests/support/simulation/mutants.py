@@ -24,6 +24,7 @@ from support.simulation.profile import (
     FAULTS,
     FORGOTTEN,
     LOSSY,
+    SELECTS,
     TIGHT,
     Profile,
 )
@@ -75,14 +76,14 @@ PROGRESS = encode_key(ProgressKey())
 FAR_MS = 1 << 40
 FAR_OFFSET = 1 << 40
 
-STARTS = replace(ALL.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
+STARTS = replace(SELECTS.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
 # Without snapshots and waiting answers: the rule needs a store that starts from the log with late samples in it.
 PLAIN_STARTS = replace(
     STARTS.more("starts", store_snapshot=0, store_restart=0), faults=replace(FAULTS, held_samples=0.0)
 )
-FROM_ZERO = ALL.more("from zero", empty_history=12, rebuild=30, compact=30)
+FROM_ZERO = SELECTS.more("from zero", empty_history=12, rebuild=30, compact=30)
 AGAIN = replace(
-    ALL.more(
+    SELECTS.more(
         "again",
         gateway_restart=60,
         compact=60,
@@ -96,26 +97,26 @@ AGAIN = replace(
     series_share=0.1,
     faults=replace(FAULTS, held_samples=0.0),  # Its rules need many samples soon after each other.
 )
-NEW_SERIES = replace(ALL.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
+NEW_SERIES = replace(SELECTS.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
 BUSY = replace(
-    ALL.more("busy", read=120, loader_step=12, store_start=30, store_kill=20),
+    SELECTS.more("busy", read=120, loader_step=12, store_start=30, store_kill=20),
     busy=0.8,
     edge_starts=0.7,
     moves=("chunker_step", "loader_step", "loader_step", "loader_step"),
 )
-SNAPSHOTS = ALL.more("snapshots", store_snapshot=40, store_restart=30, store_start=4, read=80)
+SNAPSHOTS = SELECTS.more("snapshots", store_snapshot=40, store_restart=30, store_start=4, read=80)
 SNAPSHOTS_OF_NEW_SERIES = replace(
-    ALL.more("snapshots of new series", store_snapshot=40, store_restart=40, gateway_restart=10, read=60),
+    SELECTS.more("snapshots of new series", store_snapshot=40, store_restart=40, gateway_restart=10, read=60),
     new_series=0.5,
     series=4,
 )
-IMPORTS = ALL.more("imports", **{"import": 30})
+IMPORTS = SELECTS.more("imports", **{"import": 30})
 FOLDS = replace(
-    ALL.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
+    SELECTS.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
 )
 # A whole fold, from its first row to the deletion of the covered rows, may happen during one read.
 FOLDS_IN_READS = replace(
-    ALL.more(
+    SELECTS.more(
         "folds in reads",
         write=120,
         chunker_step=80,
@@ -139,10 +140,10 @@ FOLDS_IN_READS = replace(
     series=4,
     new_series=0.0,
 )
-NO_COMMITS = ALL.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
+NO_COMMITS = SELECTS.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
 # Zombies do nothing until the group's commits are lost; then they write from far behind.
 SUSPENDED = replace(
-    ALL.more(
+    SELECTS.more(
         "suspended",
         advance=90,
         chunker_step=80,
@@ -164,10 +165,12 @@ SUSPENDED = replace(
     ),
     steps=250,
 )
-TAKE_OVERS = ALL.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
+TAKE_OVERS = SELECTS.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
 
-EDGES = replace(ALL.more("edges", read=90, store_start=20, store_kill=14), edges=0.6, edge_starts=0.8)
-EDGES_OF_DROPS = replace(ALL.more("edges of drops", read=90, advance=110, store_step=80, store_maintain=60), edges=0.6)
+EDGES = replace(SELECTS.more("edges", read=90, store_start=20, store_kill=14), edges=0.6, edge_starts=0.8)
+EDGES_OF_DROPS = replace(
+    SELECTS.more("edges of drops", read=90, advance=110, store_step=80, store_maintain=60), edges=0.6
+)
 # Readers meet series that appear in the middle of their reads.
 NEW_IN_READS = replace(
     ALL.more("new in reads", write=160, read=150, store_step=20, store_maintain=10, gateway_restart=10),
@@ -177,7 +180,7 @@ NEW_IN_READS = replace(
     moves=("store_step",),
     moments=("check",),
 )
-IMPORTS_BETWEEN_READS = ALL.more("imports between reads", **{"import": 60}, loader_step=120)
+IMPORTS_BETWEEN_READS = SELECTS.more("imports between reads", **{"import": 60}, loader_step=120)
 
 QUERIES = replace(ALL.more("queries", promql=80, read=60, listings=0, watch=0, read_stores=0, store_step=30), edges=0.3)
 LISTINGS = ALL.more("listings", promql=4, read=4, listings=80, watch=4, read_stores=0, store_start=16)
@@ -200,7 +203,7 @@ class Mutant:
 
     rule: str
     switch_off: Patch
-    profile: Profile = ALL
+    profile: Profile = SELECTS
     first: int = 0
 
     def __str__(self) -> str:

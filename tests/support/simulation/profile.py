@@ -50,8 +50,9 @@ class Profile:
     series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
     the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those whose
     memory begins within a window that is open. edges: share of times that are the first or last of a range: of samples
-    in slices and windows, of reads at coverage and steps. tight: share of stores with little memory. lossy: trims may
-    take what nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of
+    in slices and windows, of reads at coverage and steps. after: share of reads with the tokens of a write. checks: of
+    the moments at which a read checks whether to go on. tight: of stores with little memory. lossy: trims may take what
+    nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of
     its moments, which are kinds of history reads and of store reads; none: at all of them.
     """
 
@@ -66,6 +67,8 @@ class Profile:
     edge_starts: float = 0.5
     shallow: float = 0.15
     edges: float = 0.1
+    after: float = 0.3
+    checks: float = 0.3
     tight: float = 0.0
     lossy: bool = False
     moves: tuple[str, ...] = ("store_step", "store_maintain", "chunker_step", "loader_step", "loader_step")
@@ -80,9 +83,11 @@ class Profile:
 
 
 ALL = Profile()
-LOSSY = replace(ALL.more("lossy", trim=20, repair=10, chunker_kill=8), lossy=True)
+# One kind of read, between whole steps of stores: the other rules need many of its reads.
+SELECTS = replace(ALL.more("selects", promql=0, listings=0, watch=0), edges=0.0, after=0.0, checks=0.0)
+LOSSY = replace(SELECTS.more("lossy", trim=20, repair=10, chunker_kill=8), lossy=True)
 # One damaged record is a hole over all that a sender may send: few reads after it are answered in full.
-DAMAGED = ALL.more("damaged", damage_record=2, store_snapshot=12, store_restart=10, read=60)
+DAMAGED = SELECTS.more("damaged", damage_record=2, store_snapshot=12, store_restart=10, read=60)
 # Few of its series are written again, and memory is short, so that history is read without their announcements.
 FORGOTTEN = replace(
     ALL.more("forgotten", lose_announcements=10, store_start=20, store_kill=15, read=80, advance=100),

@@ -44,7 +44,7 @@ def read(world: World, rng: random.Random) -> None:
         query = replace(query, last_n=rng.randint(1, 3))
     elif kind == "steps" and end_ms - start_ms < DAY_MS:
         step_ms = rng.choice([130, 1_000, 7_000])
-        if rng.random() < world.profile.edges:
+        if world.profile.edges and rng.random() < world.profile.edges:
             query = replace(query, start_ms=_aligned(world, rng, step_ms) or start_ms)
         query = replace(query, step_ms=step_ms, agg=rng.choice(AGGREGATIONS))
     query = replace(query, options=options_of(world, rng))
@@ -58,7 +58,7 @@ def options_of(world: World, rng: random.Random) -> ReadOptions:
     """At times a read asks for the records of a write; with losses it accepts holes as often as not."""
     tokens: list[common_pb2.Token] = []
     accepted = [one.answer for one in world.requests[-6:] if one.answer.done() and one.answer.exception() is None]
-    if accepted and rng.random() < 0.3:
+    if accepted and world.profile.after and rng.random() < world.profile.after:
         tokens = [
             common_pb2.Token(
                 topic_id=world.log.topic_id(METRICS), partition=token.partition, record_offset=token.record_offset
@@ -137,7 +137,7 @@ def range_of(world: World, rng: random.Random) -> tuple[int, int]:
         edges.append(loaded.emitted_through_ms)
     edges += [floor_to(now_ms, TIMES.window_ms) - k * TIMES.window_ms for k in range(5)]
     edges.append(now_ms - DAY_MS - TIMES.least_hold_ms - rng.randint(0, 3 * TIMES.window_ms))
-    if rng.random() < world.profile.edges / 2:
+    if world.profile.edges and rng.random() < world.profile.edges / 2:
         return rng.choice(_coverages(world)) - rng.choice([0, 1]), now_ms + TIMES.window_ms
     start_ms = (0 if rng.random() < 0.25 else rng.choice(edges)) + rng.choice([-1, 0, 1, 200])
     end_ms = (EVER_MS * 2 if rng.random() < 0.25 else rng.choice(edges)) + rng.choice([-1, 0, 1, 200])

@@ -54,7 +54,7 @@ SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 APPEND_WAIT_MS = round(WAIT_S * 1000) + 1  # Past the wait of parts for each other.
 MEMORY_FOLDER = "/dev/shm"
 READER_WAITS_S = 1.0  # For the records of `after`.
-CHECK, CHECK_SHARE = "check", 0.3  # A read looks often whether it may go on.
+CHECK = "check"
 READ_MS_MAX = 6_000  # With one move more it is less than DELETE_AFTER_MS.
 
 
@@ -222,7 +222,7 @@ class World:
             nonlocal under_way
             if profile.moments and kind not in profile.moments:
                 return
-            if kind == CHECK and rng.random() >= CHECK_SHARE:
+            if kind == CHECK and not (profile.checks and rng.random() < profile.checks):
                 return
             # Components are stepped on the driver's thread alone. A querier waits for its reads on other threads.
             if under_way or threading.get_ident() != self._thread or rng.random() >= profile.busy:
