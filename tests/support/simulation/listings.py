@@ -22,7 +22,7 @@ NAMES = ("__name__", "instance", "job")
 
 @dataclass(frozen=True)
 class Range:
-    """What a listing is about. start_ms, end_ms: None: everything in memory."""
+    """Subject of a listing. start_ms, end_ms: None: everything in memory."""
 
     selector: str
     start_ms: int | None
@@ -114,7 +114,7 @@ def _must(
     if by_partition.keys() != set(range(world.partitions)):
         raise Violation(f"{asked} is answered for partitions {sorted(by_partition)}")
     if asked.start_ms is None and world.moved:
-        return  # What memory held is gone meanwhile.
+        return  # Memory may have dropped series meanwhile.
     for source in filter(SELECTORS[asked.selector], world.sources):
         state = by_partition[source.partition]
         start_ms = state.coverage_start_ms if asked.start_ms is None else asked.start_ms

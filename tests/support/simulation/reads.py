@@ -179,7 +179,7 @@ def check_result(world: World, query: SelectQuery, result: SelectResult, wanted:
 
 
 def stated_of(world: World, state: common_pb2.PartitionState, query: SelectQuery) -> Answered:
-    """What an answer states of one partition."""
+    """The state of one partition in an answer."""
     return Answered.of(state, query.start_ms, asked_offset(query.options, state.partition), moved=world.moved)
 
 

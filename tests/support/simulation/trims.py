@@ -51,7 +51,7 @@ def compact(world: World, rng: random.Random) -> None:
     if topic == CHUNKS and (METRICS, partition) not in world.groups[CHUNKERS].committed:
         return  # The next take-over needs the highest progress marker; a zombie's lower one may be newer.
     if world.went_back:
-        return  # What loaders had passed they read again.
+        return  # Loaders read the topics again from lower offsets.
     below = _passed(world, topic, partition)
     world.log.compact(topic, partition, below)
     world.compacted[topic, partition] = max(below, world.compacted[topic, partition])
