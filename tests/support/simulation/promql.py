@@ -236,7 +236,7 @@ Allowed = dict[int, tuple[set[int], bool]]
 def _allowed(
     world: World, span_ms: tuple[int, int], wanted: Callable[[Source], bool], *, allow_holes: bool
 ) -> list[tuple[Source, Allowed]]:
-    """Samples that may be shown of each series, by time. With allow_holes anything may be missing: warnings are texts."""
+    """Samples that may be shown of each series, by time. With allow_holes any may be missing: warnings are texts."""
     found = []
     for source in filter(wanted, world.sources):
         answered = Answered.of(world.stated[source.partition], span_ms[0], moved=world.moved)
