@@ -12,8 +12,7 @@ from collections import Counter
 import pytest
 
 from support.simulation.driver import failure_of, run, shrunk
-from support.simulation.mutants import PROFILES
-from support.simulation.profile import ALL, Profile
+from support.simulation.profile import ALL, PROFILES, Profile
 
 pytestmark = pytest.mark.slow
 

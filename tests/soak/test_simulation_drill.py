@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from support.simulation.driver import Failure, failure_of, shrunk
-from support.simulation.mutants import PROFILES
+from support.simulation.profile import PROFILES
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 

@@ -14,10 +14,10 @@ from support.simulation.backups import backup, restore
 from support.simulation.downsampling import downsample_on, read_downsampled_on
 from support.simulation.jobs import fold_on, import_on, rebuild
 from support.simulation.listings import listings
+from support.simulation.oracle import Request
+from support.simulation.processes import LIMITS
 from support.simulation.promql import promql
 from support.simulation.reads import read, read_stores
-from support.simulation.requests import Request
-from support.simulation.stores import LIMITS
 from support.simulation.times import DAY_MS, SLICES, TIMES
 from support.simulation.trims import compact, forget_commits, repair, trim
 from support.simulation.watchers import watch

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from support.simulation.jobs import calm, read_back
-from support.simulation.stores import meta_of
+from support.simulation.processes import meta_of
 from support.simulation.world import LOADERS, World
 from tsdb.backup.backup import Source, back_up
 from tsdb.backup.checks import check_files, read_manifest

@@ -19,8 +19,8 @@ from support.oracles.head_twin import STEP_RULES
 from support.servers.queriers import select
 from support.simulation.jobs import calm, places_of
 from support.simulation.oracle import Source, Violation, float_of, samples_of_chunk
+from support.simulation.processes import meta_of
 from support.simulation.reads import SELECTORS, refused, right_samples, stated_of
-from support.simulation.stores import meta_of
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.world import Derived, World
 from tsdb.client import ReadOptions, SelectQuery

@@ -113,3 +113,122 @@ DOWNSAMPLED = ALL.more(
     querier_restart=12,
     **{"import": 20},
 )
+
+# For the rules of one kind.
+
+STARTS = replace(SELECTS.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
+# Without snapshots and waiting answers: the rule needs a store that starts from the log with late samples in it.
+PLAIN_STARTS = replace(
+    STARTS.more("starts", store_snapshot=0, store_restart=0), faults=replace(FAULTS, held_samples=0.0)
+)
+FROM_ZERO = SELECTS.more("from zero", empty_history=12, rebuild=30, compact=30)
+AGAIN = replace(
+    SELECTS.more(
+        "again",
+        gateway_restart=60,
+        compact=60,
+        empty_history=20,
+        loader_kill=15,
+        loader_step=40,
+        store_snapshot=0,
+        store_restart=0,
+    ),
+    new_series=0.4,
+    series_share=0.1,
+    faults=replace(FAULTS, held_samples=0.0),  # Its rules need many samples soon after each other.
+)
+NEW_SERIES = replace(SELECTS.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
+BUSY = replace(
+    SELECTS.more("busy", read=120, loader_step=12, store_start=30, store_kill=20),
+    busy=0.8,
+    edge_starts=0.7,
+    moves=("chunker_step", "loader_step", "loader_step", "loader_step"),
+)
+SNAPSHOTS = SELECTS.more("snapshots", store_snapshot=40, store_restart=30, store_start=4, read=80)
+SNAPSHOTS_OF_NEW_SERIES = replace(
+    SELECTS.more("snapshots of new series", store_snapshot=40, store_restart=40, gateway_restart=10, read=60),
+    new_series=0.5,
+    series=4,
+)
+IMPORTS = SELECTS.more("imports", **{"import": 30})
+FOLDS = replace(
+    SELECTS.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
+)
+# A whole fold, from its first row to the deletion of the covered rows, may happen during one read.
+FOLDS_IN_READS = replace(
+    SELECTS.more(
+        "folds in reads",
+        write=120,
+        chunker_step=80,
+        loader_step=80,
+        store_step=30,
+        store_maintain=8,
+        read=8,
+        fold=0,
+        rebuild=0,
+        trim=0,
+        forget_commits=0,
+        empty_history=0,
+        **{"import": 0},
+    ),
+    steps=200,
+    busy=1.0,
+    moves=("fold", "fold", "fold", "loader_step"),
+    moves_max=40,
+    moments=("rows",),
+    partitions=(1,),
+    series=4,
+    new_series=0.0,
+)
+NO_COMMITS = SELECTS.more("no commits", forget_commits=20, chunker_replace=20, zombie_step=40, trim=20)
+# Zombies do nothing until the group's commits are lost; then they write from far behind.
+SUSPENDED = replace(
+    SELECTS.more(
+        "suspended",
+        advance=90,
+        chunker_step=80,
+        chunker_replace=8,
+        zombie_step=0,
+        forget_commits=3,
+        trim=60,
+        compact=0,
+        empty_history=0,
+        store_step=10,
+        store_start=2,
+        store_maintain=4,
+        loader_step=10,
+        fold=0,
+        rebuild=0,
+        read=4,
+        read_stores=0,
+        **{"import": 0},
+    ),
+    steps=250,
+)
+TAKE_OVERS = SELECTS.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
+
+EDGES = replace(SELECTS.more("edges", read=90, store_start=20, store_kill=14), edges=0.6, edge_starts=0.8)
+EDGES_OF_DROPS = replace(
+    SELECTS.more("edges of drops", read=90, advance=110, store_step=80, store_maintain=60), edges=0.6
+)
+# Readers meet series that appear in the middle of their reads.
+NEW_IN_READS = replace(
+    ALL.more("new in reads", write=160, read=150, store_step=20, store_maintain=10, gateway_restart=10),
+    new_series=0.6,
+    series=4,
+    busy=1.0,
+    moves=("store_step",),
+    moments=("check",),
+)
+IMPORTS_BETWEEN_READS = SELECTS.more("imports between reads", **{"import": 60}, loader_step=120)
+
+QUERIES = replace(ALL.more("queries", promql=80, read=60, listings=0, watch=0, read_stores=0, store_step=30), edges=0.3)
+LISTINGS = ALL.more("listings", promql=4, read=4, listings=80, watch=4, read_stores=0, store_start=16)
+WATCHERS = ALL.more("watchers", promql=4, read=8, listings=4, watch=80, read_stores=0)
+
+PROFILES = (
+    *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),
+    *(DAMAGED, FORGOTTEN, EDGES, EDGES_OF_DROPS, NEW_IN_READS, IMPORTS_BETWEEN_READS),
+    *(QUERIES, LISTINGS, WATCHERS, BACKUPS, DEAD_LETTERS, TIGHT, DOWNSAMPLED),
+    *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS, SNAPSHOTS, SNAPSHOTS_OF_NEW_SERIES),
+)

@@ -12,7 +12,7 @@ import numpy as np
 from support.oracles.head_twin import STEP_RULES
 from support.servers.queriers import querier_over, select
 from support.simulation.oracle import Answered, Source, Violation, check_samples, excused_by, float_of
-from support.simulation.stores import KnownStores, SimulatedStore, WatchedStore
+from support.simulation.processes import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.world import World
 from tsdb.client import ReadOptions, SelectQuery, SelectResult

@@ -9,7 +9,7 @@ from chunker.repair import repair as repair_all
 from chunker.takeover import highest_marker
 from support.simulation.groups import Member
 from support.simulation.log import LogFaults
-from support.simulation.members import SimulatedChunker
+from support.simulation.processes import SimulatedChunker
 from support.simulation.times import TIMES
 from support.simulation.world import CHUNKERS, LOADERS, World
 from tsdb.log.interface import CHUNKS, METRICS, SERIES

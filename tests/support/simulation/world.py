@@ -25,11 +25,27 @@ from support.simulation.groups import Member, SimulatedGroup
 from support.simulation.history import SimulatedHistory
 from support.simulation.job_state import Jobs
 from support.simulation.log import SimulatedLog
-from support.simulation.members import SimulatedChunker, SimulatedLoader
-from support.simulation.oracle import Answered, Entry, Oracle, Source, Violation, samples_of_chunk, source_of
+from support.simulation.oracle import (
+    Answered,
+    Entry,
+    Oracle,
+    Request,
+    Source,
+    Violation,
+    check_answers,
+    samples_of_chunk,
+    source_of,
+)
+from support.simulation.processes import (
+    LIMITS,
+    KnownStores,
+    SimulatedChunker,
+    SimulatedLoader,
+    SimulatedStore,
+    States,
+    WatchedStore,
+)
 from support.simulation.profile import Profile
-from support.simulation.requests import Request, check_answers
-from support.simulation.stores import LIMITS, KnownStores, SimulatedStore, States, WatchedStore
 from support.simulation.times import BEGIN_MS, DAY_MS, SMALL_RESOLUTIONS_MS, TIMES
 from tsdb.client.watch import WatchState
 from tsdb.codec.chunk.chunk import PART_BYTES_MIN

@@ -15,7 +15,7 @@ from support.counters import sample
 from support.data.heads import announcement, id_of
 from support.fakes.replay_log import encoded
 from support.simulation.log import SimulatedLog
-from support.simulation.stores import SimulatedStore
+from support.simulation.processes import SimulatedStore
 from support.simulation.times import BEGIN_MS, TIMES
 from tsdb.head.limits import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Group, LogRecord
