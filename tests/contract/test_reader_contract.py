@@ -157,6 +157,25 @@ def test_matchers_choose_as_prometheus_does(served: Served, selector: str, numbe
     assert bits(answered(result)) == bits(served.want(*span, numbers))
 
 
+# Each chooses series 7 of m_1.
+LARGE_SELECTORS = {
+    "values": 'm_1{instance=~"' + "|".join(f"host-of-a-list-{row}:9100" for row in range(20_000)) + '|i2"}',
+    "a common end": 'm_1{instance=~"(' + "|".join(f"host-{row}" for row in range(20_000)) + '|i)2"}',
+    "values with points": 'm_1{instance=~"' + "|".join(f"10.0.{row}.7:9100" for row in range(400)) + '|i2"}',
+    "refused values": 'm_1{instance!~"' + "|".join(f"host-{row}" for row in range(4_000)) + '|i[013-9]|i1."}',
+    "matchers": "m_1{" + "".join(f'absent_{row}!="x",' for row in range(500)) + 'instance="i2"}',
+    "repetitions": 'm_1{instance=~"i2|.{10,1000}"}',
+}
+
+
+@pytest.mark.parametrize("selector", LARGE_SELECTORS.values(), ids=LARGE_SELECTORS)
+def test_a_selector_may_be_as_large_as_a_dashboard_makes_it(served: Served, selector: str) -> None:
+    client, span = served.node.client, RANGES["sealed and open"](served)
+    assert list(answered(client.select(selector, *span))) == [7]
+    assert [series.labels["instance"] for series in client.series(selector)] == ["i2"]
+    assert client.label_values("instance", selector) == ["i2"]
+
+
 def test_series_ids_choose_in_place_of_matchers_and_unknown_ones_match_nothing(served: Served) -> None:
     span = RANGES["the newest"](served)
     result = served.node.client.select(None, *span, series_ids=[id_of(7), id_of(3), 12345])

@@ -95,8 +95,8 @@ def _program(scratch: Path, sender: GoSender) -> Path:
     _go(scratch, "mod", "init", "senders")
     if sender.module:
         facts = json.loads(_go(scratch, "mod", "download", "-json", f"{sender.module}@{sender.version}"))
-        replacements = list(_replacements(Path(facts["GoMod"]).read_text(), sender.published))
-        _go(scratch, "mod", "edit", *(f"-replace={one}" for one in replacements))
+        replaced = replacements(Path(facts["GoMod"]).read_text(), sender.published)
+        _go(scratch, "mod", "edit", *(f"-replace={one}" for one in replaced))
     _go(scratch, "get", f"{sender.package}@{sender.version}")
     package = sender.package
     if sender.source is not None:
@@ -107,7 +107,7 @@ def _program(scratch: Path, sender: GoSender) -> Path:
     return scratch / sender.name
 
 
-def _replacements(module: str, published: str) -> Iterator[str]:
+def replacements(module: str, published: str) -> Iterator[str]:
     """Replacements in a go.mod, as `go mod edit` takes them: `old=new@version`. Those without a version are folders."""
     for old, new, version in re.findall(r"^(?:replace)?\s*(\S+) => (\S+)[ \t]*(\S*)", module, re.MULTILINE):
         yield f"{old}={new}@{version}" if version else f"{old}={old}@{published}"

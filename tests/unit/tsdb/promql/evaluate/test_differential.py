@@ -19,6 +19,7 @@ from support.promql.differential.rules import Case, rules_for
 from support.promql.differential.run import Run
 from support.promql.differential.shrinking import shrunk
 from support.promql.differential.targets import InProcess
+from support.senders.go_senders import replacements
 from tsdb.promql.syntax.functions import AGGREGATIONS, FUNCTIONS
 from tsdb.promql.syntax.tree import COMPARISONS, SET_OPERATORS
 
@@ -121,3 +122,21 @@ def test_order_counts_where_the_query_sorts() -> None:
     assert order_of("topk(2, up)") is Order.VALUES
     assert order_of('sort_by_label(up, "job")') is Order.LABELS
     assert order_of("abs(sort(up))") is Order.NONE
+
+
+def test_a_build_takes_over_what_its_module_replaces() -> None:
+    module = """
+module example.org/server
+
+replace cloud.example.org/go => cloud.example.org/go v0.123.0
+
+replace (
+	k8s.io/api => ./staging/src/k8s.io/api
+	k8s.io/apiserver => ./staging/src/k8s.io/apiserver
+)
+"""
+    assert list(replacements(module, "v0.37.2")) == [
+        "cloud.example.org/go=cloud.example.org/go@v0.123.0",
+        "k8s.io/api=k8s.io/api@v0.37.2",
+        "k8s.io/apiserver=k8s.io/apiserver@v0.37.2",
+    ]
