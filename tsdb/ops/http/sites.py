@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from tsdb.model.errors import InvalidRequest
@@ -24,6 +25,7 @@ FORBIDDEN = frozenset({OTHER_ORIGIN, OTHER_HOST})
 _OWN = frozenset({"same-origin", "none"})  # Sec-Fetch-Site of our pages, and of typed addresses.
 _READS = frozenset({"GET", "HEAD"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+HOSTS_KEPT = 64  # Parsing one costs 5 us.
 _SHOWN = 100  # Characters of a header in a message.
 
 _refused = counter(
@@ -40,6 +42,7 @@ class Sites:
     def __init__(self, hosts: Collection[str] = (), *, all_hosts: bool = False) -> None:
         self._hosts = frozenset(host.lower() for host in (*hosts, socket.gethostname()))
         self._all_hosts = all_hosts
+        self._is_known = lru_cache(HOSTS_KEPT)(self._is_own)
 
     @classmethod
     def of(cls, listen_host: str, hosts: Collection[str] = ()) -> Sites:
@@ -51,7 +54,7 @@ class Sites:
     ) -> None:
         """Raises InvalidRequest (other_host, other_origin). allows_origin: whether pages of an origin may read here."""
         host = headers.get("host", "")
-        if not (self._all_hosts or self._is_own(_name_of(host))):
+        if not (self._all_hosts or self._is_known(host)):
             _refuse(
                 OTHER_HOST,
                 f"Host is {_shown(host)}, which is no name of this server: use its address or localhost, or add the "
@@ -65,7 +68,8 @@ class Sites:
                 "query; pages never write",
             )
 
-    def _is_own(self, name: str) -> bool:
+    def _is_own(self, host: str) -> bool:
+        name = _name_of(host)
         # A name without a dot is in no public DNS, so no page has it.
         return "." not in name.rstrip(".") or name in self._hosts or _is_local(name) or _is_address(name)
 
