@@ -62,9 +62,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     scratch = tmp_path_factory.mktemp("prometheus-api")
     with ExitStack() as stack:
         theirs = stack.enter_context(prometheus_server(scratch))
-        role = Role(
-            scratch, "standalone", "--data-dir", str(scratch / "data"), "--enable-feature", "promql-duration-expr"
-        )
+        as_theirs = ("--enable-feature", "promql-duration-expr", "--cors-origin", ".*")
+        role = Role(scratch, "standalone", "--data-dir", str(scratch / "data"), *as_theirs)
         ours = stack.enter_context(role)
         pair = Pair(ours, theirs)
         written = tsdb_json("write", str(NODE), "--address", ours.grpc, "--shift-to-now")
