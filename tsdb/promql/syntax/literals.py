@@ -20,6 +20,7 @@ _PART = re.compile(r"(\d+)(ms|[ywdhms])")
 _DURATION = re.compile("".join(rf"(?:\d+{unit})?" for unit in _UNITS_MS))
 # A duration is held in nanoseconds as a signed 64-bit integer by Prometheus: 292 years.
 DURATION_MS_MAX = (2**63 - 1) // 1_000_000
+DURATION_DIGITS_MAX = 1_000  # Of one part, zeros before it included. Python reads a long number slowly, or not at all.
 
 _ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\"}
@@ -49,7 +50,10 @@ def duration_ms_of(text: str) -> int:
     """Milliseconds of a duration such as `1h30m`: units in falling order, each once. Raises ValueError."""
     if not _DURATION.fullmatch(text):
         raise ValueError(f'not a valid duration string: "{text}"')
-    total = sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+    parts = _PART.findall(text)
+    if any(len(number) > DURATION_DIGITS_MAX for number, _ in parts):
+        raise ValueError("duration out of range")
+    total = sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
     if total > DURATION_MS_MAX:
         raise ValueError("duration out of range")
     return total

@@ -55,12 +55,13 @@ class Token:
 # A colon begins or continues a metric's name, except between square brackets, where it separates range and step.
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _NAME_IN_BRACKETS = r"[a-zA-Z_][a-zA-Z0-9_]*"
+# A string gives nothing back once it is read (`++`): its places to go back to took 200 bytes a character.
 _TOKEN = r"""
     (?P<space>\s+|\#[^\n]*)
   | (?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![a-zA-Z0-9_.]))
   | (?P<number>(?:0[xX][0-9a-fA-F_]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![a-zA-Z0-9_.]))
   | (?P<name>NAME)
-  | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`]*`)
+  | (?P<string>"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+'|`[^`]*`)
   | (?P<symbol>==|!=|>=|<=|=~|!~|</|>/|[-+*/%^<>=(){}\[\],:@])
 """
 _OUTSIDE = re.compile(_TOKEN.replace("NAME", _NAME), re.VERBOSE)

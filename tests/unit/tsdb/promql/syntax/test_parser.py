@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from tsdb.promql.syntax.cursor import NESTING_MAX, QUERY_CHARS_MAX
@@ -301,6 +303,20 @@ LARGE = {
 def test_a_large_query_is_a_query_and_prints_back(text: str) -> None:
     node = parse(text)
     assert len(post_order(parse(shown(node)))) == len(post_order(node))
+
+
+def test_a_duration_with_many_digits_is_out_of_range() -> None:
+    with pytest.raises(QueryError, match="duration out of range"):
+        parse("9" * 100_000 + "h")
+
+
+def test_a_long_string_takes_the_memory_of_its_text() -> None:
+    for text in ('"' + "a" * 1_000_000 + '"', "'" + "\\n" * 500_000 + "'", "`" + "a" * 1_000_000 + "`"):
+        tracemalloc.start()
+        parse(text)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 100 * len(text)
 
 
 def test_duration_expressions_can_be_switched_off() -> None:
