@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,16 @@ def test_a_long_selector_is_refused_before_it_is_read() -> None:
     assert len(parse_selector(fits)[0].value) == SELECTOR_CHARS_MAX - 6
     with pytest.raises(InvalidRequest, match=f"selector has {SELECTOR_CHARS_MAX + 1} characters; limit is"):
         parse_selector(fits + " ")
+
+
+@pytest.mark.parametrize("quote", ['"', "'", "`"])
+def test_a_long_value_takes_the_memory_of_its_text(quote: str) -> None:
+    text = "{a=" + quote + "x" * 1_000_000 + quote + "}"
+    tracemalloc.start()
+    parse_selector(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * len(text)
 
 
 def test_too_many_matchers_are_refused() -> None:
