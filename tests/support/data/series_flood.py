@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from support.servers.processes import Role
-from tsdb.client import Overloaded, TsdbError, WriteBatch, connect
+from tsdb.client import TsdbError, WriteBatch, connect
 
 SERIES_A_REQUEST = 500
 LABEL_VALUE_BYTES = 1_900
@@ -76,11 +76,9 @@ class SeriesFlood:
                 return
             try:
                 written = self._client.write(self._batch(first))
-            except Overloaded as error:
-                self._note(error)
-                self._stopping.wait(PAUSE_S)
             except TsdbError as error:
                 self._note(error)
+                self._stopping.wait(PAUSE_S)
             else:
                 self.accepted += SERIES_A_REQUEST
                 self.partitions.update(token.partition for token in written.tokens)
