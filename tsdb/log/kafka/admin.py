@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
@@ -14,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     ResourceType,
 )
 
+from tsdb.log.kafka.clients import GRACE_S, answer_of
 from tsdb.log.kafka.config import common
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.log.settings import LogSettings
@@ -27,10 +29,13 @@ SETTLE_S = 0.05  # Between two checks of a topic that is being created or delete
 class KafkaTopics:
     """TopicAdmin over a Kafka cluster; `prefix` is put before every topic name."""
 
-    def __init__(self, bootstrap: str, prefix: str, settings: LogSettings, clock: Clock) -> None:
+    def __init__(
+        self, bootstrap: str, prefix: str, settings: LogSettings, clock: Clock, *, grace_s: float = GRACE_S
+    ) -> None:
         self._admin = AdminClient(common(bootstrap, settings))
         self._prefix = prefix
         self._timeout_s = settings.request_timeout_s
+        self._answer_s = settings.request_timeout_s + grace_s
         self._clock = clock
 
     def describe(self, topic: str) -> TopicState | None:
@@ -38,7 +43,7 @@ class KafkaTopics:
         try:
             with translate_kafka_errors(f"topic {topic}"):
                 futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
-                described = futures[name].result()
+                described = self._answer(futures[name], f"topic {topic}")
         except WrongTopic:
             return None
         config = self._config(topic, name)
@@ -54,7 +59,9 @@ class KafkaTopics:
         name = self._prefix + spec.name
         new = NewTopic(name, spec.partitions, spec.replication, config=spec.config())
         try:
-            self._admin.create_topics([new], request_timeout=self._timeout_s)[name].result()
+            self._admin.create_topics([new], request_timeout=self._timeout_s)[name].result(self._answer_s)
+        except TimeoutError as error:
+            raise Unavailable(f"making topic {spec.name}: no answer", reason="timeout") from error
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
@@ -66,7 +73,9 @@ class KafkaTopics:
         name = self._prefix + topic
         try:
             with translate_kafka_errors(f"deleting topic {topic}"):
-                self._admin.delete_topics([name], request_timeout=self._timeout_s)[name].result()
+                self._answer(
+                    self._admin.delete_topics([name], request_timeout=self._timeout_s)[name], f"deleting topic {topic}"
+                )
         except WrongTopic:
             return
         self._wait(topic, leaders=0)
@@ -75,7 +84,7 @@ class KafkaTopics:
         requested = [TopicPartition(self._prefix + topic, partition, offset) for partition, offset in offsets.items()]
         with translate_kafka_errors(f"trimming topic {topic}"):
             for answer in self._admin.delete_records(requested, request_timeout=self._timeout_s).values():
-                answer.result()
+                self._answer(answer, f"trimming topic {topic}")
 
     def close(self) -> None:
         """Does nothing: no resource is held open."""
@@ -88,11 +97,15 @@ class KafkaTopics:
     ) -> None:
         self.close()
 
+    def _answer(self, answer: Future[Any], place: str) -> Any:
+        """Raises Unavailable (timeout): an answer may not come even after the request's own timeout."""
+        return answer_of(answer, self._answer_s, place)
+
     def _config(self, topic: str, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)
         with translate_kafka_errors(f"settings of topic {topic}"):
             futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
-            entries = next(iter(futures.values())).result()
+            entries = self._answer(next(iter(futures.values())), f"settings of topic {topic}")
         return {entry.name: str(entry.value) for entry in entries.values()}
 
     def _wait(self, topic: str, *, leaders: int) -> None:
