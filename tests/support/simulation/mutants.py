@@ -16,7 +16,6 @@ from ingest.appends.join import join_records
 from spark_backfill.building.reading import read_into
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
 from support.simulation.profile import (
-    AGAIN,
     BACKUPS,
     BUSY,
     DAMAGED,
@@ -40,10 +39,12 @@ from support.simulation.profile import (
     SNAPSHOTS,
     SNAPSHOTS_OF_NEW_SERIES,
     STARTS,
+    STEPS,
     SUSPENDED,
     TAKE_OVERS,
     TIGHT,
     WATCHERS,
+    WRITES,
     Profile,
 )
 from tsdb.chunks.late_minutes import LateMinutes
@@ -72,18 +73,16 @@ from tsdb.log.start import LogEnds, Start, resolve_start
 from tsdb.parallel_consumer import Record, SpecialLane
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index_generation import IndexGeneration
-from tsdb.query.join.completeness import check_complete, check_series_complete, reaches, seam_ms
+from tsdb.query.join.completeness import check_complete, check_series_complete, seam_ms
 from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
 from tsdb.query.join.step_split import StepSplit
 from tsdb.query.labels import LabelsRead
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.reduction import Reduction
 from tsdb.query.series import SeriesTimes
-from tsdb.query.stores.routing import Routing
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
-from tsdb.store.response_header import ResponseHeader
 from tsdb.store.snapshots.content import Place, place_of
 from tsdb.store.watch import Watch
 from tsdb.v1 import common_pb2
@@ -269,15 +268,6 @@ def _from_zero_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LoadedMarks, "_keep_back", lambda *of: False)
 
 
-def _from_zero_without_series(patch: pytest.MonkeyPatch) -> None:
-    begin = LoadedMarks.begin
-
-    def without(marks: LoadedMarks, ends: Any, holes: Any, at: float, series_ends: Any = None, **more: Any) -> None:
-        begin(marks, ends, holes, at, **more)
-
-    patch.setattr(LoadedMarks, "begin", without)
-
-
 def _series_gate_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tsdb.history.loader.loader.marker_is_due", lambda record, positions: True)
 
@@ -416,16 +406,6 @@ def _samples_end_before_the_steps(patch: pytest.MonkeyPatch) -> None:
 
 def _seam_below_coverage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tsdb.query.join.joined_read.seam_ms", lambda state, end_ms: seam_ms(state, end_ms) - 1)
-
-
-def _reaches_below_coverage(patch: pytest.MonkeyPatch) -> None:
-    def check(read: Any, start_ms: int) -> None:
-        check_coverage(read, start_ms + 1)
-
-    check_coverage = ResponseHeader.check_coverage
-    patch.setattr(ResponseHeader, "check_coverage", check)
-    patch.setattr("tsdb.query.join.joined_read.reaches", lambda state, start_ms: reaches(state, start_ms + 1))
-    patch.setattr(Routing, "_reaches", lambda routing, state: reaches(state, routing._start_ms + 1))
 
 
 # Appends and reads.
@@ -572,12 +552,12 @@ def _span_before_its_series(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    Mutant("C = H + ahead", _coverage_from_horizon, STARTS),
-    Mutant("readers ignore samples too far ahead", _ahead_ignored),
-    Mutant("since_offset is the first offset held", _since_too_low, PLAIN_STARTS, first=4),
-    Mutant("a drop raises coverage", _drop_keeps_coverage, first=4),
-    Mutant("a drop raises since_offset", _drop_keeps_since, STARTS, first=20),
-    Mutant("a drop keeps late samples", _drop_takes_late),
+    Mutant("C = H + ahead", _coverage_from_horizon, STARTS, first=8),
+    Mutant("readers ignore samples too far ahead", _ahead_ignored, first=1),
+    Mutant("since_offset is the first offset held", _since_too_low, PLAIN_STARTS, first=34),
+    Mutant("a drop raises coverage", _drop_keeps_coverage),
+    Mutant("a drop raises since_offset", _drop_keeps_since, STARTS, first=28),
+    Mutant("a drop keeps late samples", _drop_takes_late, first=21),
     Mutant("the later of two late samples wins", _fold_reversed),
     Mutant("an import's tick drops old slices", _tick_drops_nothing, IMPORTS),
     Mutant("a record waits for its series", _series_not_waited_for),
@@ -587,52 +567,50 @@ MUTANTS = (
     Mutant("series is read on from a snapshot's position", _series_from_the_end, SNAPSHOTS_OF_NEW_SERIES),
     Mutant("D is the first offset past the window", _decided_early),
     Mutant("a late minute is emitted once it ended", _minute_before_its_end),
-    Mutant("a position is the start of a late minute", _position_within_a_minute, TAKE_OVERS, first=4),
+    Mutant("a position is the start of a late minute", _position_within_a_minute, TAKE_OVERS, first=14),
     Mutant("a take-over rereads open windows", _reread_from_position, TAKE_OVERS),
-    Mutant("no base of a window that is not whole", _not_whole, LOSSY, first=5),
+    Mutant("no base of a window that is not whole", _not_whole, LOSSY, first=95),
     Mutant("without a commit the highest markers count", _newest_marker, SUSPENDED, first=2),
     Mutant("a commit waits for acknowledgements", _commit_before_acks),
-    Mutant("from zero a marker waits for the end at start", _from_zero_at_once, FROM_ZERO, first=30),
-    Mutant("from zero a marker waits for the end of series at start", _from_zero_without_series, AGAIN, first=38),
-    Mutant("a marker waits for series", _series_gate_open, NEW_SERIES),
+    Mutant("from zero a marker waits for the end at start", _from_zero_at_once, FROM_ZERO, first=6),
+    Mutant("a marker waits for series", _series_gate_open, NEW_SERIES, first=4),
     Mutant("a marker waits for all before it", _marker_overtakes),
     Mutant("the highest order wins", _lowest_order_wins),
-    Mutant("a fold never covers its own key", _fold_covers_itself, FOLDS),
-    Mutant("what a fold covers stays for as long as a read", _deleted_at_once, FOLDS_IN_READS, first=6),
+    Mutant("a fold never covers its own key", _fold_covers_itself, FOLDS, first=1),
+    Mutant("what a fold covers stays for as long as a read", _deleted_at_once, FOLDS_IN_READS, first=22),
     Mutant("an import is a generation of the index", _index_kept, IMPORTS),
-    Mutant("loaded is read before chunks", _loaded_after_chunks, BUSY, first=81),
-    Mutant("loaded reaches memory", _position_not_checked, STARTS, first=4),
-    Mutant("emitted_through reaches coverage", _emitted_not_checked, STARTS),
-    Mutant("held late samples rank by offset", _late_has_no_order, first=9),
-    Mutant("coverage is the end of a dropped slice", _coverage_below_the_slice_end, EDGES_OF_DROPS),
-    Mutant("a window has its last millisecond", _window_ends_early, EDGES),
-    Mutant("a step ends where the next begins", _steps_begin_early, EDGES),
-    Mutant("samples reach the first step of a store", _samples_end_before_the_steps, EDGES),
+    Mutant("loaded is read before chunks", _loaded_after_chunks, BUSY, first=45),
+    Mutant("loaded reaches memory", _position_not_checked, STARTS, first=28),
+    Mutant("emitted_through reaches coverage", _emitted_not_checked, STARTS, first=8),
+    Mutant("held late samples rank by offset", _late_has_no_order, first=15),
+    Mutant("coverage is the end of a dropped slice", _coverage_below_the_slice_end, EDGES_OF_DROPS, first=66),
+    Mutant("a window has its last millisecond", _window_ends_early, EDGES, first=58),
+    Mutant("a step ends where the next begins", _steps_begin_early, EDGES, first=6),
+    Mutant("samples reach the first step of a store", _samples_end_before_the_steps, STEPS, first=25),
     Mutant("history answers up to coverage", _seam_below_coverage, EDGES),
-    Mutant("memory answers from coverage on", _reaches_below_coverage, EDGES),
-    Mutant("joined requests keep their order", _joined_backwards),
-    Mutant("the applied offset is of before the gather", _applied_after_the_gather, NEW_IN_READS),
-    Mutant("a snapshot holds the holes", _snapshot_without_holes, DAMAGED),
+    Mutant("joined requests keep their order", _joined_backwards, WRITES, first=1),
+    Mutant("the applied offset is of before the gather", _applied_after_the_gather, NEW_IN_READS, first=1),
+    Mutant("a snapshot holds the holes", _snapshot_without_holes, DAMAGED, first=22),
     Mutant("a snapshot holds its last record", _snapshot_without_last, SNAPSHOTS),
-    Mutant("a job ends once every querier has looked", _job_ends_unseen, IMPORTS_BETWEEN_READS),
+    Mutant("a job ends once every querier has looked", _job_ends_unseen, IMPORTS_BETWEEN_READS, first=1),
     Mutant("a range selector has its first millisecond", _range_without_its_first, QUERIES),
-    Mutant("history's series are listed", _series_of_memory_alone, LISTINGS),
-    Mutant("history's labels are listed", _labels_of_memory_alone, LISTINGS),
+    Mutant("history's series are listed", _series_of_memory_alone, LISTINGS, first=5),
+    Mutant("history's labels are listed", _labels_of_memory_alone, LISTINGS, first=34),
     Mutant("a watcher resumes after its last record", _watch_from_the_last, WATCHERS),
-    Mutant("a read waits for the records of its tokens", _after_not_waited_for, QUERIES),
-    Mutant("a store names corrupt records", _corrupt_without_hole, DAMAGED),
-    Mutant("a store names unknown series", _unknown_without_hole, FORGOTTEN),
-    Mutant("the chunk stage names corrupt records", _corrupt_not_written, DAMAGED),
+    Mutant("a read waits for the records of its tokens", _after_not_waited_for, QUERIES, first=1),
+    Mutant("a store names corrupt records", _corrupt_without_hole, DAMAGED, first=22),
+    Mutant("a store names unknown series", _unknown_without_hole, FORGOTTEN, first=2),
+    Mutant("the chunk stage names corrupt records", _corrupt_not_written, DAMAGED, first=4),
     Mutant("the chunk stage names unknown series", _unknown_not_written, FORGOTTEN),
-    Mutant("a restore claims nothing", _restored_claim_at_once, BACKUPS),
-    Mutant("a chunk that is no chunk is a hole", _not_loadable_without_hole, DEAD_LETTERS),
-    Mutant("a chunk that is no chunk is a dead letter", _not_loadable_skipped, DEAD_LETTERS),
-    Mutant("a rebuild begins with the first record of a window", _rebuilt_from_the_second, FROM_ZERO),
+    Mutant("a restore claims nothing", _restored_claim_at_once, BACKUPS, first=21),
+    Mutant("a chunk that is no chunk is a hole", _not_loadable_without_hole, DEAD_LETTERS, first=2),
+    Mutant("a chunk that is no chunk is a dead letter", _not_loadable_skipped, DEAD_LETTERS, first=2),
+    Mutant("a rebuild begins with the first record of a window", _rebuilt_from_the_second, FROM_ZERO, first=4),
     Mutant("above the soft limit slices are dropped early", _soft_limit_ignored, TIGHT),
-    Mutant("above the hard limit nothing is applied", _hard_limit_ignored, TIGHT),
-    Mutant("a store without room is not ready", _ready_without_room, TIGHT),
-    Mutant("derived steps end with their span", _derived_past_the_span, DOWNSAMPLED),
-    Mutant("a span is recorded once it is loaded", _span_before_its_series, DOWNSAMPLED),
-    Mutant("a backup is of one load of history", _backup_of_two_loads, BACKUPS),
+    Mutant("above the hard limit nothing is applied", _hard_limit_ignored, TIGHT, first=5),
+    Mutant("a store without room is not ready", _ready_without_room, TIGHT, first=5),
+    Mutant("derived steps end with their span", _derived_past_the_span, DOWNSAMPLED, first=27),
+    Mutant("a span is recorded once it is loaded", _span_before_its_series, DOWNSAMPLED, first=93),
+    Mutant("a backup is of one load of history", _backup_of_two_loads, BACKUPS, first=5),
     Mutant("queriers look before a job ends", _polled_rarely, IMPORTS_BETWEEN_READS),
 )

@@ -50,7 +50,8 @@ class Profile:
     series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
     the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those whose
     memory begins within a window that is open. edges: share of times that are the first or last of a range: of samples
-    in slices and windows, of reads at coverage and steps. after: share of reads with the tokens of a write. checks: of
+    in slices and windows, of reads at coverage and steps. kinds: of
+    Selects. after: share of reads with the tokens of a write. checks: of
     the moments at which a read checks whether to go on. tight: of stores with little memory. lossy: trims may take what
     nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of
     its moments, which are kinds of history reads and of store reads; none: at all of them.
@@ -67,6 +68,7 @@ class Profile:
     edge_starts: float = 0.5
     shallow: float = 0.15
     edges: float = 0.1
+    kinds: tuple[str, ...] = ("raw", "raw", "columns", "steps", "last")
     after: float = 0.3
     checks: float = 0.3
     tight: float = 0.0
@@ -134,7 +136,7 @@ AGAIN = replace(
         store_restart=0,
     ),
     new_series=0.4,
-    series_share=0.1,
+    series_share=0.03,
     faults=replace(FAULTS, held_samples=0.0),  # Its rules need many samples soon after each other.
 )
 NEW_SERIES = replace(SELECTS.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
@@ -208,8 +210,20 @@ SUSPENDED = replace(
 TAKE_OVERS = SELECTS.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
 
 EDGES = replace(SELECTS.more("edges", read=90, store_start=20, store_kill=14), edges=0.6, edge_starts=0.8)
+STEPS = replace(EDGES, name="steps", kinds=("steps",))
+WRITES = replace(
+    ALL.more("writes", write=220, land=12, read=4, promql=2, listings=2, watch=2, compact=2, fold=2),
+    faults=replace(FAULTS, held_samples=0.8, refused=0.01, lost_ack=0.01),
+    new_series=0.0,
+    series=4,
+)
+# Stores of little depth drop slices all the time.
 EDGES_OF_DROPS = replace(
-    SELECTS.more("edges of drops", read=90, advance=110, store_step=80, store_maintain=60), edges=0.6
+    SELECTS.more(
+        "edges of drops", read=100, advance=110, store_step=90, store_maintain=70, store_start=20, store_kill=16
+    ),
+    edges=0.6,
+    shallow=0.8,
 )
 # Readers meet series that appear in the middle of their reads.
 NEW_IN_READS = replace(
@@ -229,6 +243,6 @@ WATCHERS = ALL.more("watchers", promql=4, read=8, listings=4, watch=80, read_sto
 PROFILES = (
     *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),
     *(DAMAGED, FORGOTTEN, EDGES, EDGES_OF_DROPS, NEW_IN_READS, IMPORTS_BETWEEN_READS),
-    *(QUERIES, LISTINGS, WATCHERS, BACKUPS, DEAD_LETTERS, TIGHT, DOWNSAMPLED),
+    *(STEPS, WRITES, QUERIES, LISTINGS, WATCHERS, BACKUPS, DEAD_LETTERS, TIGHT, DOWNSAMPLED),
     *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS, SNAPSHOTS, SNAPSHOTS_OF_NEW_SERIES),
 )

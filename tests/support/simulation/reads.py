@@ -37,7 +37,7 @@ def read(world: World, rng: random.Random) -> None:
     start_ms, end_ms = range_of(world, rng)
     selector = rng.choice(list(SELECTORS))
     query = SelectQuery(selector, start_ms, end_ms)
-    kind = rng.choice(["raw", "raw", "columns", "steps", "last"])
+    kind = rng.choice(world.profile.kinds)
     if kind == "columns":
         query = replace(query, encoding="columns")
     elif kind == "last":
