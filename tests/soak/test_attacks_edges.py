@@ -88,9 +88,18 @@ def test_bombs_on_the_http_port_of_a_role_without_grpc_harm_nobody(cluster: Clus
         ends_in_time(target, [Bombs(target.http, *http_bomb_kinds()[0])])
 
 
-def test_bombs_on_one_process_harm_nobody(standalone: Role) -> None:
+def test_bombs_on_one_process_harm_nobody(standalone: Role, tmp_path: Path) -> None:
     kinds = [*kinds_of(write=True), *kinds_of(write=False)[:6]]  # Those of services and HTTP are the same.
-    bombs(standalone, standalone, kinds=kinds, target=standalone, count=BOMBS, calls=CALLS)
+    with embedded(tmp_path) as control:
+        bombs(
+            standalone,
+            standalone,
+            kinds=kinds,
+            target=standalone,
+            count=BOMBS,
+            calls=CALLS,
+            control=control.store,
+        )
 
 
 def test_without_file_descriptors_probes_and_clients_go_on(standalone: Role) -> None:

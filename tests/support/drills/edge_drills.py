@@ -1,6 +1,6 @@
 """Drills at the edges: connections and bombs against each port of a deployment, with a bystander beside them.
 
-timed: as `too_slow` has it; a machine with other work is too slow for the bounds.
+control: an untouched server, measured at the same time; without one, figures from before the attack are compared with.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import psutil
 
-from support.drills.bystander import Bystander, RssPeak, check_unharmed
+from support.drills.bystander import Bystander, Figures, RssPeak, check_unharmed
 from support.drills.edge_attackers import HTTP, MIB, Attack, Bombs, Crowd, bomb_kinds, crowds
 from support.servers.logs import wait_until
 from support.servers.processes import Role
@@ -27,18 +27,18 @@ HELD_MIN = DESCRIPTORS * 3 // 4  # The most that the ports allow to clients: hal
 LINES_MAX = 40
 
 
-def crowd(gateway: Role, reader: Role, *, connections: int, calls: int, timed: bool = True) -> None:
+def crowd(gateway: Role, reader: Role, *, connections: int, calls: int, control: Role | None = None) -> None:
     """Idle, slow and half-open connections on every port: nobody else feels them, and little memory goes to them."""
     roles = _roles(gateway, reader)
     attackers = [one for role in roles for one in _crowds(role, connections)]
     with Bystander(gateway, reader, roles) as bystander:
         quiet = bystander.quiet(calls=calls)
         with RssPeak(reader.process.pid) as rss, Attack(attackers):
-            attacked = bystander.attacked(quiet, calls=calls, timed=timed)
-        quiet = bystander.quiet_again(quiet, attacked, calls=calls, timed=timed)
+            quiet, attacked = _figures(bystander, quiet, control, calls)
+        quiet = bystander.quiet_again(quiet, attacked, calls=calls)
         bystander.check_all_is_read_back()
     print(f"{connections} connections a port, RSS +{rss.grown_bytes / MIB:.0f} MiB")
-    check_unharmed(quiet, attacked, timed=timed)
+    check_unharmed(quiet, attacked)
     assert rss.grown_bytes <= CROWD_BYTES
 
 
@@ -50,7 +50,7 @@ def bombs(
     target: Role,
     count: int,
     calls: int,
-    timed: bool = True,
+    control: Role | None = None,
 ) -> None:
     """Bombs of each kind, `count` at once, on one port of `target`: refused within the bound of memory, and nobody else
     feels them."""
@@ -61,17 +61,17 @@ def bombs(
             lines_before = target.lines_logged()
             address = target.http if method == HTTP else target.grpc
             with RssPeak(target.process.pid) as rss, Attack([Bombs(address, method, kind, count)]):
-                attacked = bystander.attacked(quiet, calls=calls, timed=timed)
-            quiet = bystander.quiet_again(quiet, attacked, calls=calls, timed=timed)
+                quiet, attacked = _figures(bystander, quiet, control, calls)
+            quiet = bystander.quiet_again(quiet, attacked, calls=calls)
             print(f"{kind} to {method}: RSS +{rss.grown_bytes / MIB:.0f} MiB of {bound / MIB:.0f}")
-            check_unharmed(quiet, attacked, timed=timed)
+            check_unharmed(quiet, attacked)
             assert rss.grown_bytes <= bound
             assert "Traceback" not in target.log_file.read_text()
             assert target.lines_logged() - lines_before <= LINES_MAX
         bystander.check_all_is_read_back()
 
 
-def no_descriptors(role: Role, *, connections: int, calls: int, timed: bool = True) -> None:
+def no_descriptors(role: Role, *, connections: int, calls: int, control: Role | None = None) -> None:
     """The process may open no more files, and strangers hold all that are left: probes and clients go on."""
     process = psutil.Process(role.process.pid)
     limit = process.rlimit(psutil.RLIMIT_NOFILE)
@@ -83,16 +83,16 @@ def no_descriptors(role: Role, *, connections: int, calls: int, timed: bool = Tr
             # Before the figures: connections that time out together leave gaps.
             wait_until(lambda: process.num_fds() >= HELD_MIN, 20.0)
             held = process.num_fds()
-            attacked = bystander.attacked(quiet, calls=calls, timed=timed)
+            quiet, attacked = _figures(bystander, quiet, control, calls)
         process.rlimit(psutil.RLIMIT_NOFILE, limit)
-        quiet = bystander.quiet_again(quiet, attacked, calls=calls, timed=timed)
+        quiet = bystander.quiet_again(quiet, attacked, calls=calls)
         bystander.check_all_is_read_back()
     print(f"{held} descriptors held, {role.lines_logged() - lines_before} lines logged", end=", ")
     print(f"RSS +{rss.grown_bytes / MIB:.0f} MiB of {DESCRIPTORS_BYTES / MIB:.0f}")
     assert rss.grown_bytes <= DESCRIPTORS_BYTES
     assert role.lines_logged() - lines_before <= LINES_MAX
     assert role.log_file.read_text().count("no file descriptor") >= 1
-    check_unharmed(quiet, attacked, timed=timed)
+    check_unharmed(quiet, attacked)
 
 
 def ends_without_descriptors(role: Role, *, connections: int) -> None:
@@ -117,6 +117,14 @@ def crowds_of(role: Role, connections: int) -> list[Crowd]:
 def kinds_of(*, write: bool) -> list[tuple[str, str]]:
     """Every bomb for a role."""
     return bomb_kinds(write)
+
+
+def _figures(bystander: Bystander, quiet: Figures, control: Role | None, calls: int) -> tuple[Figures, Figures]:
+    """(the figures to compare with, those under attack)."""
+    if control is None:
+        return quiet, bystander.attacked(quiet, calls=calls)
+    with Bystander(control, control, [control]) as untouched:
+        return bystander.beside(untouched, calls=calls)
 
 
 def _crowds(role: Role, connections: int) -> list[Crowd]:
