@@ -80,7 +80,7 @@ def _info_times(context: Context, base: Expression) -> NDArray[np.int64]:
     """The times at which info series are looked up: those of the base's selectors where all look at the same time,
     else those of the steps."""
     own = context.times_ms
-    references: list[NDArray[np.int64]] = []
+    references: list[tuple[bool, NDArray[np.int64]]] = []
     # A part, and the subqueries around it, the innermost one last.
     pending: list[tuple[Expression, tuple[Subquery, ...]]] = [(base, ())]
     while pending:
@@ -95,18 +95,24 @@ def _info_times(context: Context, base: Expression) -> NDArray[np.int64]:
         if not vectors:  # Such as of vector(1): its values are those of the steps.
             return own
         pending.extend((part, within) for part in vectors)
-    return references[0] if all(np.array_equal(references[0], one) for one in references) else own
+    is_fixed, times = references[0]
+    # A fixed time is another one than that of a step, also where a query has one step and both are equal.
+    is_shared = all(fixed == is_fixed and np.array_equal(one, times) for fixed, one in references)
+    return times if is_shared else own
 
 
-def _reference(context: Context, node: VectorSelector, around: tuple[Subquery, ...]) -> NDArray[np.int64]:
-    """The times at which a selector looks. Offsets of the subqueries around it add up, up to the first `@`."""
+def _reference(context: Context, node: VectorSelector, around: tuple[Subquery, ...]) -> tuple[bool, NDArray[np.int64]]:
+    """Whether a selector looks at a fixed time, and the times at which it looks.
+
+    Offsets of the subqueries around it add up, up to the first `@`.
+    """
     times, offset_ms = context.times_ms, 0
     parts: tuple[VectorSelector | Subquery, ...] = (node, *reversed(around))
     for part in parts:
         offset_ms += 0 if part.offset is None else context.offset_ms(part.offset)
         if part.at is not None:
-            return shifted_times(context, replace(part, offset=None)) - offset_ms
-    return times - offset_ms
+            return True, shifted_times(context, replace(part, offset=None)) - offset_ms
+    return False, times - offset_ms
 
 
 def _combined(

@@ -53,6 +53,7 @@ def versions(storage: MemoryStorage, query: str, minute: int = 35) -> list[str]:
         ("info(m @ 300 + on (job, instance) m @ 900)", "v3"),
         ("info(m @ 300 + on (job, instance) m offset 20m)", "v3"),
         ("info(m @ 300 + on (job, instance) m @ 900 offset 10m)", "v0"),
+        ("info(m @ end() offset 20m + on (job, instance) m offset 20m)", "v3"),
         # A vector without a selector has the times of the steps.
         ("info(m offset 20m or vector(1))", "v3"),
         ("info(m offset 20m + scalar(m))", "v1"),
