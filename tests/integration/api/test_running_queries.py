@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,11 +15,13 @@ import pytest
 
 from support.servers.logs import wait_until
 from support.servers.processes import Role, run_tsdb, tsdb_json
-from tsdb.client import Unavailable, connect
+from tsdb.client import Unavailable, WriteBatch, connect
 
-# 2,700 vectors of 2,000,000 steps: minutes of work, in parts of some 10 ms. It reads no series.
-GROUP = "(" + " + ".join(["sin(vector(time()))"] * 90) + ")"
-SLOW = f"max_over_time(({' + '.join([GROUP] * 30)})[2000000s:1s])"
+# 2,700 vectors of 20 series and 100,000 steps: minutes of work, in parts of some 10 ms. The samples allow that much.
+SERIES, STEPS = 20, 100_000
+GROUP = "(" + " + ".join(["sin(slow)"] * 90) + ")"
+SLOW = f"max_over_time(({' + '.join([GROUP] * 30)})[{STEPS}s:1s])"
+EVERY_S = 200
 WITHIN_S = 30.0  # Far below the time of the whole query.
 CLIENT_S = 300.0
 
@@ -29,6 +32,13 @@ pytestmark = pytest.mark.timeout(600)  # The start of a process loads or compile
 def role(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Role]:
     scratch = tmp_path_factory.mktemp("running-queries")
     with Role(scratch, "standalone", "--data-dir", str(scratch / "data")) as running:
+        with connect(running.grpc, timeout_s=CLIENT_S) as client:
+            batch, now_ms = WriteBatch(), time.time_ns() // 1_000_000
+            for number in range(SERIES):
+                for ago_s in range(0, STEPS, EVERY_S):
+                    batch.add({"__name__": "slow", "n": str(number)}, now_ms - 1000 * ago_s, 1.0)
+            client.write(batch)
+            wait_until(lambda: len(client.query("count(slow)")) == 1, WITHIN_S)
         yield running
 
 
