@@ -56,8 +56,9 @@ class LabelIndex:
     def of_image(cls, lock: threading.Lock, image: LabelsImage, findable: NDArray[np.uint32]) -> LabelIndex:
         """The label index of an image. findable: refs that reads find."""
         fresh = cls(lock, LabelArena.of_image(image))
-        # In batches, because one large one would leave large arrays with room for the next.
-        for start in range(0, len(findable), BATCH_SERIES):
+        # In batches, because one large one would leave large arrays with room for the next. At least one batch: a read
+        # looks up pairs of the arena also when no ref is findable.
+        for start in range(0, max(len(findable), 1), BATCH_SERIES):
             fresh.add(findable[start : start + BATCH_SERIES])
         return fresh
 

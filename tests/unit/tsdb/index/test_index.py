@@ -302,6 +302,20 @@ def test_a_series_that_comes_back_is_a_new_one() -> None:
     assert ref_of(index, UP).tolist() == index.select(parse_selector("up")).tolist() == [1]
 
 
+@pytest.mark.parametrize("kept", [[], [UP]], ids=["none", "one"])
+def test_an_index_restored_after_its_series_are_forgotten_finds_the_rest(kept: list[Labels]) -> None:
+    index = made_of(UP, LOAD)
+    for labels in (UP, LOAD):
+        if labels not in kept:
+            index.forget(ref_of(index, labels))
+    restored = SeriesIndex()
+    restored.restore(index.image())
+    assert labels_of(restored, restored.select(parse_selector('{job="node"}'))) == kept
+    assert labels_of(restored, restored.select(parse_selector('{job=~"n.*", cpu!="0"}'))) == kept
+    restored.register(*announced([LOAD]))
+    assert labels_of(restored, restored.select(parse_selector("load"))) == [LOAD]
+
+
 def test_only_live_series_are_forgotten() -> None:
     index = made_of(UP)
     index.forget(np.array([0], np.uint32))
