@@ -1,4 +1,5 @@
-"""Attacks the promise that one stuck part does not block the others: the broker or a store is frozen by SIGSTOP."""
+"""Attacks the promise that one stuck part does not block the others: the broker, a store or Cassandra is frozen by
+SIGSTOP."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support.reads.stuck_parts import Fleet, broker_is_frozen, fleet, store_is_frozen
+from support.reads.stuck_parts import Fleet, broker_is_frozen, cassandra_is_frozen, fleet, store_is_frozen
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -23,9 +25,15 @@ def broker() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="module")
-def running(broker: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def node() -> Iterator[CassandraNode]:
+    with CassandraNode() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def running(broker: KafkaCluster, node: CassandraNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     scratch: Path = tmp_path_factory.mktemp("stuck")
-    with fleet(scratch, broker.bootstrap) as made:
+    with fleet(scratch, broker.bootstrap, f"cassandra://{node.host}:{node.port}/stuck") as made:
         yield made
 
 
@@ -37,3 +45,7 @@ def test_a_frozen_store_holds_up_no_read(running: Fleet, seconds: float) -> None
 
 def test_a_frozen_broker_holds_up_no_read(broker: KafkaCluster, running: Fleet, seconds: float) -> None:
     broker_is_frozen(broker, running, seconds)
+
+
+def test_a_frozen_cassandra_holds_up_nothing_but_history(node: CassandraNode, running: Fleet, seconds: float) -> None:
+    cassandra_is_frozen(node, running, seconds)

@@ -47,6 +47,7 @@ class HistorySettings:
     inflight_bytes_max: bytes of writes without an answer. A connection of Cassandra's driver refuses at some 6 MiB.
     write_timeout_s: bound of one write, and of the wait for room to begin it.
     read_timeout_s: bound of one page of a read.
+    silence_s: reads are refused while a cluster has answered nothing at all for this long.
     page_bytes_target: target size of a page of a read; the number of rows per page follows the size of rows.
     reads_ahead_max: pages of a read that are fetched at once.
     speculate_after_s: a read without an answer for this long is sent to one more replica.
@@ -57,6 +58,7 @@ class HistorySettings:
     inflight_bytes_max: int = 4 * MIB
     write_timeout_s: float = 10.0
     read_timeout_s: float = 10.0
+    silence_s: float = 10.0
     page_bytes_target: int = 2 * MIB
     reads_ahead_max: int = 32
     speculate_after_s: float = 0.5

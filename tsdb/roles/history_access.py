@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tsdb.config import CommonSettings
 from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.history.open import open_history, open_history_admin, open_history_sink
 from tsdb.history.shared_settings import check_history, ensure_history
 from tsdb.model.meta import MetaSettings
+
+QUERY_SILENCE_S = 2.0  # A page takes milliseconds; queries get a typed error within 3 s, jobs may wait longer.
 
 
 class HistoryComponent:
@@ -30,14 +34,15 @@ class HistoryComponent:
 
 
 def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStore:
-    """History, after a check of its tables and of its shared settings.
+    """History for queries, after a check of its tables and of its shared settings.
 
     Raises ConfigMismatch with every difference, Unavailable while history is away.
     """
     url = settings.required_history()
     with open_history_admin(url, settings.history_settings()) as admin:
         check_history(admin, shared)
-    return open_history(url, settings.history_settings())
+    found = settings.history_settings()
+    return open_history(url, replace(found, silence_s=min(QUERY_SILENCE_S, found.read_timeout_s)))
 
 
 def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> ChunkSink:

@@ -1,4 +1,4 @@
-"""Drill of a part that is frozen: the broker, or one of two stores. All else is answered in time.
+"""Drill of a part that is frozen: the broker, one of two stores, or Cassandra. All else is answered in time.
 
 While the part is frozen, one thread for each kind of request asks a querier without pause, so that kinds could block
 one another. Each answer has a bound; a refusal counts as one when it is typed and allowed for that part.
@@ -7,6 +7,7 @@ one another. Each answer has a bound; a refusal counts as one when it is typed a
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 import urllib.error
@@ -16,23 +17,40 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support.servers.deployments import create_topics
+from support.oracles.fragment_twin import bits, fragment_of
+from support.servers.deployments import PARTITIONS, create_topics
+from support.servers.histories import WINDOW_MS, written
 from support.servers.logs import wait_until
-from support.servers.processes import Role
+from support.servers.processes import Role, tsdb_ok
 from tsdb.client import WriteBatch, connect
+from tsdb.codec.chunk.chunk import encode_chunk
+from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.records.log_record import encode_tick
+from tsdb.codec.records.series_record import Announcement
+from tsdb.history.interface import Loaded
+from tsdb.history.open import open_history
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.open import open_log
+from tsdb.model.labels import canonical_labels, series_id
+from tsdb.model.partitioner import partition_of
+from tsdb.model.placement import PlacementRule
+from tsdb.model.window import floor_to, index_epoch
 
-CONSTANT, RECENT, STALE, PAST, PROBE = "1+1", "recent", "allow_stale", "past", "probe"
-BOUNDS_S = {CONSTANT: 1.0, RECENT: 2.0, STALE: 2.0, PAST: 3.0, PROBE: 1.0}
+CONSTANT, RECENT, STALE, PAST, HISTORY, PROBE = "1+1", "recent", "allow_stale", "past", "history", "probe"
+BOUNDS_S = {CONSTANT: 1.0, RECENT: 2.0, STALE: 2.0, PAST: 3.0, HISTORY: 3.0, PROBE: 1.0}
+DAY_MS = 86_400_000
 TYPED = ("unavailable", "timeout")
 SERIES = 20
 WITHIN_S = 60.0
 
 
 @dataclass
-class Kind:
+class Answers:
     """Requests of one kind. refused: error types of refusals."""
 
     slowest_s: float = 0.0
@@ -43,28 +61,63 @@ class Kind:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A gateway, two stores of all partitions, and a querier of both."""
+    """A gateway, two stores of all partitions, and a querier of both and of history. old_ms: of samples that history
+    alone has."""
 
     gateway: Role
     stores: Sequence[Role]
     querier: Role
     name: str
+    old_ms: int
 
 
 @contextmanager
-def fleet(scratch: Path, bootstrap: str) -> Iterator[Fleet]:
-    """The stores hold SERIES series with samples of now and of an hour ago."""
+def fleet(scratch: Path, bootstrap: str, history: str) -> Iterator[Fleet]:
+    """The stores hold SERIES series with samples of now and of an hour ago; history has them ten days ago."""
     log = create_topics(bootstrap)
+    tsdb_ok("history", "create", *log, "--history", history, "--replication", "1")
     with ExitStack() as stack:
         gateway = stack.enter_context(Role(scratch, "gateway", *log))
         stores = [stack.enter_context(Role(scratch, "store", *log)) for _ in range(2)]
         addresses = ",".join(store.grpc for store in stores)
         # One slot: what is stuck must not hold it.
         one_slot = ("--query-running-max", "1", "--stores", addresses)
-        asked = stack.enter_context(Role(scratch, "querier", *log, *one_slot))
-        made = Fleet(gateway, stores, asked, f"stuck_{uuid.uuid4().hex[:8]}")
+        asked = stack.enter_context(Role(scratch, "querier", *log, "--history", history, *one_slot))
+        old_ms = floor_to(time.time_ns() // 1_000_000 - 10 * DAY_MS, WINDOW_MS)
+        made = Fleet(gateway, stores, asked, f"stuck_{uuid.uuid4().hex[:8]}", old_ms)
         _write(made)
+        with open_log(log[1], prefix=log[3]) as opened:
+            _import(made, opened, history)
+        wait_until(lambda: _asked(made, f"count({made.name})", time=_at(made.old_ms + 1))[1] == str(SERIES), WITHIN_S)
         yield made
+
+
+def _import(fleet: Fleet, log: Log, history: str) -> None:
+    """Bring samples of ten days ago to history, as an import and its loader do, so that memory has not all of it."""
+    topic_id = log.topic_id(METRICS)
+    now_ms = time.time_ns() // 1_000_000
+    rule = PlacementRule()
+    with open_history(history) as store:
+        for number in range(SERIES):
+            labels = canonical_labels({"__name__": fleet.name, "job": "stuck", "instance": str(number)})
+            place, epoch = rule.place(labels), index_epoch(series_id(labels), fleet.old_ms)
+            samples = {(series_id(labels), fleet.old_ms): (1, bits(1.0))}
+            (value,) = encode_chunk(
+                fragment_of(samples, place.pack_id, fleet.old_ms), window_ms=WINDOW_MS, part_bytes_max=1 << 19
+            )
+            key = ChunkKey(place.pack_id, fleet.old_ms, Kind.IMPORT, 1, 0)
+            announced = Announcement(series_id(labels), epoch, place.pack_id, labels)
+            at = partition_of(place.placement, PARTITIONS)
+            written(partial(store.write, key, value))
+            written(partial(store.write_series, announced, at))
+        for partition in range(PARTITIONS):
+            tick = log.append_sync(METRICS, partition, encode_tick(import_tick=True))
+            loaded = Loaded(topic_id, partition, tick.offset, floor_to(now_ms, WINDOW_MS))
+            written(partial(store.write_loaded, loaded))
+
+
+def _at(time_ms: int) -> str:
+    return str(time_ms / 1000)
 
 
 def _write(fleet: Fleet) -> None:
@@ -103,10 +156,18 @@ def part_is_frozen(
         RECENT: lambda: _asked(fleet, count),
         STALE: lambda: _asked(fleet, count, allow_stale="1"),
         PAST: lambda: _asked(fleet, count, time=past_ms),
+        HISTORY: lambda: _asked(fleet, count, time=_at(fleet.old_ms + 1)),
         PROBE: lambda: _probed(fleet),
     }
-    expected = {CONSTANT: "2", RECENT: str(SERIES), STALE: str(SERIES), PAST: str(SERIES), PROBE: "alive"}
-    kinds = {name: Kind() for name in requests}
+    expected = {
+        CONSTANT: "2",
+        RECENT: str(SERIES),
+        STALE: str(SERIES),
+        PAST: str(SERIES),
+        HISTORY: str(SERIES),
+        PROBE: "alive",
+    }
+    kinds = {name: Answers() for name in requests}
     over = threading.Event()
 
     def ask(name: str) -> None:
@@ -173,3 +234,11 @@ def store_is_frozen(fleet: Fleet, seconds: float) -> None:
     """Nothing is refused: the other store has all partitions."""
     store = fleet.stores[0]
     part_is_frozen(fleet, store.suspend, store.resume, seconds=seconds, may_refuse=())
+
+
+def cassandra_is_frozen(node: CassandraNode, fleet: Fleet, seconds: float) -> None:
+    """History alone may be refused. It is answered again within some seconds of the node's return."""
+    freeze, thaw = (partial(node.process.signal, number) for number in (signal.SIGSTOP, signal.SIGCONT))
+    part_is_frozen(fleet, freeze, thaw, seconds=seconds, may_refuse=(HISTORY,))
+    count = f"count({fleet.name})"
+    wait_until(lambda: _asked(fleet, count, time=_at(fleet.old_ms + 1))[1] == str(SERIES), WITHIN_S)

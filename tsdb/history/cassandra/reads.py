@@ -6,16 +6,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
-from cassandra.cluster import ResponseFuture, Session
+from cassandra import OperationTimedOut
+from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.query import BoundStatement
 
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.errors import is_busy, to_error, translate_cassandra_errors
 from tsdb.history.cassandra.session import READ_PROFILE
+from tsdb.history.cassandra.silence import Silence
 from tsdb.history.cassandra.writes import BUSY_PAUSE_S
 from tsdb.history.settings import HistorySettings
+from tsdb.model.errors import Unavailable
 from tsdb.ops.threads import waiting_for_others
 
 Row = tuple[Any, ...]
@@ -49,16 +53,23 @@ class PagedRead:
     """One statement; the constructor requests its first page. One thread.
 
     Each page is a separate request, because the driver's paging counts all pages, and the caller's time in between,
-    against one timeout. page_size: None for statements whose rows are small.
+    against one timeout. page_size: None for statements whose rows are small. Raises Unavailable (history_silent).
     """
 
     def __init__(
-        self, session: Session, statement: BoundStatement, settings: HistorySettings, page_size: PageSize | None = None
+        self,
+        session: Session,
+        statement: BoundStatement,
+        settings: HistorySettings,
+        silence: Silence,
+        page_size: PageSize | None = None,
     ) -> None:
         self._session = session
         self._statement = statement
         self._settings = settings
+        self._silence = silence
         self._page_size = page_size
+        self._done = threading.Event()
         self._future: ResponseFuture | None = self._request(None)
 
     def pages(self) -> Iterator[list[Row]]:
@@ -74,10 +85,26 @@ class PagedRead:
     def _request(self, paging_state: bytes | None) -> ResponseFuture:
         metrics.statements_total.labels(metrics.READ).inc()
         self._statement.fetch_size = PAGE_ROWS[1] if self._page_size is None else self._page_size.rows()
+        try:
+            self._silence.admit()
+        except Unavailable as error:
+            raise metrics.count_failure(error) from None
         with translate_cassandra_errors("reading"):
-            return self._session.execute_async(
+            future = self._session.execute_async(
                 self._statement, execution_profile=READ_PROFILE, paging_state=paging_state
             )
+        done = self._done = threading.Event()
+        future.add_callbacks(partial(self._answered, done), partial(self._failed, done))
+        return future
+
+    def _answered(self, done: threading.Event, rows: object) -> None:
+        self._silence.answered()
+        done.set()
+
+    def _failed(self, done: threading.Event, error: BaseException) -> None:
+        if not isinstance(error, OperationTimedOut | NoHostAvailable):  # Those come from the driver, not from a node.
+            self._silence.answered()
+        done.set()
 
     def _answer(self, future: ResponseFuture, paging_state: bytes | None) -> tuple[list[Row], bytes | None]:
         """(rows, paging state of the next page or None)."""
@@ -85,8 +112,11 @@ class PagedRead:
         while True:
             try:
                 with waiting_for_others():
+                    self._silence.wait(self._done)
                     result = future.result()
                 return list(result.current_rows), result.paging_state
+            except Unavailable as error:
+                raise metrics.count_failure(error) from None
             except Exception as error:
                 if not is_busy(error) or time.monotonic() >= give_up_at:
                     raise metrics.count_failure(to_error(error, "reading")) from error
@@ -97,14 +127,18 @@ class PagedRead:
 
 
 def read_ahead(
-    session: Session, statements: Iterable[BoundStatement], settings: HistorySettings, page_size: PageSize | None = None
+    session: Session,
+    statements: Iterable[BoundStatement],
+    settings: HistorySettings,
+    silence: Silence,
+    page_size: PageSize | None = None,
 ) -> Iterator[list[Row]]:
     """The pages of all statements, in order. Meanwhile the first pages of the next statements are fetched."""
     waiting: deque[PagedRead] = deque()
     rest = iter(statements)
     while True:
         while len(waiting) < settings.reads_ahead_max and (statement := next(rest, None)) is not None:
-            waiting.append(PagedRead(session, statement, settings, page_size))
+            waiting.append(PagedRead(session, statement, settings, silence, page_size))
         if not waiting:
             return
         yield from waiting.popleft().pages()

@@ -14,6 +14,7 @@ from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
 from tsdb.history.cassandra.session import Connected, LazySession, Resolve, addresses_of
+from tsdb.history.cassandra.silence import Silence
 from tsdb.history.cassandra.statements import Statements
 from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
 from tsdb.history.cassandra.writes import CassandraWrites, Write
@@ -51,6 +52,7 @@ class CassandraStore:
     def __init__(self, hosts: Hosts, settings: HistorySettings, *, resolve: Resolve = addresses_of) -> None:
         self._settings = settings
         self._session = LazySession(hosts, settings, resolve=resolve)
+        self._silence = Silence(settings.silence_s)
         self._writes = CassandraWrites(settings)
         self._names = KnownNames()
         self._page_size = PageSize(settings.page_bytes_target)
@@ -160,7 +162,7 @@ class CassandraStore:
         """See ChunkStore; one statement per token range, several at once."""
         scan_series = self._connected().statements.scan_series
         bound = (scan_series.bind((tokens.after, tokens.through)) for tokens in self.token_ranges(1))
-        for page in read_ahead(self._connected().session, bound, self._settings):
+        for page in read_ahead(self._connected().session, bound, self._settings, self._silence):
             yield series_piece(page)
 
     def close(self) -> None:
@@ -178,11 +180,12 @@ class CassandraStore:
         self._writes.put(Write(kind, connected.session, bind(connected.statements), on_done, size))
 
     def _rows(self, statements: Iterable[BoundStatement]) -> list[Row]:
-        pages = read_ahead(self._connected().session, statements, self._settings)
+        pages = read_ahead(self._connected().session, statements, self._settings, self._silence)
         return [row for page in pages for row in page]
 
     def _chunks(self, statements: Iterable[BoundStatement]) -> Iterator[list[ChunkRow]]:
-        for page in read_ahead(self._connected().session, statements, self._settings, self._page_size):
+        session = self._connected().session
+        for page in read_ahead(session, statements, self._settings, self._silence, self._page_size):
             pieces = pieces_of(page)
             size = sum(len(row.value) for piece in pieces for row in piece)
             self._page_size.saw(len(page), size)
