@@ -82,8 +82,11 @@ class Endpoints:
 
     def _exemplar(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
+        handler.send_header("Content-Type", "application/openmetrics-text; version=1.0.0")
         handler.end_headers()
-        handler.wfile.write(b'hits{x="1"} 3 # {t="a"} 0.5\n')
+        handler.wfile.write(
+            b'# TYPE hits unknown\nhits{x="1"} 3\n# TYPE all counter\nall_total 3 # {t="a"} 0.5\n# EOF\n'
+        )
 
     def _endless(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
@@ -133,7 +136,8 @@ def test_one_target_of_an_agent_disturbs_no_other_and_a_signal_ends_it(server: F
                 agent.kill()
     assert agent.returncode == 0, err
     assert took_s < 5
-    assert values(server, b"hits", "exemplar")[:2] == [3.0, 3.0]
+    for name in (b"hits", b"all_total"):
+        assert values(server, name, "exemplar")[:2] == [3.0, 3.0]
     assert values(server, b"up", "exemplar")[:2] == [1.0, 1.0]
     lines = err.decode().splitlines()
     assert len([line for line in lines if "target down" in line and "/endless" in line]) == 1, lines

@@ -27,9 +27,9 @@ from tsdb.model.labels import parse_labels
 INTERVAL_S = 2
 RUNS_MAX = 3
 TEXT, OPEN = "text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0"
-SOON_MS = (
-    time.time_ns() // 1_000_000_000 * 1000 + 300_000
-)  # Prometheus sends no sample from before its start, and takes none 10 minutes ahead.
+# Seconds in a page that stand for a time soon after it is served first, and a second later. Prometheus sends no sample
+# from before its start, and takes none 10 minutes ahead.
+SOON, LATER, SOON_AFTER_S = "SOON", "LATER", 300
 BOTH = "a 1\nb 2\n"
 LONG = "x" * 40
 
@@ -56,8 +56,8 @@ ROWS: dict[str, Row] = {
     "a page is cut in a line": Row([BOTH, "a 1\nb", BOTH]),
     "a page is not parsed": Row([BOTH, "c 1\na 1\nb {\n", BOTH, BOTH]),
     "no page at first": Row([404, BOTH, 204]),
-    "a series with a time does not end": Row([f"a 1 {SOON_MS}\nb 2\n", "c 1\n", f"a 2 {SOON_MS + 1000}\n"]),
-    "times are ignored": Row([f"a 1 {SOON_MS}\n", "c 1\n"], rules={"honor_timestamps": False}),
+    "a series with a time does not end": Row([f"a 1 {SOON}000\nb 2\n", "c 1\n", f"a 2 {LATER}000\n"]),
+    "times are ignored": Row([f"a 1 {SOON}000\n", "c 1\n"], rules={"honor_timestamps": False}),
     "a value is nan": Row(["a NaN\nb nan\nc -Inf\nd +Inf\ne 1e-300\n"]),
     # Labels.
     "exported": Row(['m{instance="a",exported_instance="b"} 1\nm{instance="a",exported_instance="c"} 2\n']),
@@ -111,7 +111,7 @@ ROWS: dict[str, Row] = {
     "no line break at the end": Row(["a 1\nb 2"]),
     "a type without a name": Row([BOTH, "# TYPE\na 1\n"]),
     # OpenMetrics.
-    "openmetrics": Row([f'# TYPE a counter\na_total 1 # {{t="x"}} 2 3.5\nb 2 {SOON_MS // 1000}.5\n# EOF\n'], OPEN),
+    "openmetrics": Row([f'# TYPE a counter\na_total 1 # {{t="x"}} 2 3.5\nb 2 {SOON}.5\n# EOF\n'], OPEN),
     "openmetrics cut": Row(["a 1\n# EOF\n", "a 1\n", "a 1\n# EOF\n"], OPEN),
     "openmetrics goes on": Row(["a 1\n# EOF\n", "a 1\n# EOF\nb 1\n"], OPEN),
     "openmetrics with an empty line": Row(["a 1\n# EOF\n", "a 1\n\n# EOF\n"], OPEN),
@@ -124,7 +124,7 @@ ROWS: dict[str, Row] = {
     "openmetrics with an untyped": Row(["a 1\n# EOF\n", "# TYPE a untyped\na 1\n# EOF\n"], OPEN),
     "openmetrics with an unknown": Row(["# TYPE a unknown\n# UNIT a_s s\n# HELP a b\na 1\n# EOF\n"], OPEN),
     "openmetrics with a time in text": Row(["a 1 # EOF\n# EOF\n"], OPEN),
-    "a text that ends as openmetrics": Row([f"a 1 {SOON_MS}\n# EOF\n"]),
+    "a text that ends as openmetrics": Row([f"a 1 {SOON}000\n# EOF\n"]),
     # The way to the page.
     "gzip": Row([gzip.compress(BOTH.encode())], headers={"Content-Encoding": "gzip"}),
     "gzip cut": Row([gzip.compress(BOTH.encode())[:-4]], headers={"Content-Encoding": "gzip"}),
@@ -139,6 +139,7 @@ def pages_served() -> Iterator[str]:
     counts: Counter[tuple[str, str]] = Counter()
     lock = threading.Lock()
     rows = {f"/{number}": row for number, row in enumerate(ROWS.values())}
+    soon_s = time.time_ns() // 1_000_000_000 + SOON_AFTER_S
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -151,6 +152,8 @@ def pages_served() -> Iterator[str]:
             page = row.pages[min(turn, len(row.pages) - 1)]
             if path.endswith("/again"):
                 page = BOTH
+            if isinstance(page, str):
+                page = page.replace(SOON, str(soon_s)).replace(LATER, str(soon_s + 1))
             self.send_response(page if isinstance(page, int) else 200)
             body = page.encode() if isinstance(page, str) else page if isinstance(page, bytes) else b""
             for name, value in {"Content-Type": row.kind, **row.headers}.items():

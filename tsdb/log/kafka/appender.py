@@ -49,9 +49,10 @@ class KafkaAppender:
         self._changed = threading.Condition()
         self._numbers = count()
         self._waiting: dict[int, _Waiting] = {}  # In order of their appends.
-        self._producer = self._start_producer()
         self._is_closed = False
         self._error: BaseException | None = None
+        with self._changed:  # The thread of the producer reads the field that holds it.
+            self._producer = self._start_producer_locked()
 
     def append(
         self,
@@ -165,10 +166,10 @@ class KafkaAppender:
 
     def _renew_locked(self, why: str) -> None:
         count_renewal(PRODUCER, why)
-        broken, self._producer = self._producer, self._start_producer()
+        broken, self._producer = self._producer, self._start_producer_locked()
         end_client(lambda: _end(broken))
 
-    def _start_producer(self) -> Producer:
+    def _start_producer_locked(self) -> Producer:
         producer = Producer(self._config)
         new_thread(self._serve, "log-answers", producer).start()
         return producer
