@@ -27,6 +27,7 @@ from tsdb.client import TsdbError, WriteBatch, connect
 OBJECTIVE_S = 1.0
 LAST_MS = 20_000
 WRITE_EVERY_S = 0.05
+REFUSED_AFTER_S = 2.0  # Behind the quota a refusal is an answer; with more patience few reads would fit into the drill.
 READ_EVERY_S = 0.1
 NOISE_SAMPLES = 4_000  # Incompressible, each half second: some 60 KB/s.
 SLOW_BYTES_PER_S = 12_000
@@ -69,8 +70,8 @@ class LagDrill:
             for thread in threads:
                 thread.join(60.0)
 
-    def read_for(self, seconds: float) -> Found:
-        """Read for so long, HTTP and gRPC in turn."""
+    def read_for(self, seconds: float, patience_s: float = 30.0) -> Found:
+        """Read for so long, HTTP and gRPC in turn. patience_s: how long a client sends a refused read again."""
         found, end_at, over_http = Found(), time.monotonic() + seconds, True
         while time.monotonic() < end_at:
             with self._lock:
@@ -82,7 +83,7 @@ class LagDrill:
                 if ok_at < began - OBJECTIVE_S and now_ms - LAST_MS < ts_ms <= now_ms
             }
             try:
-                times, warnings = self._over_http(now_ms) if over_http else self._over_grpc(now_ms)
+                times, warnings = self._over_http(now_ms) if over_http else self._over_grpc(now_ms, patience_s)
             except (TsdbError, urllib.error.HTTPError):
                 found.refused += 1
             else:
@@ -104,8 +105,8 @@ class LagDrill:
         values = [value for series in got["data"]["result"] for value in series["values"]]
         return {round(float(at) * 1000) for at, _ in values}, got.get("warnings", [])
 
-    def _over_grpc(self, now_ms: int) -> tuple[set[int], list[str]]:
-        with connect(self._querier.grpc, timeout_s=30.0) as client:
+    def _over_grpc(self, now_ms: int, patience_s: float) -> tuple[set[int], list[str]]:
+        with connect(self._querier.grpc, timeout_s=patience_s) as client:
             got = client.select(self._name, now_ms - LAST_MS + 1, now_ms + 1)
         return set(got.ts_ms.tolist()), list(got.warnings)
 
@@ -138,7 +139,7 @@ def lag_is_stated(cluster: KafkaCluster, gateway: Role, querier: Role, *, quiet_
         quiet = drill.read_for(quiet_s)
         throttle_readers(cluster, SLOW_BYTES_PER_S)
         try:
-            lagging = drill.read_for(lagging_s)
+            lagging = drill.read_for(lagging_s, REFUSED_AFTER_S)
         finally:
             release_readers(cluster)
     print(f"quiet: {quiet}; behind the quota: {lagging}")
