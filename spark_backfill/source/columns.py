@@ -75,11 +75,6 @@ class SampleColumns:
         return tuple(of.name for of in self.arrow if of.name not in _SPARK and not is_version(of))
 
     @property
-    def need_versions(self) -> bool:
-        """Whether a column shows the place or the rank of a sample's version."""
-        return any(map(is_version, self.arrow))
-
-    @property
     def need_labels(self) -> bool:
         """Whether a column shows labels of the series."""
         return LABELS in self.names or bool(self.labels)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 from spark_backfill.source.filters import Narrowing
-from spark_backfill.source.log_samples import OffsetsPart, samples_of
+from spark_backfill.source.log_samples import OffsetsPart, inside, samples_of
 from spark_backfill.source.newest import joined, last_versions
 from spark_backfill.source.options import Span
 from spark_backfill.source.rows import Samples, offset_of
@@ -122,8 +122,8 @@ def read_late(
         window = WindowRange(fragment.window_start_ms, fragment.window_start_ms + part.window_ms)
         rows = [decode_chunk(row.value) for piece in store.read([fragment.pack_id], window) for row in piece]
         merged = merge([fragment, *(_of_series(each, fragment.series_id) for each in rows)])
-        runs = SampleRuns.of([merged])
-        yield _within(runs.samples, narrowing.span)
+        samples = SampleRuns.of([merged]).samples
+        yield samples.where(inside(samples, narrowing.span))
 
 
 def _late_samples(
@@ -177,12 +177,3 @@ def _of_series(fragment: Fragment, series_id: NDArray[np.uint64]) -> Fragment:
         fragment.value[rows],
         fragment.order[rows],
     )
-
-
-def _within(samples: Samples, span: Span) -> Samples:
-    kept = np.ones(len(samples), np.bool_)
-    if span.start_ms is not None:
-        kept &= samples.ts_ms >= span.start_ms
-    if span.end_ms is not None:
-        kept &= samples.ts_ms < span.end_ms
-    return samples.where(kept)

@@ -129,6 +129,16 @@ def _of_share(opened: Log, part: NewestPart, query: LogQuery, *, count: bool) ->
             yield samples.where(samples.series_id % np.uint64(part.shares) == np.uint64(part.number))
 
 
+def inside(samples: Samples, span: Span) -> NDArray[np.bool_]:
+    """Whether each sample lies in the span, bool (n,)."""
+    kept = np.ones(len(samples), np.bool_)
+    if span.start_ms is not None:
+        kept &= samples.ts_ms >= span.start_ms
+    if span.end_ms is not None:
+        kept &= samples.ts_ms < span.end_ms
+    return kept
+
+
 def trimmed(partition: int, next_offset: int, low: int) -> HoleInRange:
     """The error of records that retention removed before they were read."""
     return HoleInRange(
@@ -185,10 +195,7 @@ def _narrowed(batch: RecordBatch, records: DecodedRecords, narrowing: Narrowing,
     pack_id = np.repeat(records.pack_id, records.pack_length)
     samples = Samples(records.series_id, pack_id, records.ts_ms, records.value, versions)
     kept: NDArray[np.bool_] = samples.ts_ms <= broker_ms + ahead_ms
-    if narrowing.span.start_ms is not None:
-        kept &= samples.ts_ms >= narrowing.span.start_ms
-    if narrowing.span.end_ms is not None:
-        kept &= samples.ts_ms < narrowing.span.end_ms
+    kept &= inside(samples, narrowing.span)
     if narrowing.pack_ids is not None:
         kept &= np.isin(samples.pack_id, np.array(sorted(narrowing.pack_ids), np.uint64))
     if narrowing.series_ids is not None:
