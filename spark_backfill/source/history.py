@@ -19,7 +19,7 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.source.empty_plan import is_empty_plan
 from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.history_series import HistoryTable, history_table
-from spark_backfill.source.late import LatePart, LateSeries, late_parts, late_series, read_late
+from spark_backfill.source.late import LatePart, LateSeries, decoded, late_parts, late_series, read_late
 from spark_backfill.source.log import newest_parts
 from spark_backfill.source.log_samples import LogQuery, OffsetsPart, labelled, read_part
 from spark_backfill.source.narrowed import NarrowedReader
@@ -29,13 +29,11 @@ from spark_backfill.source.runs import SampleRuns, gathered, run_batches
 from spark_backfill.source.seam import check_loaded, seam_of
 from spark_backfill.source.series_table import SeriesLabels
 from spark_backfill.worker_log import worker_log
-from tsdb.codec.chunk.chunk import decode_chunk
-from tsdb.codec.chunk.fragment import Fragment
 from tsdb.history.interface import ChunkRow, ChunkStore, TokenRange, WindowRange
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.shared_settings import HINT
-from tsdb.model.errors import ConfigMismatch, CorruptData, HoleInRange, Unavailable
+from tsdb.model.errors import ConfigMismatch, HoleInRange, Unavailable
 
 EVER = Span(TS_MS_MIN, TS_MS_MAX)
 OR_PARTIAL = "or read what is loaded with the option partial=true"
@@ -94,7 +92,7 @@ class HistoryReader(NarrowedReader):
         with quoted_errors(), self._options.places.open_history() as store:
             table = self._table(store, partition.log_partitions) if self._needs_table else None
             windows = _windows(self._pieces(store, partition))
-            for runs in gathered(merge([_decoded(row) for row in rows]) for rows in windows):
+            for runs in gathered(merge([decoded(row) for row in rows]) for rows in windows):
                 wanted = self._wanted(runs if partition.late is None else partition.late.without(runs), table)
                 yield from self._batches(wanted, table.series if table else None)
 
@@ -229,10 +227,3 @@ def _windows(pieces: Iterable[list[ChunkRow]]) -> Iterator[list[ChunkRow]]:
     rows = (row for piece in pieces for row in piece)
     for _, window in groupby(rows, key=lambda row: (row.key.pack_id, row.key.window_start_ms)):
         yield list(window)
-
-
-def _decoded(row: ChunkRow) -> Fragment:
-    try:
-        return decode_chunk(row.value)
-    except CorruptData as error:
-        raise CorruptData(f"{row.key}: {error.message}", reason=error.reason) from error

@@ -24,10 +24,10 @@ from spark_backfill.source.runs import SampleRuns
 from spark_backfill.source.seam import Seam
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.fragment import Fragment
-from tsdb.history.interface import ChunkStore, WindowRange
+from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.history.merge import merge
 from tsdb.log.interface import Log
-from tsdb.model.errors import Overloaded
+from tsdb.model.errors import CorruptData, Overloaded
 
 SAMPLES_MAX = 16 << 20  # Of one partition: some 800 MiB in a task.
 
@@ -120,10 +120,18 @@ def read_late(
     for start, end in pairwise(starts):
         fragment = _fragment(late.part(start, end), int(windows[start]))
         window = WindowRange(fragment.window_start_ms, fragment.window_start_ms + part.window_ms)
-        rows = [decode_chunk(row.value) for piece in store.read([fragment.pack_id], window) for row in piece]
+        rows = [decoded(row) for piece in store.read([fragment.pack_id], window) for row in piece]
         merged = merge([fragment, *(_of_series(each, fragment.series_id) for each in rows)])
         samples = SampleRuns.of([merged]).samples
         yield samples.where(inside(samples, narrowing.span))
+
+
+def decoded(row: ChunkRow) -> Fragment:
+    """The samples of a row. Raises CorruptData with the row's key."""
+    try:
+        return decode_chunk(row.value)
+    except CorruptData as error:
+        raise CorruptData(f"{row.key}: {error.message}", reason=error.reason) from error
 
 
 def _late_samples(
