@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from spark_backfill.application.journal import Journal
 from spark_backfill.application.runs import KINDS, Cause, Outcome, Result
-from spark_backfill.application.schedule import Schedule
+from spark_backfill.application.schedule import JITTER_MS, Schedule
 from spark_backfill.application.scheduler import Scheduler
 from support.servers.logs import LogFactory
-from tsdb.log.interface import METRICS, Log
+from tsdb.log.interface import Log
 from tsdb.model.clock import ManualClock
 
 STEP_MS = 60_000
@@ -34,6 +34,8 @@ CRONS: dict[str, Callable[[int], bool]] = {
 
 crons = st.lists(st.sampled_from([*CRONS, None]), min_size=len(KINDS), max_size=len(KINDS))
 lengths = st.lists(st.sampled_from([1, 1, 2, 30, 200]), min_size=1, max_size=20)
+# A delay is a hash of the log's random id. At 0 a due time is the minute itself; else it is before the next one.
+delays = st.lists(st.sampled_from([0, 1, 30_000, JITTER_MS - 1]), min_size=len(KINDS), max_size=len(KINDS))
 results = st.lists(st.sampled_from([Result.OK, Result.OK, Result.FAILED, Result.FINDINGS]), min_size=1, max_size=20)
 actions = st.sampled_from(["pause", "resume", "request", "kill", "stop", "start"])
 events = st.lists(st.tuples(st.integers(1, DAY_STEPS - 1), actions, st.sampled_from(KINDS)), max_size=25)
@@ -47,7 +49,7 @@ class Modelled:
     """One kind in the model. owed: a due time passed. retry_at: step from which a retry may begin."""
 
     is_due: Callable[[int], bool]
-    scheduled: bool
+    schedule: Schedule | None
     owed: bool = False
     retry_at: int | None = None
     requested: bool = False
@@ -57,8 +59,9 @@ class Modelled:
     on_request: bool = False
 
     def pass_minute(self, step: int) -> None:
-        """A due time is within its minute, by the jitter, so it has passed one step later."""
-        self.owed |= not self.paused and self.is_due((step - 1) % DAY_STEPS)
+        """A delayed due time is within its minute, so it has passed one step later."""
+        minute = step - 1 if self.schedule is not None and self.schedule.jitter_ms else step
+        self.owed |= not self.paused and self.is_due(minute % DAY_STEPS)
 
     def switch(self, paused: bool) -> None:
         self.paused, self.owed = paused, False
@@ -66,7 +69,7 @@ class Modelled:
     def begins(self, step: int) -> bool:
         if self.running or self.requested:
             return not self.running
-        if self.paused or not self.scheduled:
+        if self.paused or self.schedule is None:
             return False
         return self.owed or (self.retry_at is not None and self.retry_at <= step)
 
@@ -91,7 +94,7 @@ class Day:
 
     log: Log
     clock: ManualClock
-    texts: dict[str, str | None]
+    schedules: dict[str, Schedule | None]
     lengths: Iterator[int]
     results: Iterator[Result]
     ends: dict[str, int] = field(default_factory=dict)
@@ -100,15 +103,9 @@ class Day:
     step: int = 0
 
     def __post_init__(self) -> None:
-        # Delays of this log, so that due times are within their minute.
-        topic_id = self.log.topic_id(METRICS)
-        self.schedules = {
-            kind: Schedule(text).jittered(topic_id, kind) if text else None for kind, text in self.texts.items()
-        }
-        assert all(schedule is None or schedule.jitter_ms > 0 for schedule in self.schedules.values())
         self.model = {
-            kind: Modelled(CRONS[text] if text else lambda _: False, text is not None)
-            for kind, text in self.texts.items()
+            kind: Modelled(CRONS[schedule.text] if schedule else lambda _: False, schedule)
+            for kind, schedule in self.schedules.items()
         }
         self.user = Journal(self.log, self.clock)
         self.scheduler: Scheduler | None = None
@@ -179,10 +176,11 @@ class Day:
 # Without shrinking: an example takes half a second, and the first difference in it is short to read.
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None, phases=[Phase.reuse, Phase.generate])
-@given(texts=crons, taken=lengths, ended=results, acts=events)
+@given(texts=crons, delays_ms=delays, taken=lengths, ended=results, acts=events)
 def test_every_run_of_a_day_begins_when_the_model_says(
     tmp_path_factory: pytest.TempPathFactory,
     texts: list[str | None],
+    delays_ms: list[int],
     taken: list[int],
     ended: list[Result],
     acts: list[tuple[int, str, str]],
@@ -191,7 +189,8 @@ def test_every_run_of_a_day_begins_when_the_model_says(
     clock = ManualClock(BASE_MS)
     with LogFactory(f"sqlite:///{folder}/log.db", "") as factory:
         factory.create(partitions=1)
-        schedules = dict(zip(KINDS, texts, strict=True))
+        delayed = [Schedule(text, delay) if text else None for text, delay in zip(texts, delays_ms, strict=True)]
+        schedules = dict(zip(KINDS, delayed, strict=True))
         day = Day(factory.open(clock=clock), clock, schedules, itertools.cycle(taken), itertools.cycle(ended))
         for step in range(1, DAY_STEPS):
             day.next([(action, kind) for at, action, kind in acts if at == step])
