@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.workload import INTERVAL_MS, Share, Workload
+from bench.workload import INTERVAL_MS, PartitionShare, Workload
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import decode_announcements
 from tsdb.head.head import Head
@@ -38,7 +38,7 @@ def new_head(partition: int = 0, *, since_offset: int = 0, coverage_start_ms: in
     )
 
 
-def register(head: Head, workload: Workload, share: Share, ts_ms: int) -> None:
+def register(head: Head, workload: Workload, share: PartitionShare, ts_ms: int) -> None:
     """Announce the series of a partition."""
     pairs = list(workload.announcements(share, ts_ms))
     keys, values = b"".join(key for key, _ in pairs), b"".join(value for _, value in pairs)
@@ -50,7 +50,7 @@ def register(head: Head, workload: Workload, share: Share, ts_ms: int) -> None:
 
 def polls(
     workload: Workload,
-    share: Share,
+    share: PartitionShare,
     start_ms: int,
     scrapes: int,
     record_samples: int,

@@ -27,7 +27,7 @@ RECORD_SAMPLES_MAX = 60_000  # Below the log record's 1 MiB with a shared timest
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartitionShare:
     """Series of one partition, in pack order. rows: int64, indexes into the workload's series."""
 
     partition: int
@@ -36,14 +36,14 @@ class Share:
     pack_ids: NDArray[np.uint64]
     pack_lengths: NDArray[np.uint32]
 
-    def part(self, number: int, parts: int) -> Share | None:
+    def part(self, number: int, parts: int) -> PartitionShare | None:
         """Part `number` of `parts` parts with equal numbers of packs; None for a part without packs."""
         first, last = (len(self.pack_ids) * edge // parts for edge in (number, number + 1))
         if first == last:
             return None
         ends = np.cumsum(self.pack_lengths.astype(np.int64))
         rows = slice(int(ends[first - 1]) if first else 0, int(ends[last - 1]))
-        return Share(
+        return PartitionShare(
             self.partition,
             self.rows[rows],
             self.series_ids[rows],
@@ -66,7 +66,7 @@ class Workload:
         self.partitions = np.array([partition_of(place.placement, partitions) for place in places])
         self.shares = [self._share(partition) for partition in range(partitions)]
 
-    def record(self, share: Share, ts_ms: int, column: int, record_samples: int = 0) -> Iterator[bytes]:
+    def record(self, share: PartitionShare, ts_ms: int, column: int, record_samples: int = 0) -> Iterator[bytes]:
         """The records of one scrape of a partition: all its series at ts_ms, values of `column`.
 
         record_samples: most samples in a record, except for one pack that has more; 0: as few records as possible.
@@ -83,17 +83,17 @@ class Workload:
             yield encode_record(share.pack_ids[first:last], share.pack_lengths[first:last], ids, times, values)
             first = last
 
-    def announcements(self, share: Share, ts_ms: int) -> Iterator[tuple[bytes, bytes]]:
+    def announcements(self, share: PartitionShare, ts_ms: int) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) of the `series` record of each series of a partition."""
         for row in share.rows.tolist():
             number = int(self.series_ids[row])
             yield encode_announcement(number, index_epoch(number, ts_ms), int(self.pack_ids[row]), self.labels[row])
 
-    def _share(self, partition: int) -> Share:
+    def _share(self, partition: int) -> PartitionShare:
         rows = np.flatnonzero(self.partitions == partition)
         rows = rows[np.lexsort((self.series_ids[rows], self.pack_ids[rows]))]
         pack_ids, lengths = np.unique(self.pack_ids[rows], return_counts=True)
-        return Share(partition, rows, self.series_ids[rows], pack_ids, lengths.astype(np.uint32))
+        return PartitionShare(partition, rows, self.series_ids[rows], pack_ids, lengths.astype(np.uint32))
 
 
 def _labels(job: str, number: int) -> bytes:

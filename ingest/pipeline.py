@@ -30,7 +30,7 @@ from ingest.quota.source_quota import SourceQuota
 from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
 from ingest.rows import Rows
 from ingest.series.admission import SeriesAdmission
-from ingest.series.announcements import NEW, Announcements, Due
+from ingest.series.announcements import NEW, Announcements, DueAnnouncements
 from ingest.series.resolved_series import ResolvedSeries
 from ingest.series.resolver import SeriesResolver
 from ingest.series.source_name import shown_source
@@ -64,7 +64,7 @@ class RecordToken:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult:
+class AcceptedWrite:
     """`samples`: accepted samples, in the records of `tokens`. Refused rows occur only in a partial write.
 
     refused: samples of refused rows, by reason. refused_rows: all refused rows; offenders are the first of them.
@@ -85,7 +85,7 @@ class WriteResult:
         return sum(self.refused.values())
 
 
-Submit = Callable[[Rows, bool, Deadline], Future[WriteResult]]
+Submit = Callable[[Rows, bool, Deadline], Future[AcceptedWrite]]
 """`WritePipeline.submit`, as protocols see it."""
 
 
@@ -132,7 +132,7 @@ class WritePipeline:
             self._broker_clock,
         )
 
-    def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[WriteResult]:
+    def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[AcceptedWrite]:
         """Write rows: all or nothing, unless `partial`: then bad series are refused whole and listed.
 
         The future ends when the log has every accepted sample, or with InvalidRequest (nothing was written),
@@ -150,7 +150,7 @@ class WritePipeline:
             write.fail(error.with_traceback(None))  # Its frames hold the rows, and the future holds the error.
         return write.done
 
-    def write(self, rows: Rows, partial: bool, deadline: Deadline) -> WriteResult:
+    def write(self, rows: Rows, partial: bool, deadline: Deadline) -> AcceptedWrite:
         """`submit`, and wait for the result."""
         return self.submit(rows, partial, deadline).result()
 
@@ -257,7 +257,7 @@ class WritePipeline:
         series: ResolvedSeries,
         good: NDArray[np.bool_],
         refusals: Refusals,
-        due: Sequence[Due],
+        due: Sequence[DueAnnouncements],
         deadline: Deadline,
         reservation: Reservation,
     ) -> None:
@@ -296,7 +296,7 @@ class _Write:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self.done: Future[WriteResult] = Future()
+        self.done: Future[AcceptedWrite] = Future()
         self._began_at = time.perf_counter()
 
     def accept(self, tokens: list[RecordToken], refusals: Refusals) -> None:
@@ -306,7 +306,7 @@ class _Write:
         _samples.inc(samples)
         self._count()
         self.done.set_result(
-            WriteResult(
+            AcceptedWrite(
                 tokens,
                 samples,
                 refusals.samples,

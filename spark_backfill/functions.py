@@ -117,11 +117,11 @@ def export(
     """
     from spark_backfill.jobs.exports.job import ExportOptions
     from spark_backfill.jobs.exports.job import export as job
-    from spark_backfill.source.options import Span, check_span
+    from spark_backfill.source.options import TimeSpan, check_span
     from tsdb.model.selector import parse_selector
 
     tasks = count("splits", splits)
-    span = check_span(Span(_optional("start", start), _optional("end", end)))
+    span = check_span(TimeSpan(_optional("start", start), _optional("end", end)))
     if selector:
         parse_selector(selector)
     options = ExportOptions(os.fspath(folder), selector, span, overwrite, partial, allow_holes, tasks)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench.compare.compare_table import table
 from bench.gateway import ingest_targets as targets
-from bench.gateway.ingest_targets import Target
+from bench.gateway.ingest_targets import IngestTarget
 from bench.gateway.sender_process import REMOTE_WRITE
 from bench.measure import machine, say
 from bench.promql.promql_comparison import check_equal
@@ -38,7 +38,7 @@ SETTLE_S = 0.5  # As in bench/gateway/ingest.py.
 ASKED = ("sum by rate", "sum", "quantile by", "raw JSON", "small: 1 series")
 CHOSEN = [one for one in QUESTIONS if one.name in ASKED]
 
-Opened = Callable[[Path], AbstractContextManager[Target]]
+Opened = Callable[[Path], AbstractContextManager[IngestTarget]]
 Answers = dict[str, bytes]
 
 
@@ -154,7 +154,7 @@ def _write(side: Side, series: PromqlSeries, count: int) -> tuple[float, float]:
     return cpu_s, seconds
 
 
-def _rss_mib(target: Target) -> float:
+def _rss_mib(target: IngestTarget) -> float:
     return round(sum(target.rss_mib().values()), 1)
 
 

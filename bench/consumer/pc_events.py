@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from bench.consumer.pc_ground import Topic, consume, filled, on_thread
+from bench.consumer.pc_ground import NumberedTopic, consume, filled, on_thread
 from bench.consumer.pc_virtual import slots_needed, virtual_rates
 from bench.consumer.stub_service import StubService
 from bench.measure import say
@@ -74,7 +74,7 @@ def _all(bootstrap: str, service: StubService, at_once: int, count: int, ms: Cal
     return {name: round(rate, 1) for name, rate in rates.items()} | {"most_at_once": report["most_at_once"]}
 
 
-def _batch(topic: Topic, service: StubService, at_once: int, ms: Callable[[int], int]) -> float:
+def _batch(topic: NumberedTopic, service: StubService, at_once: int, ms: Callable[[int], int]) -> float:
     """The usual loop: poll, fan out, wait for all, commit."""
     consumer, done, began_at = _joined(topic), 0, 0.0
     with ThreadPoolExecutor(at_once) as pool:
@@ -90,7 +90,7 @@ def _batch(topic: Topic, service: StubService, at_once: int, ms: Callable[[int],
     return done / seconds
 
 
-def _threads(topic: Topic, service: StubService, at_once: int, ms: Callable[[int], int]) -> float:
+def _threads(topic: NumberedTopic, service: StubService, at_once: int, ms: Callable[[int], int]) -> float:
     """One consumer in each thread, with one partition each."""
     settings = topic.settings(**{"auto.offset.reset": "earliest", "enable.auto.commit": False})
     left = [topic.count]
@@ -121,7 +121,7 @@ def _threads(topic: Topic, service: StubService, at_once: int, ms: Callable[[int
     return (topic.count - 2 * edge) / (ended[-edge - 1] - ended[edge - 1])
 
 
-def _joined(topic: Topic) -> Any:
+def _joined(topic: NumberedTopic) -> Any:
     consumer = Consumer(topic.settings(**{"auto.offset.reset": "earliest", "enable.auto.commit": False}))
     consumer.subscribe([topic.name])
     return consumer

@@ -32,7 +32,7 @@ WITHIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class NumberedTopic:
     """A topic of numbered records: record i has key i % keys, in partition (i % keys) % partitions."""
 
     bootstrap: str
@@ -44,7 +44,7 @@ class Topic:
         return {"bootstrap.servers": self.bootstrap, "group.id": uuid.uuid4().hex, **more}
 
 
-def filled(bootstrap: str, partitions: int, count: int, keys: int, *, block: int = 0) -> Topic:
+def filled(bootstrap: str, partitions: int, count: int, keys: int, *, block: int = 0) -> NumberedTopic:
     """A fresh topic. block: number of consecutive records in a partition, whatever their keys; 0: by key."""
     name = f"bench-{uuid.uuid4().hex[:10]}"
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
@@ -57,10 +57,10 @@ def filled(bootstrap: str, partitions: int, count: int, keys: int, *, block: int
         place = (number // block if block else key) % partitions
         producer.produce(name, b"%d" % number, b"%d" % key, partition=place)
     assert producer.flush(60) == 0, "not all records were written"
-    return Topic(bootstrap, name, count)
+    return NumberedTopic(bootstrap, name, count)
 
 
-class Progress:
+class FinishedCounter:
     """Counts finished records; times are monotonic seconds. Thread-safe.
 
     edge: number of records at the start and at the end that are not measured, because not all slots are busy then.
@@ -98,10 +98,15 @@ class Progress:
 
 
 def consume(
-    topic: Topic, make: Callable[[Progress], Executor], concurrency: int, order: Order = by_key, *, edge: int = 0
+    topic: NumberedTopic,
+    make: Callable[[FinishedCounter], Executor],
+    concurrency: int,
+    order: Order = by_key,
+    *,
+    edge: int = 0,
 ) -> float:
-    """`Progress.seconds` of one run of a consumer over the topic. make: creates the executor for a Progress."""
-    progress = Progress(topic.count, edge)
+    """Seconds that one consumer needs for the topic. make: creates the executor, which counts what it finishes."""
+    progress = FinishedCounter(topic.count, edge)
     consumer = ParallelConsumer(
         KafkaSource(topic.settings(), [topic.name]),
         make(progress),
@@ -115,7 +120,7 @@ def consume(
     return progress.seconds
 
 
-def on_thread(call: Callable[[Record], object], progress: Progress) -> Callable[[Record], None]:
+def on_thread(call: Callable[[Record], object], progress: FinishedCounter) -> Callable[[Record], None]:
     """A blocking handler that calls `call` and reports to `progress`."""
 
     def handle(record: Record) -> None:
@@ -126,7 +131,7 @@ def on_thread(call: Callable[[Record], object], progress: Progress) -> Callable[
     return handle
 
 
-def on_loop(call: Callable[[Record], Any], progress: Progress) -> Callable[[Record], Any]:
+def on_loop(call: Callable[[Record], Any], progress: FinishedCounter) -> Callable[[Record], Any]:
     """An async handler that awaits `call` and reports to `progress`."""
 
     async def handle(record: Record) -> None:

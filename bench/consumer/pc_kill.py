@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.consumer.pc_ground import Topic, filled
+from bench.consumer.pc_ground import NumberedTopic, filled
 from stack.kafka import KafkaCluster
 
 COUNT, AT_ONCE = 20, 4
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
         }
 
 
-def _killed(program: str, topic: Topic) -> dict[str, int]:
+def _killed(program: str, topic: NumberedTopic) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         seen = Path(folder) / "seen"
         _run_until(program, topic, seen, KILL_AFTER)
@@ -83,7 +83,7 @@ def _killed(program: str, topic: Topic) -> dict[str, int]:
     return {"done_before_the_kill": before, "done_twice": sum(count > 1 for count in counts.values())}
 
 
-def _run_until(program: str, topic: Topic, seen: Path, count: int) -> None:
+def _run_until(program: str, topic: NumberedTopic, seen: Path, count: int) -> None:
     """Run until `count` different records are done, then SIGKILL."""
     child = subprocess.Popen([sys.executable, "-c", program, topic.bootstrap, topic.name, f"g-{topic.name}", str(seen)])
     give_up_at = time.monotonic() + WITHIN_S

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from bench.consumer.pc_ground import Progress, Topic, consume, filled, on_loop, on_thread
+from bench.consumer.pc_ground import FinishedCounter, NumberedTopic, consume, filled, on_loop, on_thread
 from bench.measure import say
 from stack.kafka import KafkaCluster
 from stack.maven import CONFLUENT_PARALLEL, DECATON, JarSet, jars
@@ -47,7 +47,7 @@ SAID_CHARS_MAX = 2_000
 JAVA = Path(__file__).parent / "java"
 
 
-class Row(NamedTuple):
+class PeerRow(NamedTuple):
     """A row of the table. published_s: Confluent's published seconds. reach_s: seconds to reach."""
 
     name: str
@@ -58,13 +58,13 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    Row("partition", by_partition, 100, 22.2, 22.2),
-    Row("1 key", by_key, 1, 26.7, 26.7),
-    Row("10 keys", by_key, 10, 3.3, 3.2),
-    Row("20 keys", by_key, 20, 2.2, 2.0),
-    Row("100 keys", by_key, 100, 2.1, 0.9),
-    Row("10000 keys", by_key, 10_000, 2.1, 0.9),
-    Row("unordered", unordered, 100, 2.8, 0.9),
+    PeerRow("partition", by_partition, 100, 22.2, 22.2),
+    PeerRow("1 key", by_key, 1, 26.7, 26.7),
+    PeerRow("10 keys", by_key, 10, 3.3, 3.2),
+    PeerRow("20 keys", by_key, 20, 2.2, 2.0),
+    PeerRow("100 keys", by_key, 100, 2.1, 0.9),
+    PeerRow("10000 keys", by_key, 10_000, 2.1, 0.9),
+    PeerRow("unordered", unordered, 100, 2.8, 0.9),
 )
 ORDERING: dict[Order, str] = {by_partition: "PARTITION", by_key: "KEY", unordered: "UNORDERED"}
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     return result
 
 
-def _table(bootstrap: str, rows: Sequence[Row], libraries: Sequence[Peer]) -> dict[str, object]:
+def _table(bootstrap: str, rows: Sequence[PeerRow], libraries: Sequence[PeerLibrary]) -> dict[str, object]:
     topics = {keys: filled(bootstrap, 1, COUNT, keys) for keys in sorted({row.keys for row in rows})}
     found = []
     for row in rows:
@@ -100,7 +100,7 @@ def _table(bootstrap: str, rows: Sequence[Row], libraries: Sequence[Peer]) -> di
     return {"sleeping": _sleeping_alone(), "table": found, "not to be had": refused}
 
 
-def _ours(row: Row, topic: Topic) -> float:
+def _ours(row: PeerRow, topic: NumberedTopic) -> float:
     pause_s = _pauses()
     few = 1 if row.order is by_partition else min(row.keys, AT_ONCE) if row.order is by_key else AT_ONCE
     return round(consume(topic, _sleeping(pause_s, few), AT_ONCE, row.order), 2)
@@ -151,12 +151,12 @@ def _threads_per_s(count: int) -> int:
     return round(count * each / (time.perf_counter() - began))
 
 
-def _rate(topic: Topic, ms: int, at_once: int) -> int:
+def _rate(topic: NumberedTopic, ms: int, at_once: int) -> int:
     # Twice as many records in flight as handlers, so that a free thread finds the next record waiting.
     return round(topic.count / consume(topic, _sleeping(lambda: ms / 1000, at_once), 2 * at_once))
 
 
-def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress], Executor]:
+def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[FinishedCounter], Executor]:
     """Handlers that only sleep: on threads up to FEW at once, else on an event loop, which rounds up to whole ms."""
 
     def task(record: Record) -> None:
@@ -165,7 +165,7 @@ def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress]
     async def async_work(record: Record) -> None:
         await asyncio.sleep(pause_s())
 
-    def make(progress: Progress) -> Executor:
+    def make(progress: FinishedCounter) -> Executor:
         if at_once <= FEW:
             return ThreadExecutor(on_thread(task, progress), at_once)
         return AsyncioExecutor(on_loop(async_work, progress))
@@ -173,7 +173,7 @@ def _sleeping(pause_s: Callable[[], float], at_once: int) -> Callable[[Progress]
     return make
 
 
-class Peer:
+class PeerLibrary:
     """Another library: its jars, and a program of the folder `java`. A context manager: entry compiles it.
 
     refused: message of the resolver when it cannot get the jars; the library runs nothing then.
@@ -186,11 +186,11 @@ class Peer:
         self._program = program
         self._orders = orders
 
-    def runs(self, row: Row) -> bool:
+    def runs(self, row: PeerRow) -> bool:
         """Whether the library is available and has the row's order."""
         return not self.refused and row.order in self._orders
 
-    def seconds(self, row: Row, topic: Topic) -> float:
+    def seconds(self, row: PeerRow, topic: NumberedTopic) -> float:
         """Seconds of one row of the table, in a new JVM and a new group."""
         arguments = [topic.bootstrap, topic.name, uuid.uuid4().hex, ORDERING[row.order], str(AT_ONCE), str(topic.count)]
         command = ["java", "-Xmx512m", "-cp", self._class_path, self._program, *arguments, str(MS_BELOW)]
@@ -216,5 +216,5 @@ class Peer:
         self._built.cleanup()
 
 
-CONFLUENT = Peer("confluent", CONFLUENT_PARALLEL, "ConfluentTable", ORDERING)
-DECATON_LIBRARY = Peer("decaton", DECATON, "DecatonTable", (by_key,))
+CONFLUENT = PeerLibrary("confluent", CONFLUENT_PARALLEL, "ConfluentTable", ORDERING)
+DECATON_LIBRARY = PeerLibrary("decaton", DECATON, "DecatonTable", (by_key,))

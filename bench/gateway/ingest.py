@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.gateway import ingest_targets as targets
-from bench.gateway.ingest_targets import Target
-from bench.gateway.sender_process import GRPC, REMOTE_WRITE, Phase, SenderProcess, Sent
+from bench.gateway.ingest_targets import IngestTarget
+from bench.gateway.sender_process import GRPC, REMOTE_WRITE, Phase, SenderCounts, SenderProcess
 from bench.measure import machine, say
 from tsdb.log.interface import METRICS, SERIES
 
@@ -32,7 +32,7 @@ AT_REST_REQUESTS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class IngestCell:
     """workload: a number of series, or `node`. request: samples."""
 
     workload: str
@@ -40,17 +40,17 @@ class Cell:
     connections: int
 
 
-MAIN = (Cell("3500", 1000, 4), Cell("3500", 10, 64), Cell("3500", 100, 64))
+MAIN = (IngestCell("3500", 1000, 4), IngestCell("3500", 10, 64), IngestCell("3500", 100, 64))
 MORE = (
-    Cell("3500", 10, 4),
-    Cell("3500", 100, 4),
-    Cell("3500", 10_000, 4),
-    Cell("3500", 1000, 1),
-    Cell("3500", 1000, 64),
-    Cell("3500", 10, 512),
-    Cell("3500", 1000, 512),
-    Cell(NODE, 1000, 4),
-    Cell("100000", 1000, 4),
+    IngestCell("3500", 10, 4),
+    IngestCell("3500", 100, 4),
+    IngestCell("3500", 10_000, 4),
+    IngestCell("3500", 1000, 1),
+    IngestCell("3500", 1000, 64),
+    IngestCell("3500", 10, 512),
+    IngestCell("3500", 1000, 512),
+    IngestCell(NODE, 1000, 4),
+    IngestCell("100000", 1000, 4),
 )
 
 
@@ -98,13 +98,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return found
 
 
-def _cells(arguments: argparse.Namespace) -> list[Cell]:
+def _cells(arguments: argparse.Namespace) -> list[IngestCell]:
     if arguments.series or arguments.request or arguments.connections:
-        return [Cell(arguments.series or "3500", arguments.request or 1000, arguments.connections or 4)]
+        return [IngestCell(arguments.series or "3500", arguments.request or 1000, arguments.connections or 4)]
     return [*MAIN] if arguments.quick else [*MAIN, *MORE]
 
 
-def _targets(arguments: argparse.Namespace) -> Iterator[tuple[str, AbstractContextManager[Target]]]:
+def _targets(arguments: argparse.Namespace) -> Iterator[tuple[str, AbstractContextManager[IngestTarget]]]:
     binary = targets.prometheus_binary(arguments.prometheus)
     wanted = arguments.target or [targets.STANDALONE, targets.KAFKA, targets.PROMETHEUS]
     if targets.STANDALONE in wanted:
@@ -117,13 +117,15 @@ def _targets(arguments: argparse.Namespace) -> Iterator[tuple[str, AbstractConte
         yield targets.PROMETHEUS, targets.prometheus(binary)
 
 
-def _idle_cores(target: Target) -> dict[str, float]:
+def _idle_cores(target: IngestTarget) -> dict[str, float]:
     before = target.cpu_s()
     time.sleep(IDLE_S)
     return {role: round((cpu - before[role]) / IDLE_S, 3) for role, cpu in target.cpu_s().items()}
 
 
-def _measure(target: Target, cell: Cell, protocol: str, seconds: float, half_load: bool) -> dict[str, object]:
+def _measure(
+    target: IngestTarget, cell: IngestCell, protocol: str, seconds: float, half_load: bool
+) -> dict[str, object]:
     with SenderProcess(cell.workload, protocol, target.addresses[protocol]) as sender:
         shape = {"request": cell.request, "connections": cell.connections}
         first = _spent(target, sender, Phase(**shape, requests=-(-sender.series // cell.request)))
@@ -146,7 +148,7 @@ def _measure(target: Target, cell: Cell, protocol: str, seconds: float, half_loa
 class _Spent:
     """cpu_s: of each role while `sent` was sent and applied."""
 
-    sent: Sent
+    sent: SenderCounts
     cpu_s: dict[str, float]
 
     def micros_each(self, count: int) -> dict[str, float]:
@@ -172,7 +174,7 @@ class _Spent:
         return self.cpu_s if len(self.cpu_s) == 1 else {**self.cpu_s, "ours": sum(ours.values())}
 
 
-def _spent(target: Target, sender: SenderProcess, phase: Phase) -> _Spent:
+def _spent(target: IngestTarget, sender: SenderProcess, phase: Phase) -> _Spent:
     before = target.cpu_s()
     sent = sender.run(phase)
     time.sleep(SETTLE_S)
@@ -231,5 +233,5 @@ def _sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def _log_bytes(sizes: Mapping[str, int], sent: Sent) -> float:
+def _log_bytes(sizes: Mapping[str, int], sent: SenderCounts) -> float:
     return round(sum(size for name, size in sizes.items() if name.startswith("log.")) / sent.samples, 2)

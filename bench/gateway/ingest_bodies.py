@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.gateway.ingest_series import Request
+from bench.gateway.ingest_series import WorkloadRequest
 
 SEPARATOR = b"\xff"
 WINDOWS_MAX = 20_000  # Prepared windows in memory.
 TIME_BYTES = 6  # Of a varint of milliseconds since the epoch, from 2004 to 2109.
 
-Encoder = Callable[[Request], bytes]
+Encoder = Callable[[WorkloadRequest], bytes]
 
 
 class GrpcBodies:
@@ -23,7 +23,7 @@ class GrpcBodies:
         self._labels = labels
         self._windows: dict[tuple[int, int], bytes] = {}
 
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: WorkloadRequest) -> bytes:
         prefix = self._windows.get(request.window)
         if prefix is None:
             prefix = self._prefix(request)
@@ -33,7 +33,7 @@ class GrpcBodies:
         times, values = request.ts_ms.astype("<i8").tobytes(), request.values.astype("<f8").tobytes()
         return b"".join((prefix, b"\x1a", size, times, b"\x22", size, values))
 
-    def _prefix(self, request: Request) -> bytes:
+    def _prefix(self, request: WorkloadRequest) -> bytes:
         parts = [_field(1, self._labels[row]) for row in request.rows.tolist()]
         counts = np.diff(request.starts)
         if (counts != 1).any():
@@ -51,7 +51,7 @@ class RemoteWriteBodies:
         self._labels = labels
         self._windows: dict[tuple[int, int], _Template] = {}
 
-    def __call__(self, request: Request) -> bytes:
+    def __call__(self, request: WorkloadRequest) -> bytes:
         template = self._windows.get(request.window)
         if template is None:
             template = _template(self._labels, request)
@@ -68,7 +68,7 @@ class _Template:
         self._value_at = value_at[:, None] + np.arange(8)
         self._time_at = value_at[:, None] + 8 + 1 + np.arange(TIME_BYTES)
 
-    def filled(self, request: Request) -> bytes:
+    def filled(self, request: WorkloadRequest) -> bytes:
         data = self._data.copy()
         data[self._value_at] = request.values.astype("<f8").view(np.uint8).reshape(-1, 8)
         bits = request.ts_ms[:, None] >> (7 * np.arange(TIME_BYTES)) & 0x7F
@@ -77,7 +77,7 @@ class _Template:
         return data.tobytes()
 
 
-def _template(labels: Sequence[bytes], request: Request) -> _Template:
+def _template(labels: Sequence[bytes], request: WorkloadRequest) -> _Template:
     sample = b"\x09" + bytes(8) + b"\x10" + bytes(TIME_BYTES)
     samples = _field(2, sample)
     data, value_at = bytearray(), []

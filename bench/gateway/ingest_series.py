@@ -37,7 +37,7 @@ class SentSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WorkloadRequest:
     """Rows in order: series, its samples in [starts[i], starts[i + 1]).
 
     window: equal for requests with the same rows and the same counts. rows, starts, ts_ms: int64; values: float64.
@@ -86,7 +86,7 @@ class Walk:
         """Samples of the walk so far."""
         return self._position
 
-    def next(self, samples: int) -> Request:
+    def next(self, samples: int) -> WorkloadRequest:
         """The next `samples` samples."""
         count = len(self._series.labels)
         first = self._position % count
@@ -99,7 +99,7 @@ class Walk:
         edges = np.flatnonzero(np.diff(rows, prepend=-1))
         starts = np.append(edges, samples)
         values = self._series.values[rows, columns % self._series.values.shape[1]]
-        return Request((first, samples), rows[edges], starts, self._times(columns), values)
+        return WorkloadRequest((first, samples), rows[edges], starts, self._times(columns), values)
 
     def _times(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
         if self._series.times_ms is not None:

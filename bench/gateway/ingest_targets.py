@@ -32,7 +32,7 @@ PROMETHEUS_CONFIG = "storage:\n  tsdb:\n    out_of_order_time_window: 30m\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class IngestTarget:
     """addresses: by protocol. pids: by role. folder: of the data, where this process can see it."""
 
     name: str
@@ -55,16 +55,16 @@ def prometheus_binary(given: str | None = None) -> str | None:
 
 
 @contextmanager
-def standalone(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Target]:
+def standalone(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[IngestTarget]:
     """`tsdb standalone` with an empty folder, which outlives it when it is given."""
     with ExitStack() as stack:
         made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-ingest-")))
         pid, grpc, http = stack.enter_context(_role("standalone", "--data-dir", str(made), *flags))
-        yield Target(STANDALONE, _addresses(grpc, http), {"standalone": pid}, made)
+        yield IngestTarget(STANDALONE, _addresses(grpc, http), {"standalone": pid}, made)
 
 
 @contextmanager
-def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Target]:
+def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[IngestTarget]:
     """Gateway, store and one broker. flags: of the gateway. folder: of the broker's data, which outlives it."""
     with KafkaCluster(folder=folder) as cluster, ExitStack() as stack:
         url = f"kafka://{cluster.bootstrap}"
@@ -72,11 +72,11 @@ def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Tar
         gateway, grpc, http = stack.enter_context(_role("gateway", "--log", url, *flags))
         store, _, _ = stack.enter_context(_role("store", "--log", url))
         pids = {"gateway": gateway, "store": store, BROKER: cluster.pids[0]}
-        yield Target(KAFKA, _addresses(grpc, http), pids, folder)
+        yield IngestTarget(KAFKA, _addresses(grpc, http), pids, folder)
 
 
 @contextmanager
-def prometheus(binary: str, folder: Path | None = None) -> Iterator[Target]:
+def prometheus(binary: str, folder: Path | None = None) -> Iterator[IngestTarget]:
     """The control: a Prometheus server that takes remote write. folder: as for `standalone`."""
     with ExitStack() as stack, Ports(1) as ports:
         made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-prometheus-")))
@@ -86,7 +86,7 @@ def prometheus(binary: str, folder: Path | None = None) -> Iterator[Target]:
         flags = [f"--config.file={config}", f"--storage.tsdb.path={made}/data", f"--web.listen-address={address}"]
         with _process([binary, *flags, "--web.enable-remote-write-receiver", "--log.level=warn"], address) as pid:
             addresses = {REMOTE_WRITE: f"{address}/{REMOTE_WRITE_PATH}"}
-            yield Target(PROMETHEUS, addresses, {"prometheus": pid}, made / "data")
+            yield IngestTarget(PROMETHEUS, addresses, {"prometheus": pid}, made / "data")
 
 
 def _addresses(grpc: str, http: str) -> dict[str, str]:

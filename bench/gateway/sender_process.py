@@ -35,7 +35,7 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Sent:
+class SenderCounts:
     """answers: requests by answer. latency_ms: of a paced request from the time at which it was due."""
 
     samples: int = 0
@@ -58,9 +58,9 @@ class SenderProcess:
         self._child = LineProcess("bench.gateway.sender_process", workload, protocol, address)
         self.series = int(self._child.answer()["series"])
 
-    def run(self, phase: Phase) -> Sent:
+    def run(self, phase: Phase) -> SenderCounts:
         """Send and wait for all answers."""
-        return Sent(**self._child.ask(json.dumps(dataclasses.asdict(phase))))
+        return SenderCounts(**self._child.ask(json.dumps(dataclasses.asdict(phase))))
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ async def serve(workload: str, protocol: str, address: str) -> None:
         print(json.dumps(dataclasses.asdict(sent)), flush=True)
 
 
-async def _run(phase: Phase, sender: Any, body: Any) -> Sent:
+async def _run(phase: Phase, sender: Any, body: Any) -> SenderCounts:
     from bench.measure import percentiles_ms
 
     await sender.open(phase.connections)
@@ -114,7 +114,7 @@ async def _run(phase: Phase, sender: Any, body: Any) -> Sent:
             latencies.append(time.perf_counter() - began)
 
     await asyncio.gather(*(work(connection) for connection in range(phase.connections)))
-    sent = Sent(
+    sent = SenderCounts(
         samples=answers["ok"] * phase.request,
         requests=taken,
         seconds=round(time.perf_counter() - started, 3),

@@ -22,7 +22,7 @@ import numpy as np
 from bench.heads import new_head, polls, register
 from bench.measure import percentiles_ms, say
 from bench.store.read import below
-from bench.workload import INTERVAL_MS, SERIES_PER_INSTANCE, SERIES_PER_PACK, Share, Workload
+from bench.workload import INTERVAL_MS, SERIES_PER_INSTANCE, SERIES_PER_PACK, PartitionShare, Workload
 from tsdb.client.select import SelectQuery
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.fragment import Fragment
@@ -178,7 +178,7 @@ def _drain(service: Any, request: reader_pb2.SelectRequest) -> int:
     return int(samples)
 
 
-def _fill(history: ChunkStore, workload: Workload, share: Share, windows: Sequence[int]) -> None:
+def _fill(history: ChunkStore, workload: Workload, share: PartitionShare, windows: Sequence[int]) -> None:
     """Write the packs of a share in these windows, as the chunk stage does, and their announcements."""
     with _Written() as written:
         ends = np.cumsum(share.pack_lengths.astype(np.int64))

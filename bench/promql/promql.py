@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from bench.gateway import ingest_targets as targets
-from bench.gateway.ingest_targets import Target
+from bench.gateway.ingest_targets import IngestTarget
 from bench.gateway.sender_process import REMOTE_WRITE
 from bench.measure import machine, say
 from bench.promql.promql_comparison import check_equal
@@ -72,7 +72,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parsed(parser, argv, SERIES, SECONDS)
 
 
-def _targets(arguments: argparse.Namespace, stack: ExitStack) -> Iterator[Target]:
+def _targets(arguments: argparse.Namespace, stack: ExitStack) -> Iterator[IngestTarget]:
     wanted = arguments.target or [targets.STANDALONE, targets.PROMETHEUS]
     if targets.STANDALONE in wanted:
         yield stack.enter_context(targets.standalone(arguments.flags))
@@ -85,7 +85,7 @@ def _targets(arguments: argparse.Namespace, stack: ExitStack) -> Iterator[Target
 
 
 @contextmanager
-def _side(target: Target, series: PromqlSeries, arguments: argparse.Namespace) -> Iterator[Side]:
+def _side(target: IngestTarget, series: PromqlSeries, arguments: argparse.Namespace) -> Iterator[Side]:
     write = target.addresses[REMOTE_WRITE]
     side = Side(target)
     started = time.monotonic()

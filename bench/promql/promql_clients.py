@@ -14,7 +14,7 @@ TIMEOUT_S = 120.0
 BUFFER_BYTES = 1 << 20
 
 
-class Client:
+class PromqlConnection:
     """One connection to HOST:PORT, for one thread. A context manager."""
 
     def __init__(self, address: str) -> None:
@@ -77,7 +77,7 @@ class Clients:
 
     def _go(self, until: float, least: int) -> None:
         try:
-            with Client(self._address) as client:
+            with PromqlConnection(self._address) as client:
                 # A connection is made and its thread is started before the first answer is measured.
                 client.read("/-/ready")
                 while time.perf_counter() < until or len(self.seconds) < least:
@@ -85,7 +85,7 @@ class Clients:
         except BaseException as error:
             self._failures.append(error)
 
-    def _ask(self, client: Client, path: str) -> None:
+    def _ask(self, client: PromqlConnection, path: str) -> None:
         started = time.perf_counter()
         size = client.read(path)
         self.seconds.append(time.perf_counter() - started)

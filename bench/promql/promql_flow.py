@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from bench.gateway.sender_process import REMOTE_WRITE, Phase, SenderProcess, Sent
+from bench.gateway.sender_process import REMOTE_WRITE, Phase, SenderCounts, SenderProcess
 
 SERIES = 30_000
 CONNECTIONS = 4
@@ -27,7 +27,7 @@ class RemoteWriteFlow:
     def __init__(self, address: str, rate: int) -> None:
         self._sender = SenderProcess(str(SERIES), REMOTE_WRITE, address)
         self._rate = rate
-        self.phases: list[Sent] = []
+        self.phases: list[SenderCounts] = []
 
     def announce(self) -> None:
         """Send each series once."""

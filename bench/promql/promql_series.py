@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bench.gateway.ingest_bodies import RemoteWriteBodies
 from bench.gateway.ingest_senders import OK, HttpSender
-from bench.gateway.ingest_series import Request
+from bench.gateway.ingest_series import WorkloadRequest
 from bench.workload import SERIES_PER_INSTANCE, Workload
 from tsdb.model.labels import canonical_labels
 
@@ -70,16 +70,16 @@ class PromqlSeries:
             await asyncio.gather(*(_send_all(sender, i, encode, requests) for i in range(CONNECTIONS)))
         await sender.close()
 
-    def _requests(self, columns: slice) -> Iterator[Request]:
+    def _requests(self, columns: slice) -> Iterator[WorkloadRequest]:
         for first in range(0, len(self.labels), REQUEST_SERIES):
             rows = np.arange(first, min(first + REQUEST_SERIES, len(self.labels)))
             times, values = self.times_ms[rows, columns], self.values[rows, columns]
             starts = np.arange(len(rows) + 1) * times.shape[1]
-            yield Request((first, times.size), rows, starts, times.ravel(), values.ravel())
+            yield WorkloadRequest((first, times.size), rows, starts, times.ravel(), values.ravel())
 
 
 async def _send_all(
-    sender: HttpSender, connection: int, encode: RemoteWriteBodies, requests: Iterator[Request]
+    sender: HttpSender, connection: int, encode: RemoteWriteBodies, requests: Iterator[WorkloadRequest]
 ) -> None:
     """Send what is left of the requests; all connections draw from one iterator."""
     for request in requests:

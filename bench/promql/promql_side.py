@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from bench.gateway.ingest_targets import Target
+from bench.gateway.ingest_targets import IngestTarget
 from bench.gateway.sender_process import REMOTE_WRITE
 from bench.measure import percentiles_ms
-from bench.promql.promql_clients import Client, Clients
+from bench.promql.promql_clients import Clients, PromqlConnection
 from bench.promql.promql_flow import RemoteWriteFlow
 from bench.promql.promql_questions import Question
 from bench.promql.promql_series import COUNTER, GAUGE, POINTS, PromqlSeries
@@ -50,7 +50,7 @@ WAYS = (Way("cold", cold=True), WARM, Way("8 clients", clients=8))
 class Side:
     """A target with all samples. idle_cores: what it uses while no query comes, the flow included."""
 
-    target: Target
+    target: IngestTarget
     flow: RemoteWriteFlow | None = None
     idle_cores: float = 0.0
 
@@ -77,7 +77,7 @@ class Side:
         """Wait until all samples of both metrics, `count` series each, are answered. Raises RuntimeError when late."""
         at_s = int(series.times_ms.max()) // 1000 + 1
         give_up_at = time.monotonic() + VISIBLE_WITHIN_S
-        with Client(self.address) as client:
+        with PromqlConnection(self.address) as client:
             for metric in (COUNTER, GAUGE):
                 path = f"/api/v1/query?query=sum(count_over_time({metric}[2h]))&time={at_s}"
                 while f'"{count * POINTS}"'.encode() not in client.body(path):
@@ -88,7 +88,7 @@ class Side:
 
     def compared(self, question: Question, end_ms: int) -> bytes:
         """The answer to a question over few series, for `check_equal`."""
-        with Client(self.address) as client:
+        with PromqlConnection(self.address) as client:
             return client.body(question.path(end_ms, 0, COMPARED))
 
     def measure(self, question: Question, way: Way, end_ms: int, seconds: float) -> dict[str, float]:

@@ -16,7 +16,7 @@ from ingest.appends.record_bytes import RecordBytes
 from ingest.appends.records import encode_ranges, ranges_by_partition, split
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import Timer
-from ingest.appends.waits import Waits
+from ingest.appends.waits import AppendWaits
 from ingest.broker_clock import BrokerClock
 from ingest.grouping import Grouped
 from ingest.inflight import Reservation
@@ -44,7 +44,7 @@ class JoinedAppends:
         self._record_bytes = RecordBytes(bytes_max)
         self._deadlines = Deadlines(timer)
         self._open_requests = OpenRequests(timer.now)
-        waits = Waits(timer, WAIT_S)
+        waits = AppendWaits(timer, WAIT_S)
         self._queues = [
             PartitionQueue(log, partition, self._record_bytes, waits, self._open_requests, broker_clock)
             for partition in range(partitions)

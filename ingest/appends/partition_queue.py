@@ -18,7 +18,7 @@ from ingest.appends.join import first_series_id, halve_record, join_records, new
 from ingest.appends.open_requests import OpenRequests
 from ingest.appends.record_bytes import RecordBytes
 from ingest.appends.request import TOO_LARGE, AppendRequest
-from ingest.appends.waits import Waits
+from ingest.appends.waits import AppendWaits
 from ingest.broker_clock import BrokerClock
 from tsdb.codec.records.log_record import encoded_size
 from tsdb.log.interface import METRICS, Appended, Log
@@ -63,7 +63,7 @@ class PartitionQueue:
         log: Log,
         partition: int,
         record_bytes: RecordBytes,
-        waits: Waits,
+        waits: AppendWaits,
         open_requests: OpenRequests,
         broker_clock: BrokerClock,
     ) -> None:

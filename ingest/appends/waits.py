@@ -1,4 +1,4 @@
-"""Waits: calls after one time, all that have begun together, with one wake of the timer's thread."""
+"""AppendWaits: calls functions after a fixed time. Waits that begin together end with one wake of the timer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ingest.appends.timer import Timer, call_all
 
 
-class Waits:
+class AppendWaits:
     """Thread-safe. A gateway begins thousands of waits a second, so a wake of a thread for each would be dear."""
 
     def __init__(self, timer: Timer, seconds: float) -> None:

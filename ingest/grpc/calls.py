@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from ingest.quota.token_quota import TokenQuota
 from tsdb.ops.grpc.auth import authorization_of
 from tsdb.ops.grpc.server import GrpcService
@@ -57,7 +57,7 @@ def charge(tokens: TokenQuota | None, context: grpc.ServicerContext, samples: in
         tokens.charge(authorization_of(context.invocation_metadata()), samples)
 
 
-def written(answer: Future[WriteResult]) -> WriteResult:
+def written(answer: Future[AcceptedWrite]) -> AcceptedWrite:
     """Wait for the log. Raises the error of the write."""
     if not answer.done():
         step_aside()  # The wait needs no core.

@@ -6,7 +6,7 @@ import grpc
 
 from ingest.grpc.calls import charge, deadline_of, write_service, written
 from ingest.grpc.write_request import claimed_samples, decode_write_request
-from ingest.pipeline import WritePipeline, WriteResult
+from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import count_refused_request
 from tsdb.model.errors import InvalidRequest
@@ -40,7 +40,7 @@ def ingest_service(pipeline: WritePipeline, tokens: TokenQuota | None = None) ->
     return write_service(NAME, "Write", IngestService(pipeline, tokens).write, tokens, bytes)
 
 
-def _response(result: WriteResult) -> ingest_pb2.WriteResponse:
+def _response(result: AcceptedWrite) -> ingest_pb2.WriteResponse:
     return ingest_pb2.WriteResponse(
         tokens=[
             common_pb2.Token(topic_id=token.topic_id, partition=token.partition, record_offset=token.record_offset)

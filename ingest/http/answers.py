@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ingest.http.media import ENCODING, MEDIA_TYPE, VERSION
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from ingest.quota.source_quota import REASONS as SOURCE_RATES
 from ingest.quota.token_quota import REASONS as TOKEN_RATES
 from ingest.refusals import RefusedRows, refused_rows
@@ -77,7 +77,7 @@ def text_answer(error: TsdbError) -> HttpAnswer:
     return HttpAnswer(status_of(error), error_text(error).encode() + b"\n", headers=error_headers(error))
 
 
-def partial_error(result: WriteResult) -> RefusedRows | None:
+def partial_error(result: AcceptedWrite) -> RefusedRows | None:
     """The error of a write that refused some rows; the others are on the log. None when it refused none.
 
     A source over its rate comes before all other reasons: the same request may succeed later.

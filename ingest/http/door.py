@@ -16,7 +16,7 @@ from ingest.http.answers import LENGTH, METHOD, partial_error
 from ingest.http.expand import expand
 from ingest.http.media import encoding, media_type, parse_media_type
 from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
-from ingest.pipeline import Submit, WriteResult
+from ingest.pipeline import AcceptedWrite, Submit
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import bounded_reason, count_refused_request
 from ingest.rows import NO_ROWS
@@ -31,7 +31,7 @@ from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 OPTIONS = "OPTIONS"
 LENGTHS = frozenset({"content-length", "transfer-encoding"})
-NOTHING = WriteResult([], 0, {}, 0, [])  # The result of a request without samples.
+NOTHING = AcceptedWrite([], 0, {}, 0, [])  # The result of a request without samples.
 
 _requests = counter("tsdb_ingest_protocol_requests_total", "Requests by protocol, refused ones too.", "protocol")
 _samples = counter("tsdb_ingest_protocol_samples_total", "Accepted samples by protocol.", "protocol")
@@ -146,7 +146,7 @@ class HttpDoor:
         work.reserved.set(REQUEST_BYTES)
         future.add_done_callback(partial(self._written, work, replace(decoded, rows=NO_ROWS)))
 
-    def _written(self, work: _Work, decoded: Decoded, future: Future[WriteResult]) -> None:
+    def _written(self, work: _Work, decoded: Decoded, future: Future[AcceptedWrite]) -> None:
         error = future.exception()
         if error is None:
             result = future.result()

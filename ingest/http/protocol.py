@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from ingest.rows import Rows
 from tsdb.model.errors import TsdbError
 from tsdb.model.family import Family
@@ -83,7 +83,7 @@ class Outcome:
     the door refused the request before it.
     """
 
-    result: WriteResult | None = None
+    result: AcceptedWrite | None = None
     error: TsdbError | None = None
     decoded: Decoded | None = None
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from ingest.http.answers import error_headers, error_text, status_of
 from ingest.otlp.decode import Export
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import to_status
 from tsdb.ops.http.bodies import HttpAnswer
@@ -40,7 +40,7 @@ class ExportedPoints:
     points: int
     row_points: NDArray[np.int64]
 
-    def rejected(self, result: WriteResult) -> int:
+    def rejected(self, result: AcceptedWrite) -> int:
         """Data points with a refused series."""
         rows = np.fromiter(result.refused_rows, np.int64, len(result.refused_rows))
         points = self.row_points[rows]
@@ -56,7 +56,7 @@ def count_export(export: Export) -> ExportedPoints:
 
 
 def response(
-    exported: ExportedPoints | None, result: WriteResult | None, error: TsdbError | None
+    exported: ExportedPoints | None, result: AcceptedWrite | None, error: TsdbError | None
 ) -> ExportMetricsServiceResponse | None:
     """The answer of a success; None when the error is the answer."""
     answer = ExportMetricsServiceResponse()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ingest.bucket_memory import BucketMemory
 from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, buckets_kernel
-from ingest.otlp.mapping.families import SHOWN_MAX, Families, MappedMetrics
+from ingest.otlp.mapping.families import SHOWN_MAX, FamilyMapper, MappedMetrics
 from ingest.otlp.mapping.layout import (
     ATTRIBUTE_EXTRA_BYTES,
     CONTEXT_BYTES,
@@ -113,7 +113,7 @@ class OtlpDecoder:
         self._rules = rules or OtlpRules()
         self._limits = limits or OtlpLimits()
         self._buckets = buckets or BucketMemory()
-        self._families = Families(self._rules, self._limits.tables.attributes_max)
+        self._families = FamilyMapper(self._rules, self._limits.tables.attributes_max)
 
     def decode(self, data: Buffer, reserve: Callable[[int], None] = _unbounded) -> Export:
         """reserve: called with the bytes of arrays before they are made; it may raise.

@@ -16,7 +16,7 @@ from ingest.grpc.calls import charge, deadline_of, write_service, written
 from ingest.http.answers import error_text, partial_error
 from ingest.otlp.answers import ExportedPoints, count_export, response
 from ingest.otlp.decode import Export, OtlpDecoder
-from ingest.pipeline import Submit, WriteResult
+from ingest.pipeline import AcceptedWrite, Submit
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import count_refused_request
 from tsdb.model.errors import TsdbError
@@ -79,7 +79,7 @@ def metrics_service(service: MetricsService) -> GrpcService:
     return write_service(NAME, "Export", service.export, service.tokens, unparsed)
 
 
-def _answer(exported: ExportedPoints, result: WriteResult) -> ExportMetricsServiceResponse:
+def _answer(exported: ExportedPoints, result: AcceptedWrite) -> ExportMetricsServiceResponse:
     error = partial_error(result)
     success = response(exported, result, error)
     if success is None:

@@ -16,7 +16,7 @@ from ingest.limits import SeriesLimits
 from ingest.refusals import Refusals
 from ingest.rows import Rows
 from ingest.series.active import ActiveSeries, LimitCheck
-from ingest.series.announcements import NEW, Due
+from ingest.series.announcements import NEW, DueAnnouncements
 from ingest.series.generation import keys_of
 from ingest.series.resolver import SeriesResolver
 from ingest.series.source_name import shown_source
@@ -49,12 +49,12 @@ class SeriesAdmission:
     def admit(
         self,
         rows: Rows,
-        due: list[Due],
+        due: list[DueAnnouncements],
         good: NDArray[np.bool_],
         refusals: Refusals,
         *,
         partial: bool,
-    ) -> list[Due]:
+    ) -> list[DueAnnouncements]:
         """`due` without refused rows. Rows over a limit are added to `refusals` and removed from `good`."""
         for one in due:
             keys = keys_of(one.labels.source[one.which], one.labels.series_id[one.which])
@@ -70,7 +70,7 @@ class SeriesAdmission:
     def _refuse(
         self,
         rows: Rows,
-        due: Due,
+        due: DueAnnouncements,
         found: LimitCheck,
         limits: SeriesLimits,
         good: NDArray[np.bool_],

@@ -53,7 +53,7 @@ logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueAnnouncements:
     """Announcements of one kind that one request needs: row and index epoch of each, int64.
 
     found_ms: time of the check, by the age clock. Announcement i has number which[i] of `labels`.
@@ -66,7 +66,7 @@ class Due:
     labels: CanonicalLabels
     which: NDArray[np.int64]
 
-    def part(self, kept: NDArray[np.bool_]) -> Due:
+    def part(self, kept: NDArray[np.bool_]) -> DueAnnouncements:
         """Some of the announcements."""
         return replace(self, rows=self.rows[kept], epochs=self.epochs[kept], which=self.which[kept])
 
@@ -90,7 +90,7 @@ class Announcements:
         self._window_ms = time_set.window_ms
         self._age = age
 
-    def due(self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> list[Due]:
+    def due(self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> list[DueAnnouncements]:
         """The announcements that the good rows need. Sends nothing."""
         now_ms = self._age.now_ms()
         found = find_due(rows, series, good, now_ms)
@@ -99,7 +99,7 @@ class Announcements:
         labels = self._resolver.normalize(rows, found.rows)
         which = np.arange(len(found.rows))
         both = [
-            Due(kind, now_ms, found.rows, found.epochs, labels, which).part(found.is_new == (kind == NEW))
+            DueAnnouncements(kind, now_ms, found.rows, found.epochs, labels, which).part(found.is_new == (kind == NEW))
             for kind in (NEW, RENEWAL)
         ]
         return [due for due in both if len(due.rows)]
@@ -107,7 +107,7 @@ class Announcements:
     def announce(
         self,
         series: ResolvedSeries,
-        due: Sequence[Due],
+        due: Sequence[DueAnnouncements],
         reservation: Reservation,
         on_known: Callable[[TsdbError | None], None],
     ) -> None:
@@ -123,7 +123,7 @@ class Announcements:
         else:
             on_known(None)
 
-    def _renew(self, series: ResolvedSeries, due: Due, reservation: Reservation) -> None:
+    def _renew(self, series: ResolvedSeries, due: DueAnnouncements, reservation: Reservation) -> None:
         self._table.postpone_renewal(series.part(due.rows), due.found_ms + self._window_ms // RETRY_SHARE)
 
         def warn(error: TsdbError | None) -> None:
@@ -135,7 +135,7 @@ class Announcements:
     def _send(
         self,
         series: ResolvedSeries,
-        due: Due,
+        due: DueAnnouncements,
         reservation: Reservation,
         on_end: Callable[[TsdbError | None], None],
     ) -> None:
@@ -165,7 +165,7 @@ class Announcements:
         _announcements.labels(due.kind).inc(len(acks.answers))
         acks.seal()
 
-    def _note(self, series: ResolvedSeries, due: Due, answers: Sequence[Answer | None]) -> None:
+    def _note(self, series: ResolvedSeries, due: DueAnnouncements, answers: Sequence[Answer | None]) -> None:
         acked = np.array([not isinstance(answer, TsdbError) for answer in answers], np.bool_)
         _failures.labels(due.kind).inc(len(acked) - int(acked.sum()))
         which, epochs = due.rows[: len(acked)][acked], due.epochs[: len(acked)][acked]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from spark_backfill.application.due import Due
-from spark_backfill.application.runs import KINDS, JobRun, JobState, Result
+from spark_backfill.application.runs import KINDS, JobRun, JobState, RunResult
 from tsdb.ops.metrics import counter, gauge
 
 runs_total = counter(
@@ -13,7 +13,7 @@ runs_total = counter(
     "Ended runs of scheduled jobs, by kind and result. findings: the job found something that needs an operator;"
     " stopped: the application ended first.",
     label=("kind", "result"),
-    values=tuple(product(KINDS, (result.value for result in Result))),
+    values=tuple(product(KINDS, (result.value for result in RunResult))),
 )
 running = gauge("tsdb_spark_job_running", "1 while a run of this kind of job runs, else 0.", label="kind", values=KINDS)
 paused = gauge("tsdb_spark_job_paused", "1 while this kind of job is paused, else 0.", label="kind", values=KINDS)
@@ -57,7 +57,7 @@ def count_run(kind: str, run: JobRun) -> None:
     runs_total.labels(kind, run.outcome.result.value).inc()
     figures = run.outcome.figures
     chunks_written_total.labels(kind).inc(figures.get("chunks_written", 0))
-    if run.outcome.result in (Result.OK, Result.FINDINGS):
+    if run.outcome.result in (RunResult.OK, RunResult.FINDINGS):
         problems.labels(kind).set(sum(number for name, number in figures.items() if _is_problem(name)))
 
 

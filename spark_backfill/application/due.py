@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark_backfill.application.runs import Cause, JobRuns, JobState, Result
+from spark_backfill.application.runs import Cause, JobRuns, JobState, RunResult
 from spark_backfill.application.schedule import Schedule
 
 RETRY_MS_MIN, RETRY_MS_MAX = 60_000, 3_600_000
@@ -51,7 +51,7 @@ def _stopped_request(runs: JobRuns) -> Due | None:
     last = runs.last
     if last is None or last.end_ms is None or last.outcome is None or last.cause is not Cause.REQUEST:
         return None
-    return Due(last.end_ms, Cause.REQUEST) if last.outcome.result is Result.STOPPED else None
+    return Due(last.end_ms, Cause.REQUEST) if last.outcome.result is RunResult.STOPPED else None
 
 
 def _dues(schedule: Schedule, state: JobState, runs: JobRuns) -> Iterator[Due]:
@@ -59,9 +59,9 @@ def _dues(schedule: Schedule, state: JobState, runs: JobRuns) -> Iterator[Due]:
     if last is not None:
         since_ms = last.begin_ms
         if last.end_ms is not None and last.outcome is not None:
-            if last.outcome.result is Result.FAILED:
+            if last.outcome.result is RunResult.FAILED:
                 since_ms = last.end_ms
                 yield Due(last.end_ms + retry_delay_ms(runs.failures), Cause.RETRY)
-            elif last.outcome.result is Result.STOPPED:
+            elif last.outcome.result is RunResult.STOPPED:
                 yield Due(last.end_ms, Cause.RETRY)
     yield Due(schedule.next_after(max(since_ms, state.switched_ms)), Cause.SCHEDULE)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from spark_backfill.application.runs import Cause, JobRun, JobRuns, Outcome, Result
+from spark_backfill.application.runs import Cause, JobRun, JobRuns, RunOutcome, RunResult
 from tsdb.model.errors import ConfigMismatch, UnknownVersion
 from tsdb.v1 import records_pb2
 
@@ -120,7 +120,7 @@ def _run_of(message: records_pb2.SparkJobRun) -> JobRun:
         cause = Cause(message.cause)
         if not message.HasField("end_ms"):
             return JobRun(message.begin_ms, cause)
-        outcome = Outcome(Result(message.result), message.reason, message.text, dict(message.figures))
+        outcome = RunOutcome(RunResult(message.result), message.reason, message.text, dict(message.figures))
     except ValueError as error:
         raise ConfigMismatch(f"a run of a job does not parse: {error}", reason="meta") from None
     return JobRun(message.begin_ms, cause, message.end_ms, outcome)

@@ -37,7 +37,7 @@ _KEY = re.compile(rb"spark-jobs/(?P<topic_id>.+)/(?P<name>application|runs|pause
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NewestRecord:
     """The newest record of an application. seen_ms: its broker time."""
 
     record: ApplicationRecord
@@ -52,7 +52,7 @@ class Seen:
 class JobsView:
     """Content of the records. states: one for each kind."""
 
-    application: Seen | None = None
+    application: NewestRecord | None = None
     states: dict[str, JobState] = field(default_factory=lambda: {kind: JobState() for kind in KINDS})
 
 
@@ -126,7 +126,7 @@ class Journal:
     def _apply(self, name: str, kind: str, record: LogRecord) -> None:
         if name == APPLICATION:
             value = record.value
-            self.view.application = None if value is None else Seen(decode_application(value), record.broker_ms)
+            self.view.application = None if value is None else NewestRecord(decode_application(value), record.broker_ms)
         elif kind in KINDS:
             self.view.states[kind] = _CHANGES[name](self.view.states[kind], record)
 

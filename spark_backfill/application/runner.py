@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from spark_backfill.application import counts
-from spark_backfill.application.runs import Cause, Outcome, Result
+from spark_backfill.application.runs import Cause, RunOutcome, RunResult
 from spark_backfill.application.scheduler import Scheduler
 from spark_backfill.result import JobResult
 from tsdb.model.clock import Clock
@@ -23,7 +23,7 @@ from tsdb.ops.threads import new_thread, report_failure
 
 TURN_S = 0.5  # The longest delay of a begin and of a record of an end.
 CANCEL_EVERY_S = 0.2
-STOPPED = Outcome(Result.STOPPED, "stopped", "the application ended during the run")
+STOPPED = RunOutcome(RunResult.STOPPED, "stopped", "the application ended during the run")
 
 log = get_logger(__name__)
 
@@ -45,7 +45,7 @@ class End:
 
     kind: str
     at_ms: int
-    outcome: Outcome
+    outcome: RunOutcome
 
 
 class StoppableClock:
@@ -154,17 +154,17 @@ class JobRunner:
             self._failure = error
             raise
 
-    def _outcome_of(self, kind: str) -> Outcome:
+    def _outcome_of(self, kind: str) -> RunOutcome:
         try:
             result = self._jobs[kind].run(self._clock)
         except Exception as error:
             if self._stopping.is_set():
                 return STOPPED
             if isinstance(error, TsdbError):
-                return Outcome(Result.FAILED, error.reason, error.message)
+                return RunOutcome(RunResult.FAILED, error.reason, error.message)
             log.error("a job failed with an unexpected error", kind=kind, exc_info=error)
-            return Outcome(Result.FAILED, "internal", f"{type(error).__name__}: {error}")
-        return Outcome(Result.OK if result.ok else Result.FINDINGS, figures=figures_of(result))
+            return RunOutcome(RunResult.FAILED, "internal", f"{type(error).__name__}: {error}")
+        return RunOutcome(RunResult.OK if result.ok else RunResult.FINDINGS, figures=figures_of(result))
 
     def _record_ends(self) -> None:
         """Record the ends of runs; those that cannot be recorded now stay in `_unrecorded`."""

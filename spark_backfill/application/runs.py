@@ -13,8 +13,8 @@ FIGURES_MAX = 32
 TEXT_MAX = 500  # Characters of an error's text.
 
 
-class Result(Enum):
-    """Result of a run."""
+class RunResult(Enum):
+    """How a run ended."""
 
     OK = "ok"
     FINDINGS = "findings"
@@ -34,15 +34,15 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """End of a run. reason, text: of the error. figures: counts from the job's summary, integers only."""
 
-    result: Result
+    result: RunResult
     reason: str = ""
     text: str = ""
     figures: Mapping[str, int] = field(default_factory=dict)
 
-    def bounded(self) -> Outcome:
+    def bounded(self) -> RunOutcome:
         """At most FIGURES_MAX figures and TEXT_MAX characters, so that a record stays small."""
         figures = dict(list(self.figures.items())[:FIGURES_MAX])
         return replace(self, text=self.text[:TEXT_MAX], figures=figures)
@@ -55,7 +55,7 @@ class JobRun:
     begin_ms: int
     cause: Cause
     end_ms: int | None = None
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
 
     @property
     def took_ms(self) -> int | None:
@@ -90,21 +90,21 @@ class JobRuns:
         runs = (*self.runs, JobRun(at_ms, cause))[-RUNS_MAX:]
         return replace(self, runs=runs, requests_done=max(requests_done, self.requests_done))
 
-    def ended(self, at_ms: int, outcome: Outcome) -> JobRuns:
+    def ended(self, at_ms: int, outcome: RunOutcome) -> JobRuns:
         """With the end of the run that runs."""
         assert self.is_running, "only a run can end"
         done = replace(self.runs[-1], end_ms=max(at_ms, self.runs[-1].begin_ms), outcome=outcome.bounded())
         return replace(
             self,
             runs=(*self.runs[:-1], done),
-            last_ok=done if outcome.result is Result.OK else self.last_ok,
+            last_ok=done if outcome.result is RunResult.OK else self.last_ok,
             failures=self._failures_after(outcome.result),
         )
 
-    def _failures_after(self, result: Result) -> int:
-        if result is Result.FAILED:
+    def _failures_after(self, result: RunResult) -> int:
+        if result is RunResult.FAILED:
             return self.failures + 1
-        return self.failures if result is Result.STOPPED else 0
+        return self.failures if result is RunResult.STOPPED else 0
 
 
 @dataclass(frozen=True, slots=True)

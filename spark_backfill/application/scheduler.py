@@ -14,12 +14,12 @@ from spark_backfill.application import counts
 from spark_backfill.application.due import Due, next_due
 from spark_backfill.application.job_records import ApplicationRecord, Planned
 from spark_backfill.application.journal import BEAT_MS, Journal
-from spark_backfill.application.runs import Cause, JobRuns, JobState, Outcome, Result
+from spark_backfill.application.runs import Cause, JobRuns, JobState, RunOutcome, RunResult
 from spark_backfill.application.schedule import Schedule
 from tsdb.model.clock import Clock
 from tsdb.ops.logs import get_logger
 
-INTERRUPTED = Outcome(Result.FAILED, "interrupted", "the application was killed during the run")
+INTERRUPTED = RunOutcome(RunResult.FAILED, "interrupted", "the application was killed during the run")
 
 log = get_logger(__name__)
 
@@ -35,7 +35,7 @@ class Scheduler:
         self._runs: dict[str, JobRuns] = {}
         self._record = ApplicationRecord(clock.now_ms())
         self._beat_ms: int | None = None
-        self.results: Counter[tuple[str, Result]] = Counter()
+        self.results: Counter[tuple[str, RunResult]] = Counter()
         """Runs that ended since the start, by kind and result."""
 
     def open(self) -> None:
@@ -85,7 +85,7 @@ class Scheduler:
         self._write(kind, self._runs[kind].begun(self._clock.now_ms(), cause, requested))
         log.info("job begun", kind=kind, cause=cause.value)
 
-    def end(self, kind: str, outcome: Outcome, at_ms: int) -> None:
+    def end(self, kind: str, outcome: RunOutcome, at_ms: int) -> None:
         """Record the end of the run of a kind. Raises as the log does; the run has not ended then."""
         ended = self._runs[kind].ended(at_ms, outcome)
         self._write(kind, ended)
@@ -93,7 +93,7 @@ class Scheduler:
         counts.count_run(kind, run)
         self.results[kind, outcome.result] += 1
         fields = {"kind": kind, "result": outcome.result.value, "took_ms": run.took_ms, "failures": ended.failures}
-        if outcome.result in (Result.FAILED, Result.FINDINGS):
+        if outcome.result in (RunResult.FAILED, RunResult.FINDINGS):
             log.warning("job ended", **fields, reason=outcome.reason, error=outcome.text)
         else:
             log.info("job ended", **fields)

@@ -39,7 +39,7 @@ class PartitionOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOffset:
+class PipelineOffset:
     """life: number of queries begun on this checkpoint. partitions: one for each partition of the log, by number; empty
     before the first batch."""
 
@@ -71,7 +71,7 @@ class StreamOffset:
         }
 
 
-def offset_of(data: Mapping[str, Any]) -> StreamOffset:
+def offset_of(data: Mapping[str, Any]) -> PipelineOffset:
     """The offset in JSON of the checkpoint. Raises UnknownVersion and CorruptData, both with reason checkpoint."""
     if data.get("version") != VERSION:
         raise UnknownVersion(
@@ -79,12 +79,12 @@ def offset_of(data: Mapping[str, Any]) -> StreamOffset:
         )
     try:
         partitions = tuple(_partition_of(partition) for partition in data["partitions"])
-        return StreamOffset(str(data["topic_id"]), int(data["life"]), partitions)
+        return PipelineOffset(str(data["topic_id"]), int(data["life"]), partitions)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"the checkpoint has an invalid offset: {error!r}", reason="checkpoint") from error
 
 
-def adopted(offset: StreamOffset, topic_id: str, found: Mapping[int, Progress]) -> StreamOffset:
+def adopted(offset: PipelineOffset, topic_id: str, found: Mapping[int, Progress]) -> PipelineOffset:
     """The offset of a new query: no work, and in each partition the higher progress of checkpoint and group.
 
     Both state only that records are in `chunks`, and all engines write the same records, so the higher one holds.
@@ -93,7 +93,7 @@ def adopted(offset: StreamOffset, topic_id: str, found: Mapping[int, Progress]) 
     partitions = tuple(
         PartitionOffset(_higher(found[number], before.get(number, found[number]))) for number in sorted(found)
     )
-    return StreamOffset(topic_id, offset.life + 1, partitions)
+    return PipelineOffset(topic_id, offset.life + 1, partitions)
 
 
 def is_done(progress: Progress, by: Progress) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.stretches import broker_ms_at, stretches
 from spark_backfill.pipeline.closed_windows import ClosedWindows, closed_windows
-from spark_backfill.pipeline.offsets import PartitionOffset, Span, StreamOffset
+from spark_backfill.pipeline.offsets import PartitionOffset, PipelineOffset, Span
 from spark_backfill.worker_log import check_topic
 from tsdb.chunks.progress import Progress
 from tsdb.log.interface import METRICS, Log
@@ -66,7 +66,7 @@ class Planner:
         self._look(range(self._log.partitions(METRICS)))
         self._frozen = True
 
-    def next(self, start: StreamOffset) -> StreamOffset:
+    def next(self, start: PipelineOffset) -> PipelineOffset:
         """The offset after the next batch; `start` itself when there is nothing to do.
 
         Raises WrongTopic (topic_recreated), LostOffsets (chunk_gap), Unavailable.
@@ -197,6 +197,6 @@ class Planner:
         return stretches(self._log, number, first, end, begin_ms, end_ms, minute_ms, records)
 
 
-def moved(partition: PartitionOffset, start: StreamOffset, number: int) -> bool:
+def moved(partition: PartitionOffset, start: PipelineOffset, number: int) -> bool:
     """Whether a batch moves the progress of a partition. A batch without work items may do so."""
     return partition.progress != start.partitions[number].progress

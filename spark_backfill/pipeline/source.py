@@ -22,7 +22,7 @@ from spark_backfill.building.options import BuildOptions, build_options_of
 from spark_backfill.building.patience import patiently
 from spark_backfill.building.task import RECEIPT_DDL, run_item
 from spark_backfill.failures import quoted_errors
-from spark_backfill.pipeline.offsets import StreamOffset, adopted, offset_of
+from spark_backfill.pipeline.offsets import PipelineOffset, adopted, offset_of
 from spark_backfill.pipeline.planner import BatchLimits, Planner
 from tsdb.chunks.progress import Progress
 from tsdb.log.interface import Log
@@ -75,7 +75,7 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """An empty offset. Spark does not record it and may request it again, so the first batch carries the state."""
-        return StreamOffset().as_json()
+        return PipelineOffset().as_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The offset after the next batch.
@@ -121,7 +121,7 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._log is not None:
             self._log.close()
 
-    def _next(self, before: StreamOffset) -> StreamOffset:
+    def _next(self, before: PipelineOffset) -> PipelineOffset:
         try:
             return self._planning().next(before)
         except Unavailable as error:

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import TimeSpan
 from tsdb.history.row_keys import unsigned
 from tsdb.model.selector import Matcher, MatchType
 
@@ -38,7 +38,7 @@ _PATTERN_CHARS_MAX = 4_096  # A longer list stays with Spark.
 class Narrowing:
     """span: sample times. matchers: conditions on labels. series_ids, pack_ids: unsigned ids; None: any."""
 
-    span: Span = field(default_factory=Span)
+    span: TimeSpan = field(default_factory=TimeSpan)
     matchers: tuple[Matcher, ...] = ()
     series_ids: frozenset[int] | None = None
     pack_ids: frozenset[int] | None = None
@@ -88,15 +88,15 @@ def _on_time(one: Filter, to: Narrowing) -> Narrowing | None:
     at_or_after, after = -(-us // _US_PER_MS), us // _US_PER_MS + 1
     match one:
         case EqualTo():
-            span = Span(at_or_after, after)
+            span = TimeSpan(at_or_after, after)
         case GreaterThanOrEqual():
-            span = Span(start_ms=at_or_after)
+            span = TimeSpan(start_ms=at_or_after)
         case GreaterThan():
-            span = Span(start_ms=after)
+            span = TimeSpan(start_ms=after)
         case LessThan():
-            span = Span(end_ms=at_or_after)
+            span = TimeSpan(end_ms=at_or_after)
         case LessThanOrEqual():
-            span = Span(end_ms=after)
+            span = TimeSpan(end_ms=after)
         case _:
             return None
     return replace(to, span=to.span.within(span))

@@ -23,7 +23,7 @@ from spark_backfill.source.late import LatePart, LateSeries, decoded, late_parts
 from spark_backfill.source.log import newest_parts
 from spark_backfill.source.log_samples import LogQuery, OffsetsPart, labelled, read_part
 from spark_backfill.source.narrowed import NarrowedReader
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import TimeSpan
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
 from spark_backfill.source.runs import SampleRuns, gathered, run_batches
 from spark_backfill.source.seam import check_loaded, seam_of
@@ -35,7 +35,7 @@ from tsdb.history.open import open_history_admin
 from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import ConfigMismatch, HoleInRange, Unavailable
 
-EVER = Span(TS_MS_MIN, TS_MS_MAX)
+EVER = TimeSpan(TS_MS_MIN, TS_MS_MAX)
 OR_PARTIAL = "or read what is loaded with the option partial=true"
 ENDS_EARLIER = f"end the range there (end_ms), add the option log for what is newer, {OR_PARTIAL}"
 RUNS_END_EARLIER = f"end the range there (end_ms), read samples in place of runs, {OR_PARTIAL}"

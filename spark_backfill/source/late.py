@@ -18,10 +18,10 @@ from pyspark.sql.datasource import InputPartition
 from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.log_samples import OffsetsPart, inside, samples_of
 from spark_backfill.source.newest import joined, last_versions
-from spark_backfill.source.options import Span
-from spark_backfill.source.rows import Samples, offset_of
+from spark_backfill.source.options import TimeSpan
+from spark_backfill.source.rows import SourceSamples, offset_of
 from spark_backfill.source.runs import SampleRuns
-from spark_backfill.source.seam import Seam
+from spark_backfill.source.seam import LogSeam
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.fragment import Fragment
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
@@ -71,7 +71,7 @@ class LateSeries:
         return {window: self.series_id[self.window_start_ms == window] for window in windows}
 
 
-def late_parts(seam: Seam) -> list[LatePart]:
+def late_parts(seam: LogSeam) -> list[LatePart]:
     """One part for each partition with records that history may lack."""
     return [
         LatePart(OffsetsPart(seam.topic_id, seam.ahead_ms, partition, start, end), seam.from_ms, seam.window_ms)
@@ -80,7 +80,9 @@ def late_parts(seam: Seam) -> list[LatePart]:
     ]
 
 
-def late_series(log: Log, seam: Seam, parts: Iterable[LatePart], narrowing: Narrowing, allow_holes: bool) -> LateSeries:
+def late_series(
+    log: Log, seam: LogSeam, parts: Iterable[LatePart], narrowing: Narrowing, allow_holes: bool
+) -> LateSeries:
     """The pairs of all parts. Raises as samples_of, and Overloaded (late_samples) as read_late does."""
     ids, windows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for part in parts:
@@ -99,12 +101,12 @@ def late_series(log: Log, seam: Seam, parts: Iterable[LatePart], narrowing: Narr
 
 def read_late(
     log: Log, store: ChunkStore, part: LatePart, narrowing: Narrowing, allow_holes: bool
-) -> Iterator[Samples]:
+) -> Iterator[SourceSamples]:
     """Samples of the part's pairs of series and window, late ones and those of history, merged by order.
 
     Raises as samples_of and as history, and Overloaded (late_samples).
     """
-    found: list[Samples] = []
+    found: list[SourceSamples] = []
     count = 0
     for samples in _late_samples(log, part, narrowing, allow_holes, count=True):
         count = _counted(count, samples, part)
@@ -136,13 +138,13 @@ def decoded(row: ChunkRow) -> Fragment:
 
 def _late_samples(
     log: Log, part: LatePart, narrowing: Narrowing, allow_holes: bool, *, count: bool
-) -> Iterator[Samples]:
-    span = narrowing.span.within(Span(end_ms=part.from_ms))
+) -> Iterator[SourceSamples]:
+    span = narrowing.span.within(TimeSpan(end_ms=part.from_ms))
     found = samples_of(log, part.records, replace(narrowing, span=span), allow_holes, count=count)
     return (samples for samples in found if len(samples))
 
 
-def _counted(count: int, samples: Samples, part: LatePart) -> int:
+def _counted(count: int, samples: SourceSamples, part: LatePart) -> int:
     count += len(samples)
     if count > SAMPLES_MAX:
         raise Overloaded(
@@ -156,7 +158,7 @@ def _counted(count: int, samples: Samples, part: LatePart) -> int:
     return count
 
 
-def _fragment(samples: Samples, window_start_ms: int) -> Fragment:
+def _fragment(samples: SourceSamples, window_start_ms: int) -> Fragment:
     """samples: of one pack and window, ascending by series and time."""
     assert samples.versions is not None, "samples of the log have a place"
     series_id, first = np.unique(samples.series_id, return_index=True)

@@ -17,9 +17,9 @@ from spark_backfill.reading import batches_between
 from spark_backfill.source.columns import SampleColumns
 from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.newest import newest
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import TimeSpan
 from spark_backfill.source.partition_series import PartitionSeries, worker_series
-from spark_backfill.source.rows import Samples, Versions, order_of, record_batches
+from spark_backfill.source.rows import SourceSamples, Versions, order_of, record_batches
 from spark_backfill.source.series_table import ABSENT
 from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.log.interface import METRICS, SERIES, Log, RecordBatch
@@ -97,7 +97,7 @@ def read_part(opened: Log, part: OffsetsPart, query: LogQuery) -> Iterator[pa.Re
     yield from labelled(opened, part.partition, found, query)
 
 
-def labelled(opened: Log, partition: int, found: Iterable[Samples], query: LogQuery) -> Iterator[pa.RecordBatch]:
+def labelled(opened: Log, partition: int, found: Iterable[SourceSamples], query: LogQuery) -> Iterator[pa.RecordBatch]:
     """Rows of the samples that satisfy the matchers, with their labels. Raises as read_part."""
     series = worker_series.of(opened.topic_id(SERIES), partition) if query.needs_series else None
     for samples in found:
@@ -109,7 +109,7 @@ def labelled(opened: Log, partition: int, found: Iterable[Samples], query: LogQu
 
 def samples_of(
     opened: Log, part: OffsetsPart, narrowing: Narrowing, allow_holes: bool, *, count: bool = True
-) -> Iterator[Samples]:
+) -> Iterator[SourceSamples]:
     """All versions of the part by ascending order, but for conditions on labels. count: count what is passed over.
 
     Raises HoleInRange (trimmed, corrupt_record) unless holes are allowed, UnknownVersion, and as the log does.
@@ -120,8 +120,8 @@ def samples_of(
         yield _narrowed(batch, records, narrowing, part.ahead_ms)
 
 
-def _of_share(opened: Log, part: NewestPart, query: LogQuery, *, count: bool) -> Iterator[Samples]:
-    span = query.narrowing.span.within(Span(start_ms=part.from_ms))
+def _of_share(opened: Log, part: NewestPart, query: LogQuery, *, count: bool) -> Iterator[SourceSamples]:
+    span = query.narrowing.span.within(TimeSpan(start_ms=part.from_ms))
     for samples in samples_of(opened, part, replace(query.narrowing, span=span), query.allow_holes, count=count):
         if part.shares == 1:
             yield samples
@@ -129,7 +129,7 @@ def _of_share(opened: Log, part: NewestPart, query: LogQuery, *, count: bool) ->
             yield samples.where(samples.series_id % np.uint64(part.shares) == np.uint64(part.number))
 
 
-def inside(samples: Samples, span: Span) -> NDArray[np.bool_]:
+def inside(samples: SourceSamples, span: TimeSpan) -> NDArray[np.bool_]:
     """Whether each sample lies in the span, bool (n,)."""
     kept = np.ones(len(samples), np.bool_)
     if span.start_ms is not None:
@@ -187,13 +187,13 @@ def _check(batch: RecordBatch, records: DecodedRecords, allow_holes: bool, count
         skipped_total.labels(CORRUPT).inc(len(corrupt))
 
 
-def _narrowed(batch: RecordBatch, records: DecodedRecords, narrowing: Narrowing, ahead_ms: int) -> Samples:
+def _narrowed(batch: RecordBatch, records: DecodedRecords, narrowing: Narrowing, ahead_ms: int) -> SourceSamples:
     counts = np.diff(records.sample_start)
     broker_ms = np.repeat(batch.broker_ms, counts)
     index = np.arange(len(records.ts_ms)) - np.repeat(records.sample_start[:-1], counts)
     versions = Versions(batch.partition, order_of(np.repeat(batch.offsets, counts), index), broker_ms)
     pack_id = np.repeat(records.pack_id, records.pack_length)
-    samples = Samples(records.series_id, pack_id, records.ts_ms, records.value, versions)
+    samples = SourceSamples(records.series_id, pack_id, records.ts_ms, records.value, versions)
     kept: NDArray[np.bool_] = samples.ts_ms <= broker_ms + ahead_ms
     kept &= inside(samples, narrowing.span)
     if narrowing.pack_ids is not None:
@@ -203,7 +203,9 @@ def _narrowed(batch: RecordBatch, records: DecodedRecords, narrowing: Narrowing,
     return samples.where(kept)
 
 
-def _announced(opened: Log, samples: Samples, series: PartitionSeries, partition: int, query: LogQuery) -> Samples:
+def _announced(
+    opened: Log, samples: SourceSamples, series: PartitionSeries, partition: int, query: LogQuery
+) -> SourceSamples:
     """The samples of announced series that satisfy the matchers.
 
     An announcement is in the log before the first sample of its series. So `series`, read to an end taken after the

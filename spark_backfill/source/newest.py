@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.source.rows import Samples, Versions
+from spark_backfill.source.rows import SourceSamples, Versions
 from tsdb.model.errors import Overloaded
 
 
-def newest(read: Callable[[], Iterable[Samples]], keys_max: int) -> Iterator[Samples]:
+def newest(read: Callable[[], Iterable[SourceSamples]], keys_max: int) -> Iterator[SourceSamples]:
     """Samples without superseded versions. read: yields the same samples with versions, by ascending order, each time.
 
     Raises Overloaded (late_samples) when more than keys_max samples came out of their order.
     """
     late = _late(read(), keys_max)
-    kept: list[Samples] = []
+    kept: list[SourceSamples] = []
     for samples in read():
         is_late = late.has(samples.series_id, samples.ts_ms)
         if not is_late.any():
@@ -35,7 +35,7 @@ def newest(read: Callable[[], Iterable[Samples]], keys_max: int) -> Iterator[Sam
         yield last_versions(joined(kept))
 
 
-def last_versions(samples: Samples) -> Samples:
+def last_versions(samples: SourceSamples) -> SourceSamples:
     """Of each (series, time) the last sample. samples: ascending by order."""
     rows = np.lexsort((samples.ts_ms, samples.series_id))  # Stable: equal keys stay in their order.
     series_id, ts_ms = samples.series_id[rows], samples.ts_ms[rows]
@@ -44,11 +44,11 @@ def last_versions(samples: Samples) -> Samples:
     return samples.at(rows[last])
 
 
-def joined(parts: list[Samples]) -> Samples:
+def joined(parts: list[SourceSamples]) -> SourceSamples:
     """One value of several of one partition, all with versions."""
     versions = [part.versions for part in parts if part.versions is not None]
     assert len(versions) == len(parts), "samples without a place in the log"
-    return Samples(
+    return SourceSamples(
         np.concatenate([part.series_id for part in parts]),
         np.concatenate([part.pack_id for part in parts]),
         np.concatenate([part.ts_ms for part in parts]),
@@ -93,7 +93,7 @@ def _rows_in(known: NDArray[Any], wanted: NDArray[Any]) -> tuple[NDArray[np.int6
     return at, found
 
 
-def _late(parts: Iterable[Samples], keys_max: int) -> KeySet:
+def _late(parts: Iterable[SourceSamples], keys_max: int) -> KeySet:
     """Keys of the samples that are not later than all before them of their series."""
     known = np.empty(0, np.uint64)  # Series, ascending, with the latest time of each.
     latest = np.empty(0, np.int64)
@@ -125,7 +125,7 @@ def _late(parts: Iterable[Samples], keys_max: int) -> KeySet:
     return KeySet(np.concatenate(series_id), np.concatenate(ts_ms))
 
 
-def _late_rows(samples: Samples, known: NDArray[np.uint64], latest: NDArray[np.int64]) -> NDArray[np.int64]:
+def _late_rows(samples: SourceSamples, known: NDArray[np.uint64], latest: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows that are not later than all before them of their series. Raises `latest`, int64 by row of `known`."""
     series = np.searchsorted(known, samples.series_id)
     rows = np.argsort(series, kind="stable")

@@ -28,7 +28,7 @@ READ = (*PLACES, "source", "selector", "start_ms", "end_ms", "wide", "splits", "
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """Sample times in [start_ms, end_ms), ms since the epoch, UTC. None: no bound."""
 
     start_ms: int | None = None
@@ -39,11 +39,11 @@ class Span:
         """Whether either end is given."""
         return self.start_ms is not None or self.end_ms is not None
 
-    def within(self, other: Span) -> Span:
+    def within(self, other: TimeSpan) -> TimeSpan:
         """The intersection of both spans."""
         starts = [at for at in (self.start_ms, other.start_ms) if at is not None]
         ends = [at for at in (self.end_ms, other.end_ms) if at is not None]
-        return Span(max(starts, default=None), min(ends, default=None))
+        return TimeSpan(max(starts, default=None), min(ends, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SourceOptions:
     source: str
     places: Places
     matchers: tuple[Matcher, ...] = ()
-    span: Span = Span()
+    span: TimeSpan = TimeSpan()
     wide: tuple[str, ...] = ()
     splits: int = SPLITS
     split_bytes: int = SPLIT_BYTES
@@ -132,12 +132,12 @@ def wait_s_of(given: Mapping[str, str], default_s: float) -> float:
     return float(number_of(given, "wait_s", int(default_s), 0, WAIT_S_MAX))
 
 
-def span_of(given: Mapping[str, str]) -> Span:
+def span_of(given: Mapping[str, str]) -> TimeSpan:
     """The span of options start_ms and end_ms. Raises InvalidRequest (bad_option, bad_range)."""
-    return check_span(Span(_time(given, "start_ms"), _time(given, "end_ms")))
+    return check_span(TimeSpan(_time(given, "start_ms"), _time(given, "end_ms")))
 
 
-def check_span(span: Span) -> Span:
+def check_span(span: TimeSpan) -> TimeSpan:
     """The span. Raises InvalidRequest (bad_range) when it is empty."""
     if span.start_ms is not None and span.end_ms is not None and span.start_ms >= span.end_ms:
         raise InvalidRequest(f"start_ms {span.start_ms} is not before end_ms {span.end_ms}", reason="bad_range")

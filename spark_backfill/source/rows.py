@@ -22,7 +22,7 @@ from spark_backfill.source.columns import (
     SampleColumns,
     is_version,
 )
-from spark_backfill.source.series_table import LabelTable
+from spark_backfill.source.series_table import ArrowLabels
 
 BATCH_ROWS = 65_536  # About 20 MiB with six labels.
 US_PER_MS = 1_000
@@ -46,7 +46,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SourceSamples:
     """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,). versions: of samples of the
     log."""
 
@@ -59,21 +59,23 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ts_ms)
 
-    def where(self, kept: NDArray[np.bool_]) -> Samples:
+    def where(self, kept: NDArray[np.bool_]) -> SourceSamples:
         """The samples where `kept`, bool (n,), is true. Returns itself when all are kept."""
         return self if kept.all() else self.at(kept)
 
-    def part(self, start: int, end: int) -> Samples:
+    def part(self, start: int, end: int) -> SourceSamples:
         """Samples [start, end), sharing memory."""
         return self.at(slice(start, end))
 
-    def at(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> Samples:
+    def at(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> SourceSamples:
         """The samples of these rows."""
         versions = None if self.versions is None else self.versions.at(rows)
-        return Samples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows], versions)
+        return SourceSamples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows], versions)
 
 
-def record_batches(samples: Samples, columns: SampleColumns, table: LabelTable | None) -> Iterator[pa.RecordBatch]:
+def record_batches(
+    samples: SourceSamples, columns: SampleColumns, table: ArrowLabels | None
+) -> Iterator[pa.RecordBatch]:
     """The samples in batches of at most BATCH_ROWS.
 
     table: contains every series of `samples`; None when `columns` has no labels.
@@ -85,7 +87,9 @@ def record_batches(samples: Samples, columns: SampleColumns, table: LabelTable |
         yield pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)
 
 
-def _column(of: pa.Field, samples: Samples, table: LabelTable | None, rows: NDArray[np.int64] | None) -> pa.Array:
+def _column(
+    of: pa.Field, samples: SourceSamples, table: ArrowLabels | None, rows: NDArray[np.int64] | None
+) -> pa.Array:
     if of.name == SERIES_ID:
         return ids_column(samples.series_id)
     if of.name == PACK_ID:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
-from spark_backfill.source.rows import BATCH_ROWS, Samples, ids_column, times_column, values_column
+from spark_backfill.source.rows import BATCH_ROWS, SourceSamples, ids_column, times_column, values_column
 from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.chunk.fragment import Fragment
 
@@ -54,10 +54,12 @@ class SampleRuns:
         return np.diff(self.start)
 
     @property
-    def samples(self) -> Samples:
+    def samples(self) -> SourceSamples:
         """The same samples with ids repeated for each; ts_ms and value share memory."""
         lengths = self.lengths
-        return Samples(np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value)
+        return SourceSamples(
+            np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value
+        )
 
     def where(self, kept: NDArray[np.bool_]) -> SampleRuns:
         """The samples where `kept`, bool (n,), is true, without empty runs. Returns itself when all are kept."""

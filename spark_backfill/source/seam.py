@@ -1,4 +1,4 @@
-"""Seam: where a read of history ends and the log takes over, from `loaded` and the ends of the log.
+"""LogSeam: the time at which a read of history ends and the log takes over, from `loaded` and the ends of the log.
 
 History is complete for samples below `position` (X) whose time is before `emitted_through_ms` (docs/architecture/
 history.md). A read states its range; beyond what is loaded it needs the log, or it is refused.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_backfill.source.log_starts import check_retention, first_offsets, times_of
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import TimeSpan
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.records import last_records
@@ -22,7 +22,7 @@ IMPORT_MARGIN_MS = 24 * 3600 * 1000  # An import's samples end this long, and th
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class LogSeam:
     """Samples at or after from_ms come from the log alone. from_ms is the start of a window.
 
     late, recent: by partition, the offsets [first, end) that can have samples before from_ms that history lacks, and
@@ -50,7 +50,7 @@ def newest_loaded(store: ChunkStore) -> Mapping[int, Loaded]:
     return max(found, key=lambda each: max((one.emitted_through_ms for one in each.values()), default=0), default={})
 
 
-def check_loaded(store: ChunkStore, log: Log | None, partitions: int, span: Span, next_step: str) -> int:
+def check_loaded(store: ChunkStore, log: Log | None, partitions: int, span: TimeSpan, next_step: str) -> int:
     """End of what is loaded, ms. Raises Unavailable (history_behind) when the span ends later.
 
     log: None: `loaded` of the newest log that history knows. next_step: what the error recommends.
@@ -70,7 +70,7 @@ def check_loaded(store: ChunkStore, log: Log | None, partitions: int, span: Span
     return through_ms
 
 
-def seam_of(store: ChunkStore, log: Log, span: Span, *, allow_holes: bool) -> Seam:
+def seam_of(store: ChunkStore, log: Log, span: TimeSpan, *, allow_holes: bool) -> LogSeam:
     """The seam now. Read it before any chunk, so that what is loaded later is not missed.
 
     Raises OutOfCoverage (before_retention) when the log no longer has what history lacks, unless holes are allowed.
@@ -96,7 +96,7 @@ def seam_of(store: ChunkStore, log: Log, span: Span, *, allow_holes: bool) -> Se
         check_retention(log, marks, from_ms, times)
     starts = first_offsets(log, marks, from_ms, times, allow_holes=True)
     recent = {number: (starts[number], marks[number].high) for number in partitions}
-    return Seam(topic_id, from_ms, times.ahead_ms, times.window_ms, late, recent)
+    return LogSeam(topic_id, from_ms, times.ahead_ms, times.window_ms, late, recent)
 
 
 def _from_ms(log: Log, loaded: Mapping[int, Loaded], partitions: int, times: TimeSet) -> int:

@@ -16,7 +16,7 @@ ABSENT = -1
 Pairs = tuple[tuple[str, str], ...]
 
 
-class LabelTable(Protocol):
+class ArrowLabels(Protocol):
     """Labels by series id, as Arrow columns."""
 
     def find(self, series_ids: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_backfill.application.journal import Journal
-from spark_backfill.application.runs import Cause, Outcome, Result
+from spark_backfill.application.runs import Cause, RunOutcome, RunResult
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.application.scheduler import Scheduler
 from support.servers.logs import LogFactory
@@ -41,13 +41,13 @@ def test_an_application_follows_its_users_and_its_successor_goes_on(log_factory:
     user.request("verify")
     ((kind, due),) = second.due()
     second.begin(kind, due.cause)
-    second.end(kind, Outcome(Result.OK), CLOCK.now_ms())
+    second.end(kind, RunOutcome(RunResult.OK), CLOCK.now_ms())
     second.beat(ended=True)
     user.refresh()
     runs = user.view.states["verify"].runs
     assert runs is not None
     assert [run.outcome and (run.outcome.result, run.outcome.reason) for run in runs.runs] == [
-        (Result.FAILED, "interrupted"),
-        (Result.OK, ""),
+        (RunResult.FAILED, "interrupted"),
+        (RunResult.OK, ""),
     ]
     assert not user.view.application.is_live(CLOCK.now_ms())

@@ -29,7 +29,7 @@ from support.servers.probes import healthy, write_once
 from tsdb.client import ReadOptions, Unavailable
 from tsdb.log.interface import METRICS
 from tsdb.log.kafka.operations.admin import ClusterAdmin
-from tsdb.log.kafka.operations.state import Partition
+from tsdb.log.kafka.operations.state import PartitionReplicas
 from tsdb.log.settings import LogSettings
 from tsdb.model.clock import SystemClock
 
@@ -150,7 +150,7 @@ def shell(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monkey
     return Shell(capsysbinary, monkeypatch)
 
 
-def partitions(admin: ClusterAdmin, log: Sequence[str]) -> list[Partition]:
+def partitions(admin: ClusterAdmin, log: Sequence[str]) -> list[PartitionReplicas]:
     return admin.cluster().of_topics([log[-1] + METRICS])
 
 

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from spark_backfill.application.journal import Journal
-from spark_backfill.application.runs import KINDS, Cause, Outcome, Result
+from spark_backfill.application.runs import KINDS, Cause, RunOutcome, RunResult
 from spark_backfill.application.schedule import JITTER_MS, Schedule
 from spark_backfill.application.scheduler import Scheduler
 from support.servers.logs import LogFactory
@@ -36,7 +36,9 @@ crons = st.lists(st.sampled_from([*CRONS, None]), min_size=len(KINDS), max_size=
 lengths = st.lists(st.sampled_from([1, 1, 2, 30, 200]), min_size=1, max_size=20)
 # A delay is a hash of the log's random id. At 0 a due time is the minute itself; else it is before the next one.
 delays = st.lists(st.sampled_from([0, 1, 30_000, JITTER_MS - 1]), min_size=len(KINDS), max_size=len(KINDS))
-results = st.lists(st.sampled_from([Result.OK, Result.OK, Result.FAILED, Result.FINDINGS]), min_size=1, max_size=20)
+results = st.lists(
+    st.sampled_from([RunResult.OK, RunResult.OK, RunResult.FAILED, RunResult.FINDINGS]), min_size=1, max_size=20
+)
 actions = st.sampled_from(["pause", "resume", "request", "kill", "stop", "start"])
 events = st.lists(st.tuples(st.integers(1, DAY_STEPS - 1), actions, st.sampled_from(KINDS)), max_size=25)
 
@@ -77,11 +79,11 @@ class Modelled:
         self.running, self.on_request = True, self.requested
         self.owed, self.retry_at, self.requested = False, None, False
 
-    def end(self, step: int, result: Result) -> None:
-        if result is Result.FAILED:
+    def end(self, step: int, result: RunResult) -> None:
+        if result is RunResult.FAILED:
             self.failures += 1
             self.owed, self.retry_at = False, step + min(2 ** (self.failures - 1), 60)
-        elif result is Result.STOPPED:
+        elif result is RunResult.STOPPED:
             self.retry_at, self.requested = step, self.requested or self.on_request
         else:
             self.failures = 0
@@ -96,7 +98,7 @@ class Day:
     clock: ManualClock
     schedules: dict[str, Schedule | None]
     lengths: Iterator[int]
-    results: Iterator[Result]
+    results: Iterator[RunResult]
     ends: dict[str, int] = field(default_factory=dict)
     begun: list[Begin] = field(default_factory=list)
     wanted: list[Begin] = field(default_factory=list)
@@ -117,7 +119,7 @@ class Day:
         self.scheduler = Scheduler(Journal(self.log, self.clock), self.schedules, self.clock)
         self.scheduler.open()
         for kind in [kind for kind, one in self.model.items() if one.running]:
-            self.model[kind].end(self.step, Result.FAILED)
+            self.model[kind].end(self.step, RunResult.FAILED)
 
     def kill(self) -> None:
         self.scheduler = None
@@ -127,8 +129,8 @@ class Day:
         if self.scheduler is None:
             return
         for kind in self.ends:
-            self.scheduler.end(kind, Outcome(Result.STOPPED), self.clock.now_ms())
-            self.model[kind].end(self.step, Result.STOPPED)
+            self.scheduler.end(kind, RunOutcome(RunResult.STOPPED), self.clock.now_ms())
+            self.model[kind].end(self.step, RunResult.STOPPED)
         self.kill()
 
     def act(self, action: str, kind: str) -> None:
@@ -158,7 +160,7 @@ class Day:
             assert self.scheduler is not None
             del self.ends[kind]
             result = next(self.results)
-            self.scheduler.end(kind, Outcome(result), self.clock.now_ms())
+            self.scheduler.end(kind, RunOutcome(result), self.clock.now_ms())
             self.model[kind].end(self.step, result)
 
     def _begin_runs(self, scheduler: Scheduler) -> None:
@@ -182,7 +184,7 @@ def test_every_run_of_a_day_begins_when_the_model_says(
     texts: list[str | None],
     delays_ms: list[int],
     taken: list[int],
-    ended: list[Result],
+    ended: list[RunResult],
     acts: list[tuple[int, str, str]],
 ) -> None:
     folder = tmp_path_factory.mktemp("day")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark_backfill.application.application import Application, ApplicationOptions
 from spark_backfill.application.jobs import JobOptions
 from spark_backfill.application.journal import Journal
-from spark_backfill.application.runs import JobRun, Result
+from spark_backfill.application.runs import JobRun, RunResult
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.jobs.merge_late.job import MergeLateOptions
 from spark_backfill.pipeline.group_membership import GroupMembership
@@ -108,10 +108,10 @@ def test_late_samples_are_folded_and_verified_after_another_job_failed(spark: Sp
     assert Kind.FOLDED in ground.kinds()
     failed = ground.runs("downsample")[0].outcome
     assert failed is not None
-    assert (failed.result, failed.reason) == (Result.FAILED, "time_set")
+    assert (failed.result, failed.reason) == (RunResult.FAILED, "time_set")
     assert any(figure(run, "items") for run in ground.runs("verify"))
     results = {run.outcome.result for kind in ("merge-late", "verify") for run in ground.runs(kind) if run.outcome}
-    assert Result.FINDINGS not in results, [run.outcome for run in ground.runs("verify")]
+    assert RunResult.FINDINGS not in results, [run.outcome for run in ground.runs("verify")]
     seen = ground.user.view.application
     assert seen is not None
     assert seen.record.ended
@@ -122,7 +122,7 @@ def figure(run: JobRun, name: str) -> int:
 
 
 def is_ok(run: JobRun) -> bool:
-    return run.outcome is not None and run.outcome.result is Result.OK
+    return run.outcome is not None and run.outcome.result is RunResult.OK
 
 
 def test_a_second_application_is_refused_and_begins_no_job(spark: SparkSession, ground: Ground) -> None:

@@ -16,7 +16,7 @@ from spark_backfill import register
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.jobs.exports.job import ExportOptions, export
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import TimeSpan
 from support.servers.node import Gateway, label_set
 from support.spark.imports import ImportGround
 from tsdb.history.row_keys import signed
@@ -162,7 +162,7 @@ def test_an_export_gives_the_same_rows_back(spark: SparkSession, embedded: Impor
     with pytest.raises(Unavailable, match="nothing is loaded of partition"):
         export(spark, embedded.places, ExportOptions(folder))
     end_ms = START_MS + 100 * STEP_MS
-    done = export(spark, embedded.places, ExportOptions(folder, "", Span(START_MS, end_ms), partial=True))
+    done = export(spark, embedded.places, ExportOptions(folder, "", TimeSpan(START_MS, end_ms), partial=True))
     assert done.samples == 100 * len(LABELS)
     back = spark.read.parquet(folder).selectExpr(
         "from_json(labels, 'map<string,string>') labels", "timestamp_millis(ts_ms) ts", "value"

@@ -15,8 +15,8 @@ from tsdb.backup.folder import BackupFolder
 from tsdb.backup.manifest import (
     MANIFEST,
     BackupFile,
+    BackupPlan,
     Manifest,
-    Plan,
     decode_files,
     encode_files,
     encode_manifest,
@@ -27,7 +27,7 @@ from tsdb.backup.tables import (
     HOLES,
     SERIES,
     TOPIC_PREFIX,
-    Table,
+    BackupTable,
     chunk_columns,
     hole_columns,
     record_columns,
@@ -46,7 +46,7 @@ Row = tuple[tuple[object, ...], int]  # Columns, and bytes.
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BackupSource:
     """A log and its history. group_id: of the loaders of this history."""
 
     log: Log
@@ -57,7 +57,7 @@ class Source:
 
 def back_up(
     folder: BackupFolder,
-    source: Source,
+    source: BackupSource,
     clock: Clock,
     *,
     topics: Sequence[str] = TOPICS,
@@ -80,7 +80,7 @@ def back_up(
     return manifest
 
 
-def _part(folder: BackupFolder, source: Source, plan: Plan, part: str) -> Sequence[BackupFile]:
+def _part(folder: BackupFolder, source: BackupSource, plan: BackupPlan, part: str) -> Sequence[BackupFile]:
     note = f"parts/{part}.json"
     if folder.has(note):
         return decode_files(folder.read(note), f"{folder.name}/{note}")
@@ -94,7 +94,7 @@ def _part(folder: BackupFolder, source: Source, plan: Plan, part: str) -> Sequen
     return writer.files
 
 
-def _rows(source: Source, plan: Plan, name: str, number: int) -> tuple[Table, Iterator[Row]]:
+def _rows(source: BackupSource, plan: BackupPlan, name: str, number: int) -> tuple[BackupTable, Iterator[Row]]:
     if name == CHUNKS.name:
         pieces = source.store.scan(plan.tokens[number])
         return CHUNKS, ((chunk_columns(row), len(row.value)) for piece in pieces for row in piece)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tsdb.backup.folder import BackupFolder, ChecksummedFile
 from tsdb.backup.manifest import BackupFile
-from tsdb.backup.tables import Table
+from tsdb.backup.tables import BackupTable
 
 GROUP_BYTES = 4 << 20  # Of a row group; both commands hold one at a time.
 GROUP_ROWS = 20_000
@@ -26,7 +26,7 @@ class TableWriter:
     `files` has the finished ones. No file is made without a row.
     """
 
-    def __init__(self, folder: BackupFolder, prefix: str, table: Table, *, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, folder: BackupFolder, prefix: str, table: BackupTable, *, file_bytes: int = FILE_BYTES) -> None:
         self._folder = folder
         self._prefix = prefix
         self._table = table
@@ -73,7 +73,7 @@ class TableWriter:
 
 
 class _OpenFile:
-    def __init__(self, name: str, file: ChecksummedFile, table: Table) -> None:
+    def __init__(self, name: str, file: ChecksummedFile, table: BackupTable) -> None:
         self._name = name
         self._file = file
         self._table = table

@@ -48,7 +48,7 @@ class BackupFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackupPlan:
     """State at the start of a backup.
 
     topic_ids: by topic. shared: settings of the history. loaded, positions: by partition, read in the order positions,
@@ -73,7 +73,7 @@ class Plan:
 class Manifest:
     """A whole backup. finished_ms: its end. files: in the order of their writing."""
 
-    plan: Plan
+    plan: BackupPlan
     finished_ms: int
     files: tuple[BackupFile, ...]
 
@@ -86,12 +86,12 @@ class Manifest:
         return sum(file.rows for file in self.of(*tables))
 
 
-def encode_plan(plan: Plan) -> bytes:
+def encode_plan(plan: BackupPlan) -> bytes:
     """The bytes of a plan file."""
     return _sealed(_plan_values(plan))
 
 
-def decode_plan(data: bytes, where: str) -> Plan:
+def decode_plan(data: bytes, where: str) -> BackupPlan:
     """Raises CorruptData (bad_manifest), UnknownVersion (newer_backup)."""
     return _decoded(data, where, _plan_of)
 
@@ -134,7 +134,7 @@ def files_of(values: list[dict[str, Any]]) -> tuple[BackupFile, ...]:
     )
 
 
-def _plan_values(plan: Plan) -> dict[str, Any]:
+def _plan_values(plan: BackupPlan) -> dict[str, Any]:
     return {
         "backup_id": plan.backup_id,
         "created_ms": plan.created_ms,
@@ -149,9 +149,9 @@ def _plan_values(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _plan_of(body: dict[str, Any]) -> Plan:
+def _plan_of(body: dict[str, Any]) -> BackupPlan:
     loaded = [Loaded(**one) for one in body["loaded"]]
-    return Plan(
+    return BackupPlan(
         str(body["backup_id"]),
         int(body["created_ms"]),
         {str(topic): str(topic_id) for topic, topic_id in body["topic_ids"].items()},

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from tsdb.backup.files import FILE_BYTES
 from tsdb.backup.folder import BackupFolder
-from tsdb.backup.manifest import MANIFEST, PLAN, Plan, decode_plan, encode_plan
+from tsdb.backup.manifest import MANIFEST, PLAN, BackupPlan, decode_plan, encode_plan
 from tsdb.backup.positions import read_positions
 from tsdb.backup.tables import HOLES, SERIES, topic_table
-from tsdb.history.claims import HISTORY_REPLACED, Standing
+from tsdb.history.claims import HISTORY_REPLACED, ClaimsSnapshot
 from tsdb.history.interface import ChunkStore
 from tsdb.history.shared_settings import HistoryAdmin, check_history
 from tsdb.log.interface import CHUNKS, META, METADATA, METRICS, Log
@@ -32,7 +32,7 @@ def begin_plan(
     group_id: str,
     topics: Sequence[str],
     clock: Clock,
-) -> Plan:
+) -> BackupPlan:
     """The plan of an interrupted backup in the folder, or a new one, written to the folder.
 
     Raises InvalidRequest (folder_exists) for a folder with other files, and as check_same for an interrupted backup;
@@ -52,7 +52,7 @@ def begin_plan(
     return plan
 
 
-def check_same(folder: BackupFolder, plan: Plan, log: Log, store: ChunkStore) -> None:
+def check_same(folder: BackupFolder, plan: BackupPlan, log: Log, store: ChunkStore) -> None:
     """Check that what a plan claims is still there: the same log, and a history that has had all its rows since.
 
     Raises InvalidRequest (other_log, other_topic, history_replaced).
@@ -70,7 +70,7 @@ def check_same(folder: BackupFolder, plan: Plan, log: Log, store: ChunkStore) ->
             reason="other_topic",
         )
     try:
-        Standing(plan.topic_ids[METRICS], plan.loaded, plan.anew).check(store)
+        ClaimsSnapshot(plan.topic_ids[METRICS], plan.loaded, plan.anew).check(store)
     except Unavailable as error:
         if error.reason != HISTORY_REPLACED:
             raise
@@ -82,16 +82,16 @@ def check_same(folder: BackupFolder, plan: Plan, log: Log, store: ChunkStore) ->
 
 def _new_plan(
     log: Log, store: ChunkStore, admin: HistoryAdmin, group_id: str, topics: Sequence[str], clock: Clock
-) -> Plan:
+) -> BackupPlan:
     now_ms = clock.now_ms()
     # In this order: all below a commit was in history before it, and history holds what `loaded` claims.
     positions = read_positions(log, group_id, now_ms)
-    standing = Standing.read(store, log.topic_id(METRICS))
+    standing = ClaimsSnapshot.read(store, log.topic_id(METRICS))
     tokens = store.token_ranges(max(TOKEN_RANGES_MIN, store.chunk_bytes() // FILE_BYTES))
     parts = [f"chunks/{number:05d}" for number in range(len(tokens))]
     parts += [f"{SERIES.name}/00000", f"{HOLES.name}/00000"]
     parts += [f"{topic_table(topic).name}/{number:05d}" for topic in topics for number in range(log.partitions(topic))]
-    return Plan(
+    return BackupPlan(
         backup_id=uuid.uuid4().hex,
         created_ms=now_ms,
         topic_ids={topic: log.topic_id(topic) for topic in (METRICS, *TOPICS)},

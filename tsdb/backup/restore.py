@@ -17,11 +17,11 @@ import pyarrow as pa
 from tsdb.backup.checks import check_continuation, check_empty, check_log, check_settings
 from tsdb.backup.files import read_groups
 from tsdb.backup.folder import BackupFolder
-from tsdb.backup.manifest import Manifest, Plan
+from tsdb.backup.manifest import BackupPlan, Manifest
 from tsdb.backup.positions import check_no_member, set_positions
 from tsdb.backup.tables import CHUNKS, HOLES, SERIES, chunk_rows, hole_rows, series_rows
 from tsdb.backup.writes import Begin, write_all
-from tsdb.history.claims import Restored, restored_rows
+from tsdb.history.claims import RestoredClaim, restored_rows
 from tsdb.history.interface import ChunkStore
 from tsdb.history.shared_settings import HistoryAdmin
 from tsdb.log.interface import CHUNKS as CHUNKS_TOPIC
@@ -75,11 +75,11 @@ def restore_progress(manifest: Manifest, target: RestoreTarget, clock: Clock) ->
     set_positions(target.log, target.group_id, positions)
     for number, loaded in plan.loaded.items():
         chunks, series = (positions[topic, number].next_offset for topic in (CHUNKS_TOPIC, SERIES_TOPIC))
-        rows = restored_rows(target.log, Restored(chunks, series, loaded))
+        rows = restored_rows(target.log, RestoredClaim(chunks, series, loaded))
         write_all([partial(target.store.write_loaded, row) for row in rows], clock)
 
 
-def _positions(plan: Plan, log: Log) -> dict[TopicPartition, Position]:
+def _positions(plan: BackupPlan, log: Log) -> dict[TopicPartition, Position]:
     found: dict[TopicPartition, Position] = {}
     for topic in (CHUNKS_TOPIC, SERIES_TOPIC):
         marks = log.watermarks(topic, sorted(plan.loaded))

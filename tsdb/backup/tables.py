@@ -21,7 +21,7 @@ _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class BackupTable:
     """One table. bounds: the column whose lowest and highest value the manifest has. dense: columns of compressed
     bytes."""
 
@@ -42,7 +42,7 @@ class Table:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
-CHUNKS = Table(
+CHUNKS = BackupTable(
     "chunks",
     pa.schema(
         [
@@ -57,7 +57,7 @@ CHUNKS = Table(
     "window_start_ms",
     ("value",),
 )
-SERIES = Table(
+SERIES = BackupTable(
     "series",
     pa.schema(
         [
@@ -70,7 +70,7 @@ SERIES = Table(
     ),
     "epoch",
 )
-HOLES = Table(
+HOLES = BackupTable(
     "holes",
     pa.schema(
         [
@@ -87,7 +87,7 @@ HOLES = Table(
 TOPIC_PREFIX = "topic."
 
 
-def topic_table(topic: str) -> Table:
+def topic_table(topic: str) -> BackupTable:
     """The table of one topic's records."""
     schema = pa.schema(
         [
@@ -99,7 +99,7 @@ def topic_table(topic: str) -> Table:
             ("headers", _HEADERS),
         ]
     )
-    return Table(TOPIC_PREFIX + topic, schema, "offset")
+    return BackupTable(TOPIC_PREFIX + topic, schema, "offset")
 
 
 def chunk_columns(row: ChunkRow) -> tuple[Any, ...]:

@@ -11,7 +11,16 @@ from tsdb.canary.canary_metrics import partitions, partitions_written
 from tsdb.canary.comparison import Comparison, Findings, Returned, compare
 from tsdb.canary.layout import Layout
 from tsdb.canary.ledger import Ledger, Newest
-from tsdb.canary.ranges import SEAM_TICKS, NotYet, Range, Seam, history_range, memory_range, seam_of, seam_range
+from tsdb.canary.ranges import (
+    SEAM_TICKS,
+    CoverageStart,
+    NotYet,
+    Range,
+    history_range,
+    memory_range,
+    seam_of,
+    seam_range,
+)
 from tsdb.client import Client, QueryResult, ReadOptions
 
 Outcome = Findings | NotYet
@@ -73,7 +82,7 @@ class Paths:
             return NO_SAMPLES
         return _with_sum(compared, self._query(f"sum({self._layout.selector})", ticks), ticks)
 
-    def _seam(self) -> Seam:
+    def _seam(self) -> CoverageStart:
         states = self._reader.coverage()
         partitions.set(len(states))
         written = self._ledger.partitions

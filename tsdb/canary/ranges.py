@@ -28,7 +28,7 @@ class NotYet:
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class CoverageStart:
     """Where memory begins. first_ms, last_ms: lowest and highest start of coverage of the partitions that no longer
     hold their whole log; None where all hold it. has_history: history has begun to be loaded for each of those."""
 
@@ -41,23 +41,23 @@ def seam_of(
     states: Sequence[common_pb2.PartitionState],
     history: Sequence[reader_pb2.HistoryState],
     partitions: Collection[int],
-) -> Seam:
+) -> CoverageStart:
     """The seam of the partitions that have samples of the canary."""
     cut = [state for state in states if state.partition in partitions and not state.from_start]
     if not cut:
-        return Seam(None, None, has_history=False)
+        return CoverageStart(None, None, has_history=False)
     starts = [state.coverage_start_ms for state in cut]
     loaded = {state.partition for state in history}
-    return Seam(min(starts), max(starts), has_history=all(state.partition in loaded for state in cut))
+    return CoverageStart(min(starts), max(starts), has_history=all(state.partition in loaded for state in cut))
 
 
-def memory_range(layout: Layout, seam: Seam, end_ms: int) -> Range:
+def memory_range(layout: Layout, seam: CoverageStart, end_ms: int) -> Range:
     """The newest sample times that memory alone answers, up to end_ms."""
     start_ms = end_ms - RANGE_TICKS * layout.period_ms
     return Range(start_ms if seam.last_ms is None else min(max(start_ms, seam.last_ms), end_ms), end_ms)
 
 
-def seam_range(layout: Layout, seam: Seam, end_ms: int) -> Range | NotYet:
+def seam_range(layout: Layout, seam: CoverageStart, end_ms: int) -> Range | NotYet:
     """Sample times on both sides of the seam."""
     if seam.first_ms is None or seam.last_ms is None:
         return NotYet("memory_has_all")
@@ -67,7 +67,7 @@ def seam_range(layout: Layout, seam: Seam, end_ms: int) -> Range | NotYet:
     return Range(seam.first_ms - side_ms, min(seam.last_ms + side_ms, end_ms))
 
 
-def history_range(layout: Layout, seam: Seam, depth_ms: int, piece: int) -> Range | NotYet:
+def history_range(layout: Layout, seam: CoverageStart, depth_ms: int, piece: int) -> Range | NotYet:
     """Piece number `piece` of the sample times that history alone answers; the pieces repeat after depth_ms.
 
     They begin a side of the seam's range before it: a store that has just started holds a few samples from before its

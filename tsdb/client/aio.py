@@ -14,7 +14,7 @@ import grpc.aio
 from tsdb.client import read, write
 from tsdb.client.arguments import arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
-from tsdb.client.call import STREAMING, Call, Method, stub_methods
+from tsdb.client.call import STREAMING, ClientCall, Method, stub_methods
 from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinality
 from tsdb.client.channel import ClientTls, call_metadata, open_aio_channel
 from tsdb.client.failures import Peer, call_error, client_closed
@@ -225,7 +225,7 @@ class AsyncClient:
                 raise error
             await asyncio.sleep(delay_s)
 
-    async def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
+    async def run(self, call: ClientCall[Answer], *, timeout_s: float | None = None) -> Answer:
         return await self._run(call, self._attempts(timeout_s))
 
     async def close(self) -> None:
@@ -248,7 +248,7 @@ class AsyncClient:
     def _attempts(self, timeout_s: float | None) -> Attempts:
         return Attempts(self._timeout_s if timeout_s is None else timeout_s)
 
-    async def _run(self, call: Call[Answer], attempts: Attempts) -> Answer:
+    async def _run(self, call: ClientCall[Answer], attempts: Attempts) -> Answer:
         while True:
             try:
                 return await self._once(call, attempts.remaining_s())
@@ -261,7 +261,7 @@ class AsyncClient:
                 raise attempts.cause(error)
             await asyncio.sleep(delay_s)
 
-    async def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
+    async def _once(self, call: ClientCall[Answer], timeout_s: float) -> Answer:
         reader = call.reader()
         answer = self._invoke(call.method, call.request, timeout_s)
         if call.method not in STREAMING:

@@ -49,7 +49,7 @@ class AnswerReader(Protocol[AnswerOut]):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
+class ClientCall(Generic[Answer]):
     """One call. `reader` creates a reader for each attempt."""
 
     method: Method

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
 from tsdb.client.arguments import arguments_of
-from tsdb.client.call import Call, Method, Single
+from tsdb.client.call import ClientCall, Method, Single
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
@@ -52,13 +52,13 @@ class Cardinality:
 @arguments_of("cardinality")
 def cardinality(
     selector: Selector | None, *, by: By = "metric", top: int = 0, options: ReadOptions | None = None
-) -> Call[Cardinality]:
+) -> ClientCall[Cardinality]:
     """The largest groups of matching series (None: all). top: 0: the server's 20."""
     if by not in KINDS:
         raise InvalidRequest(f"by is {by!r}; it must be one of {', '.join(KINDS)}", reason="bad_cardinality")
     matchers = [] if selector is None else wire_matchers(selector)
     request = reader_pb2.CardinalityRequest(matchers=matchers, by=_WIRE[by], top=top, options=wire_options(options))
-    return Call(Method.CARDINALITY, request, lambda: Single(lambda answer: _result(answer, by)))
+    return ClientCall(Method.CARDINALITY, request, lambda: Single(lambda answer: _result(answer, by)))
 
 
 def _result(answer: reader_pb2.CardinalityResponse, by: By) -> Cardinality:

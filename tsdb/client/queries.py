@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsdb.client.arguments import arguments_of
-from tsdb.client.call import Call, Method, Single
+from tsdb.client.call import ClientCall, Method, Single
 from tsdb.v1 import reader_pb2
 
 
@@ -25,16 +25,16 @@ class QueryInfo:
     peer: str
 
 
-def queries() -> Call[list[QueryInfo]]:
+def queries() -> ClientCall[list[QueryInfo]]:
     """The running queries, the oldest first."""
-    return Call(Method.QUERIES, reader_pb2.QueriesRequest(), lambda: Single(_infos))
+    return ClientCall(Method.QUERIES, reader_pb2.QueriesRequest(), lambda: Single(_infos))
 
 
 @arguments_of("cancel_query")
-def cancel_query(number: int) -> Call[bool]:
+def cancel_query(number: int) -> ClientCall[bool]:
     """End a running query; False when it does not run."""
     request = reader_pb2.CancelQueryRequest(number=number)
-    return Call(Method.CANCEL_QUERY, request, lambda: Single(lambda answer: bool(answer.found)))
+    return ClientCall(Method.CANCEL_QUERY, request, lambda: Single(lambda answer: bool(answer.found)))
 
 
 def _infos(answer: reader_pb2.QueriesResponse) -> list[QueryInfo]:

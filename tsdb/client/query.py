@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.client.answer.tables import samples_arrow, samples_pandas
 from tsdb.client.arguments import arguments_of
-from tsdb.client.call import Call, Method
+from tsdb.client.call import ClientCall, Method
 from tsdb.client.options import ReadOptions, wire_options
 from tsdb.client.wire import F64, I64, U32, malformed, split_labels, unpack
 from tsdb.model.errors import InvalidRequest, Unavailable
@@ -94,7 +94,9 @@ class QueryResult:
 
 
 @arguments_of("query")
-def query(text: str, at_ms: int, *, lookback_ms: int = 0, options: ReadOptions | None = None) -> Call[QueryResult]:
+def query(
+    text: str, at_ms: int, *, lookback_ms: int = 0, options: ReadOptions | None = None
+) -> ClientCall[QueryResult]:
     """The value of a PromQL expression at one time. lookback_ms: how old a sample may be; 0: 5 minutes.
 
     options: allow_stale, allow_holes and max_lag_ms alone.
@@ -111,14 +113,16 @@ def query_range(
     *,
     lookback_ms: int = 0,
     options: ReadOptions | None = None,
-) -> Call[QueryResult]:
+) -> ClientCall[QueryResult]:
     """The values of a PromQL expression at start_ms, start_ms + step_ms, ... up to end_ms. Else as `query`."""
     if step_ms <= 0:
         raise InvalidRequest(f"step_ms is {step_ms}; it must be above 0", reason="bad_range")
     return _call(text, (start_ms, end_ms, step_ms), lookback_ms, options)
 
 
-def _call(text: str, steps: tuple[int, int, int], lookback_ms: int, options: ReadOptions | None) -> Call[QueryResult]:
+def _call(
+    text: str, steps: tuple[int, int, int], lookback_ms: int, options: ReadOptions | None
+) -> ClientCall[QueryResult]:
     start_ms, end_ms, step_ms = steps
     request = reader_pb2.QueryRequest(
         query=text,
@@ -128,7 +132,7 @@ def _call(text: str, steps: tuple[int, int, int], lookback_ms: int, options: Rea
         lookback_ms=lookback_ms,
         options=wire_options(options),
     )
-    return Call(Method.QUERY, request, _Answer)
+    return ClientCall(Method.QUERY, request, _Answer)
 
 
 class _Answer:

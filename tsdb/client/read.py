@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.client.arguments import arguments_of
-from tsdb.client.call import Call, Method, Single
+from tsdb.client.call import ClientCall, Method, Single
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.client.wire import I64, U64, block_labels, malformed, unpack
 from tsdb.model.errors import InvalidRequest, Unavailable
@@ -95,11 +95,11 @@ def series(
     end_ms: int | None = None,
     series_max: int = 0,
     options: ReadOptions | None = None,
-) -> Call[Listed[SeriesInfo]]:
+) -> ClientCall[Listed[SeriesInfo]]:
     """Matching series (None: all), sorted by labels. With a range, only those with a sample in [start_ms, end_ms)."""
     request = _series_request(selector, start_ms, end_ms, options)
     request.series_max = series_max
-    return Call(Method.SERIES, request, _SeriesAnswer)
+    return ClientCall(Method.SERIES, request, _SeriesAnswer)
 
 
 @arguments_of("series_groups")
@@ -110,13 +110,13 @@ def series_groups(
     start_ms: int | None = None,
     end_ms: int | None = None,
     options: ReadOptions | None = None,
-) -> Call[Listed[SeriesGroup]]:
+) -> ClientCall[Listed[SeriesGroup]]:
     """Number of series for each combination of values of the labels `group_by`, sorted."""
     if not group_by:
         raise InvalidRequest("group_by names no label", reason="bad_label")
     request = _series_request(selector, start_ms, end_ms, options)
     request.group_by.extend(group_by)
-    return Call(Method.SERIES, request, _GroupsAnswer)
+    return ClientCall(Method.SERIES, request, _GroupsAnswer)
 
 
 @arguments_of("label_names")
@@ -126,12 +126,12 @@ def label_names(
     start_ms: int | None = None,
     end_ms: int | None = None,
     options: ReadOptions | None = None,
-) -> Call[Listed[str]]:
+) -> ClientCall[Listed[str]]:
     """Label names, sorted. With start_ms also those of series in history from that time on. end_ms: exclusive."""
     request = reader_pb2.LabelNamesRequest(
         matchers=_matchers(selector), options=wire_options(options), start_ms=start_ms, end_ms=end_ms
     )
-    return Call(Method.LABEL_NAMES, request, lambda: Single(_names))
+    return ClientCall(Method.LABEL_NAMES, request, lambda: Single(_names))
 
 
 @arguments_of("label_values")
@@ -143,7 +143,7 @@ def label_values(
     end_ms: int | None = None,
     values_max: int = 0,
     options: ReadOptions | None = None,
-) -> Call[Listed[str]]:
+) -> ClientCall[Listed[str]]:
     """Values of one label, sorted. start_ms, end_ms: as for label_names."""
     request = reader_pb2.LabelValuesRequest(
         name=name,
@@ -153,36 +153,40 @@ def label_values(
         start_ms=start_ms,
         end_ms=end_ms,
     )
-    return Call(Method.LABEL_VALUES, request, lambda: Single(_values))
+    return ClientCall(Method.LABEL_VALUES, request, lambda: Single(_values))
 
 
-def coverage() -> Call[list[common_pb2.PartitionState]]:
+def coverage() -> ClientCall[list[common_pb2.PartitionState]]:
     """State of each partition (coverage, lag, offsets), sorted by partition."""
-    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(_partitions))
+    return ClientCall(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(_partitions))
 
 
-def history() -> Call[list[reader_pb2.HistoryState]]:
+def history() -> ClientCall[list[reader_pb2.HistoryState]]:
     """Load progress of history for each partition; empty from a store, and from a querier without history."""
-    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.history)))
+    return ClientCall(
+        Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.history))
+    )
 
 
-def chunk_stage() -> Call[reader_pb2.ChunkStageState | None]:
+def chunk_stage() -> ClientCall[reader_pb2.ChunkStageState | None]:
     """The chunk stage as a querier last saw it; None from a store, and from a querier without history."""
-    return Call(
+    return ClientCall(
         Method.COVERAGE,
         reader_pb2.CoverageRequest(),
         lambda: Single(lambda answer: answer.chunk_stage if answer.HasField("chunk_stage") else None),
     )
 
 
-def away() -> Call[list[reader_pb2.PartAway]]:
+def away() -> ClientCall[list[reader_pb2.PartAway]]:
     """Parts that do not answer the server: stores, history, the log. Empty from a store."""
-    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.away)))
+    return ClientCall(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: list(answer.away)))
 
 
-def experiment() -> Call[str]:
+def experiment() -> ClientCall[str]:
     """Name of the experiment that the server belongs to; empty for production."""
-    return Call(Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: answer.experiment.name))
+    return ClientCall(
+        Method.COVERAGE, reader_pb2.CoverageRequest(), lambda: Single(lambda answer: answer.experiment.name)
+    )
 
 
 def partition_states(answer: reader_pb2.CoverageResponse) -> Sequence[common_pb2.PartitionState]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.client.answer.frames import AnswerFrames, PartitionFrames
 from tsdb.client.arguments import arguments_of
-from tsdb.client.call import Call, Method
+from tsdb.client.call import ClientCall, Method
 from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
 from tsdb.client.result import SelectResult
 from tsdb.client.wire import F64, I64, U32, U64, block_labels, malformed, unpack
@@ -65,7 +65,7 @@ class SelectQuery:
     options: ReadOptions | None = None
 
     @arguments_of("select")
-    def call(self) -> Call[SelectResult]:
+    def call(self) -> ClientCall[SelectResult]:
         """Build the call. Raises InvalidRequest for values that cannot be encoded; the server checks the others."""
         if (self.selector is None) == (self.series_ids is None):
             raise InvalidRequest("give either a selector or series_ids", reason="bad_selector")
@@ -85,7 +85,7 @@ class SelectQuery:
             series_max=self.series_max,
             samples_max=self.samples_max,
         )
-        return Call(Method.SELECT, request, lambda: SelectAnswer(self.start_ms, self.end_ms))
+        return ClientCall(Method.SELECT, request, lambda: SelectAnswer(self.start_ms, self.end_ms))
 
 
 def _aggregation(name: str | None) -> reader_pb2.Aggregation.ValueType:

@@ -12,7 +12,7 @@ import grpc
 from tsdb.client import read, write
 from tsdb.client.arguments import arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
-from tsdb.client.call import STREAMING, Call, Method, stub_methods
+from tsdb.client.call import STREAMING, ClientCall, Method, stub_methods
 from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinality
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.client.failures import Peer, call_error, client_closed
@@ -229,7 +229,7 @@ class Client:
                 raise error
             self._wait(delay_s)
 
-    def run(self, call: Call[Answer], *, timeout_s: float | None = None) -> Answer:
+    def run(self, call: ClientCall[Answer], *, timeout_s: float | None = None) -> Answer:
         """Execute one call, with retries within the timeout."""
         return self._run(call, self._attempts(timeout_s))
 
@@ -248,7 +248,7 @@ class Client:
     def _attempts(self, timeout_s: float | None) -> Attempts:
         return Attempts(self._timeout_s if timeout_s is None else timeout_s)
 
-    def _run(self, call: Call[Answer], attempts: Attempts) -> Answer:
+    def _run(self, call: ClientCall[Answer], attempts: Attempts) -> Answer:
         while True:
             try:
                 return self._once(call, attempts.remaining_s())
@@ -276,7 +276,7 @@ class Client:
         finally:
             self._channel.unsubscribe(_ignore)
 
-    def _once(self, call: Call[Answer], timeout_s: float) -> Answer:
+    def _once(self, call: ClientCall[Answer], timeout_s: float) -> Answer:
         reader = call.reader()
         answer = self._invoke(call.method, call.request, timeout_s)
         if call.method not in STREAMING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tsdb.client.batch import RequestLimits, RequestPart, WriteBatch
-from tsdb.client.call import Call, Method, Single
+from tsdb.client.call import ClientCall, Method, Single
 from tsdb.model.errors import Overloaded
 from tsdb.v1 import common_pb2, ingest_pb2
 
@@ -29,7 +29,7 @@ class WriteResult:
     requests: int = 0
 
 
-def calls(batch: WriteBatch, limits: RequestLimits, *, partial: bool) -> Iterator[Call[WriteResult]]:
+def calls(batch: WriteBatch, limits: RequestLimits, *, partial: bool) -> Iterator[ClientCall[WriteResult]]:
     """One call for each request of the batch. Execute them in turn: order decides between equal timestamps."""
     for part in batch.parts(limits, partial=partial):
         yield _call(part)
@@ -45,8 +45,8 @@ def add(total: WriteResult, one: WriteResult) -> None:
     total.requests += one.requests
 
 
-def _call(part: RequestPart) -> Call[WriteResult]:
-    return Call(Method.WRITE, part.request, lambda: Single(lambda answer: _result(part, answer)))
+def _call(part: RequestPart) -> ClientCall[WriteResult]:
+    return ClientCall(Method.WRITE, part.request, lambda: Single(lambda answer: _result(part, answer)))
 
 
 def _result(part: RequestPart, answer: ingest_pb2.WriteResponse) -> WriteResult:

@@ -82,7 +82,7 @@ def loaded_anew(topic_id: str, partition: int, now_ms: int) -> Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClaimsSnapshot:
     """Claims at one moment. anew: by partition, the time at which it was last loaded from zero."""
 
     topic_id: str
@@ -90,7 +90,7 @@ class Standing:
     anew: Mapping[int, int]
 
     @classmethod
-    def read(cls, history: LoadedReads, topic_id: str) -> Standing:
+    def read(cls, history: LoadedReads, topic_id: str) -> ClaimsSnapshot:
         """Raises as history does."""
         loaded = history.loaded(topic_id)
         # In this order: a loader writes the time before the claim, so a claim of a load anew comes with its time.
@@ -99,7 +99,7 @@ class Standing:
 
     def check(self, history: LoadedReads) -> None:
         """Raises Unavailable (history_replaced) unless history has had all its rows since."""
-        now = Standing.read(history, self.topic_id)
+        now = ClaimsSnapshot.read(history, self.topic_id)
         gone = {
             number
             for number, one in self.loaded.items()
@@ -118,7 +118,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredClaim:
     """Rows of a backup that history has: all records below these offsets, so all of `claim` and of ended jobs then."""
 
     chunks_offset: int
@@ -126,7 +126,7 @@ class Restored:
     claim: Loaded
 
 
-def restored_rows(log: Log, restored: Restored) -> list[Loaded]:
+def restored_rows(log: Log, restored: RestoredClaim) -> list[Loaded]:
     """The rows of one partition. The offsets belong to the present incarnations of `chunks` and `series`."""
     number = restored.claim.partition
     return [
@@ -136,14 +136,14 @@ def restored_rows(log: Log, restored: Restored) -> list[Loaded]:
     ]
 
 
-def read_restored(history: LoadedReads, log: Log) -> dict[int, Restored]:
+def read_restored(history: LoadedReads, log: Log) -> dict[int, RestoredClaim]:
     """By partition. Partitions without all three rows are left out: their restore did not end."""
     topic_id = log.topic_id(METRICS)
     chunks, series, claims = (
         history.loaded(_RESTORED + one) for one in (log.topic_id(CHUNKS), log.topic_id(SERIES), topic_id)
     )
     return {
-        number: Restored(chunks[number].position, series[number].position, replace(claim, topic_id=topic_id))
+        number: RestoredClaim(chunks[number].position, series[number].position, replace(claim, topic_id=topic_id))
         for number, claim in claims.items()
         if number in chunks and number in series
     }

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.records.series_record import DecodedAnnouncements
-from tsdb.index.cardinality.groups import NO_COUNTS, NO_REFS, By, Cardinality, counts_of
+from tsdb.index.cardinality.groups import NO_COUNTS, NO_REFS, By, IndexCardinality, counts_of
 from tsdb.index.index_kernels import STATE_FREE, STATE_LIVE
 from tsdb.index.label_arena import LabelsImage
 from tsdb.index.label_index import BATCH_SERIES, LabelIndex
@@ -25,7 +25,7 @@ from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.index.registration import Registered, register
 from tsdb.index.select_cache import Matchers, SelectCache
 from tsdb.index.series_rows import RowsImage, SeriesRows
-from tsdb.index.series_table import SeriesTable
+from tsdb.index.series_table import SeriesIdTable
 from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.errors import Overloaded
 from tsdb.model.selector import Matcher
@@ -63,7 +63,7 @@ class SeriesIndex:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.table = SeriesTable()
+        self.table = SeriesIdTable()
         self._rows = SeriesRows()
         self._labels = LabelIndex(self._lock)
         self._selects = SelectCache()
@@ -184,7 +184,7 @@ class SeriesIndex:
         assert not self.refs_size, "only an empty index can be restored"
         self._rows = SeriesRows.of(image.rows)
         live = self._live_locked()
-        self.table = SeriesTable.of(image.rows.series_id[live], live)
+        self.table = SeriesIdTable.of(image.rows.series_id[live], live)
         self._labels = LabelIndex.of_image(self._lock, image.labels, live)
         self._forgotten_since_compaction = image.forgotten_since_compaction
         self._generation += 1
@@ -275,15 +275,15 @@ class SeriesIndex:
 
     def cardinality(
         self, by: By, matchers: Sequence[Matcher] | None, seed: int, check_going: CheckGoing = go_on
-    ) -> Cardinality:
+    ) -> IndexCardinality:
         """Counts of the selected series by group; of all series without matchers. Raises as `select`."""
         if by is not By.SOURCE and not matchers:
             with self._lock:
-                return Cardinality(self._labels.arena, NO_REFS, self._labels.counts_locked(), seed, self.series)
+                return IndexCardinality(self._labels.arena, NO_REFS, self._labels.counts_locked(), seed, self.series)
         refs = self.select(matchers, check_going) if matchers else self.all_refs()
         arena = self._labels.arena  # After the refs: it has all of them, whatever was compacted meanwhile.
         counts = NO_COUNTS if by is By.SOURCE else counts_of(arena, refs)
-        return Cardinality(arena, refs, counts, seed, len(refs))
+        return IndexCardinality(arena, refs, counts, seed, len(refs))
 
     def largest_groups(self, names: Sequence[str], limit: int) -> list[tuple[tuple[str, ...], int]]:
         """(values of these labels, series that have them) of the `limit` largest groups of all series."""

@@ -19,7 +19,7 @@ from tsdb.index.index_kernels import (
 )
 from tsdb.index.label_index import LabelIndex
 from tsdb.index.series_rows import SeriesRows
-from tsdb.index.series_table import SeriesTable
+from tsdb.index.series_table import SeriesIdTable
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ def register(
     part: slice,
     data: NDArray[np.uint8],
     broker_ms: NDArray[np.int64],
-    table: SeriesTable,
+    table: SeriesIdTable,
     rows: SeriesRows,
     labels: LabelIndex,
     done: Registered,

@@ -16,7 +16,7 @@ LOAD_MAX = 0.6  # Linear probing: 1.8 probes for a hit, 3.6 for a miss, and risi
 LOAD_REBUILT = 0.45  # A rebuilt table has room until the next rebuild, also if removed slots had filled it.
 
 
-class SeriesTable:
+class SeriesIdTable:
     """Open addressing over series ids; see series_table_kernels for the layout."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class SeriesTable:
         self._live += count
 
     @classmethod
-    def of(cls, ids: NDArray[np.uint64], refs: NDArray[np.uint32]) -> SeriesTable:
+    def of(cls, ids: NDArray[np.uint64], refs: NDArray[np.uint32]) -> SeriesIdTable:
         """A table of distinct ids with their refs."""
         table = cls()
         table.reserve(len(ids))

@@ -142,7 +142,7 @@ class ThreadComponent(ABC):
             report_failure(error, self._thread.name)
 
 
-class Waits(Protocol):
+class ThreadWaits(Protocol):
     """The view of a pool on one of its threads. Called on that thread."""
 
     def begin(self) -> None:
@@ -155,7 +155,7 @@ class Waits(Protocol):
 _waits_of_thread = threading.local()
 
 
-def bind_waits(waits: Waits | None) -> None:
+def bind_waits(waits: ThreadWaits | None) -> None:
     """Set the object of this thread."""
     _waits_of_thread.waits = waits
 
@@ -163,7 +163,7 @@ def bind_waits(waits: Waits | None) -> None:
 @contextmanager
 def waiting_for_others() -> Iterator[None]:
     """The thread waits for another process inside the block. Waits inside a wait count once."""
-    waits: Waits | None = getattr(_waits_of_thread, "waits", None)
+    waits: ThreadWaits | None = getattr(_waits_of_thread, "waits", None)
     if waits is None:
         yield
         return

@@ -20,7 +20,7 @@ from tsdb.query.promql.read import QueryRead, check_query
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.select import SelectRead
 from tsdb.query.series import SeriesRead
-from tsdb.query.shadow.seen import NothingSeen, Seen
+from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
@@ -47,7 +47,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         calls: ReadCalls | None = None,
         promql: QueryOptions = DEFAULTS,
         running: RunningQueries | None = None,
-        seen: Seen | None = None,
+        seen: AnswerObserver | None = None,
     ) -> None:
         self._sources = sources
         self._promql = promql

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.client.wire import I64, U64, unpack
-from tsdb.index.cardinality.groups import By, Cardinality, Groups
+from tsdb.index.cardinality.groups import By, Groups, IndexCardinality
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.selector import Matcher
@@ -109,7 +109,7 @@ def count(
 ) -> reader_pb2.CardinalityResponse:
     """The answer of a store, without its header. Raises as SeriesIndex.select, and Overloaded (groups_limit)."""
     seed = query.seed or new_seed()
-    counted: list[Cardinality] = []
+    counted: list[IndexCardinality] = []
     parts: list[Groups] = []
     for index in indexes:
         work.check_going()
@@ -197,7 +197,11 @@ def new_seed() -> int:
 
 
 def _named(
-    counted: Sequence[Cardinality], ranked: Ranking, chosen: NDArray[np.int64], by: By, placement_labels: Sequence[str]
+    counted: Sequence[IndexCardinality],
+    ranked: Ranking,
+    chosen: NDArray[np.int64],
+    by: By,
+    placement_labels: Sequence[str],
 ) -> list[reader_pb2.CardinalityGroup]:
     """The chosen groups with their labels, from the indexes that they were counted in."""
     wanted = ranked.hashes[chosen]

@@ -22,7 +22,7 @@ from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.evaluate.warm_up import warm_up as warm_up_evaluation
 from tsdb.promql.syntax.features import Features
 from tsdb.query.promql.running import RunningQueries
-from tsdb.query.shadow.seen import NothingSeen, Seen
+from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
 from tsdb.query.sources import Sources
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
@@ -40,7 +40,7 @@ def prometheus_api(
     running: RunningQueries,
     log: Log,
     held: RequestBytes | None = None,
-    seen: Seen | None = None,
+    seen: AnswerObserver | None = None,
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running
     queries. held: the memory of its requests, where it is shared with those of other servers."""

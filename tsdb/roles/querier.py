@@ -24,7 +24,7 @@ from tsdb.query.promql.running import RunningQueries
 from tsdb.query.reporter import StoresReporter, partitions_health
 from tsdb.query.seam_watch import SeamWatch
 from tsdb.query.service import QuerierService
-from tsdb.query.shadow.seen import Seen
+from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.pool import CONNECT_S, Open, StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
@@ -99,7 +99,7 @@ def querier_service(
     calls: ReadCalls,
     promql: PromqlFields,
     running: RunningQueries,
-    seen: Seen | None = None,
+    seen: AnswerObserver | None = None,
 ) -> GrpcService:
     """The Reader service over these sources."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)

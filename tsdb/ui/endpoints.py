@@ -11,7 +11,7 @@ import orjson
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
-from tsdb.api.prometheus.endpoints import Endpoint, Lane
+from tsdb.api.prometheus.endpoints import Endpoint, WorkerPool
 from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.json.envelope import JSON
 from tsdb.api.prometheus.representation import Representation
@@ -44,26 +44,28 @@ _Answer = Callable[[PageCall], bytes]
 def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
     """All endpoints by path."""
     pages = [
-        Endpoint(page.path, partial(_page, index, sources, options), GET, Lane.LOOKUP, failed_page, cross_origin=False)
+        Endpoint(
+            page.path, partial(_page, index, sources, options), GET, WorkerPool.LOOKUP, failed_page, cross_origin=False
+        )
         for index, page in enumerate(PAGES)
     ]
     answered_json = partial(_json, sources, options, Refreshes())
     scripts = [
         Endpoint(path, partial(answered_json, answer), methods, lane, failed_json, cross_origin=False)
         for path, answer, methods, lane in (
-            ("/ui/figure", figure, GET, Lane.LOOKUP),
-            ("/ui/graph", graph, POST, Lane.PAGE),
-            ("/ui/table", table, POST, Lane.PAGE),
-            ("/ui/samples", samples, POST, Lane.PAGE),
-            ("/ui/complete", completion, POST, Lane.LOOKUP),
-            ("/ui/copy", copying, POST, Lane.LOOKUP),
-            ("/ui/growth", growth, POST, Lane.PAGE),
-            ("/ui/cancel", cancel, POST, Lane.LOOKUP),
+            ("/ui/figure", figure, GET, WorkerPool.LOOKUP),
+            ("/ui/graph", graph, POST, WorkerPool.PAGE),
+            ("/ui/table", table, POST, WorkerPool.PAGE),
+            ("/ui/samples", samples, POST, WorkerPool.PAGE),
+            ("/ui/complete", completion, POST, WorkerPool.LOOKUP),
+            ("/ui/copy", copying, POST, WorkerPool.LOOKUP),
+            ("/ui/growth", growth, POST, WorkerPool.PAGE),
+            ("/ui/cancel", cancel, POST, WorkerPool.LOOKUP),
         )
     ]
     session = [
-        Endpoint(SIGN_IN, partial(_sign_in, options), POST, Lane.LOOKUP, failed_json, cross_origin=False),
-        Endpoint(SIGN_OUT, partial(_sign_out, options), POST, Lane.LOOKUP, failed_json, cross_origin=False),
+        Endpoint(SIGN_IN, partial(_sign_in, options), POST, WorkerPool.LOOKUP, failed_json, cross_origin=False),
+        Endpoint(SIGN_OUT, partial(_sign_out, options), POST, WorkerPool.LOOKUP, failed_json, cross_origin=False),
     ]
     return {one.path: one for one in (*pages, *scripts, *session)}
 

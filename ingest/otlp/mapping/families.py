@@ -1,4 +1,4 @@
-"""Families: name, type, help and unit of each metric of a request, and the labels of its resource and scope.
+"""FamilyMapper: maps name, type, help and unit of each metric of a request, and the labels of resource and scope.
 
 This is the part of the mapping that runs in Python, once a metric and once a resource. Names and resources repeat from
 request to request, so they are remembered.
@@ -46,7 +46,7 @@ class MappedMetrics:
     errors: dict[int, InvalidRequest]
 
 
-class Families:
+class FamilyMapper:
     """Maps metrics by the rules. Thread-safe: what it remembers is only ever added to, or dropped as a whole."""
 
     def __init__(self, rules: OtlpRules, attributes_max: int) -> None:

@@ -14,7 +14,7 @@ from spark_backfill.jobs.downsample.work import DownsampleCounts, DownsampleTask
 from spark_backfill.places import Places
 from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
 from spark_backfill.writing.loader_wait import LOOK_S, wait_until_seen
-from tsdb.history.claims import Standing
+from tsdb.history.claims import ClaimsSnapshot
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.log.downsampled import Downsampled, read_downsampled, write_downsampled
 from tsdb.log.interface import Log
@@ -129,7 +129,7 @@ class _Run:
         asked_ms = first_ms if self._options.start_ms is None else self._options.start_ms
         return min(floor_to(asked_ms, self._meta.time_set.window_ms), end_ms)
 
-    def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> Standing:
+    def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> ClaimsSnapshot:
         """Wait until history has all records below the ticks. Later records have higher orders than this run's chunks.
         Returns the claims that say so.
 
@@ -137,7 +137,7 @@ class _Run:
         """
         give_up_at = self._clock.monotonic() + self._timeout_s
         while True:
-            standing = Standing.read(history, run.topic_id)
+            standing = ClaimsSnapshot.read(history, run.topic_id)
             loaded = standing.loaded
             behind = [
                 partition

@@ -11,9 +11,9 @@ from spark_backfill import register
 from spark_backfill.jobs.exports.day_files import DayFiles
 from spark_backfill.jobs.exports.result import ExportResult
 from spark_backfill.places import Places
-from spark_backfill.source.options import RUNS, Span
+from spark_backfill.source.options import RUNS, TimeSpan
 from spark_backfill.source.seam import check_loaded, loaded_through
-from tsdb.history.claims import Standing
+from tsdb.history.claims import ClaimsSnapshot
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import InvalidRequest
 
@@ -31,7 +31,7 @@ class ExportOptions:
 
     folder: str
     selector: str = ""
-    span: Span = field(default_factory=Span)
+    span: TimeSpan = field(default_factory=TimeSpan)
     overwrite: bool = False
     partial: bool = False
     allow_holes: bool = False
@@ -59,7 +59,7 @@ def export(spark: SparkSession, places: Places, options: ExportOptions) -> Expor
     return ExportResult(folder=options.folder, samples=samples, start_ms=span.start_ms, end_ms=span.end_ms)
 
 
-def _read(spark: SparkSession, places: Places, options: ExportOptions, span: Span) -> DataFrame:
+def _read(spark: SparkSession, places: Places, options: ExportOptions, span: TimeSpan) -> DataFrame:
     reader = spark.read.format("tsdb").options(**places.options(), rows=RUNS).schema(SCHEMA)
     given = {"selector": options.selector, "start_ms": span.start_ms, "end_ms": span.end_ms}
     given |= {"splits": options.splits, "allow_holes": str(options.allow_holes).lower(), "partial": "true"}
@@ -74,13 +74,13 @@ def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
     return rows.repartition(tasks, "day", "labels").sortWithinPartitions("day", "labels", "ts_ms")
 
 
-def _whole(places: Places, span: Span) -> tuple[Span, Standing]:
+def _whole(places: Places, span: TimeSpan) -> tuple[TimeSpan, ClaimsSnapshot]:
     """The span with an end, and the claims of history that it relies on. Raises Unavailable (history_behind) when
     history is not complete up to that end."""
     with places.open_log() as log, places.open_history() as store:
         partitions = log.partitions(METRICS)
-        standing = Standing.read(store, log.topic_id(METRICS))
+        standing = ClaimsSnapshot.read(store, log.topic_id(METRICS))
         if span.end_ms is None:
-            span = Span(span.start_ms, loaded_through(standing.loaded, partitions))
+            span = TimeSpan(span.start_ms, loaded_through(standing.loaded, partitions))
         check_loaded(store, log, partitions, span, "request less, or export the loaded part (--partial)")
     return span, standing

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from spark_backfill.jobs.imports.layout import PROMETHEUS, ImportLayout
 from spark_backfill.jobs.imports.normal_rows import NORMAL_SCHEMA, REJECT, SAMPLE, Normalize
 from spark_backfill.jobs.imports.raw_rows import raw_rows
-from spark_backfill.jobs.imports.result import ImportResult, RefusedRows
+from spark_backfill.jobs.imports.result import ImportResult, RefusedCount
 from spark_backfill.jobs.imports.survey import SERIES_PER_RANGE, Survey, series_of, survey
 from spark_backfill.places import Places
 from spark_backfill.writing.announce import Announce
@@ -171,7 +171,7 @@ def _result(
     refused = sum(rejected.values())
     return ImportResult(
         ok=options.allow_rejects or not refused,
-        rows=tuple(RefusedRows(reason, count) for reason, count in rejected.items()),
+        rows=tuple(RefusedCount(reason, count) for reason, count in rejected.items()),
         job_id=options.job_id,
         rows_valid=done.rows,
         samples=done.samples,

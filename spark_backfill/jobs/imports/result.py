@@ -8,7 +8,7 @@ from spark_backfill.result import JobResult
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRows:
+class RefusedCount:
     """Number of input rows that were refused for one reason; docs/spark/jobs.md lists the reasons."""
 
     reason: str
@@ -27,7 +27,7 @@ class ImportResult(JobResult):
     """
 
     job: str = "import"
-    rows: tuple[RefusedRows, ...] = ()
+    rows: tuple[RefusedCount, ...] = ()
     job_id: str
     rows_valid: int
     samples: int

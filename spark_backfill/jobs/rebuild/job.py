@@ -55,7 +55,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordFilter:
     """Filter of the records to write.
 
     packs: only chunks of these, and no window markers, because a marker counts all packs; None: all records.
@@ -81,11 +81,11 @@ def rebuild(
     """
     with options.places.open_log() as log:
         items = list(items_of(log, plan_partitions(log, windows, options.times), windows, options.times))
-    done = write_items(spark, options, items, Wanted(None if packs is None else frozenset(packs)))
+    done = write_items(spark, options, items, RecordFilter(None if packs is None else frozenset(packs)))
     return RebuildResult(from_ms=windows.start_ms, to_ms=windows.end_ms, items=len(items), **asdict(done))
 
 
-def write_items(spark: SparkSession, options: BuildOptions, items: Sequence[Item], wanted: Wanted) -> Rebuilt:
+def write_items(spark: SparkSession, options: BuildOptions, items: Sequence[Item], wanted: RecordFilter) -> Rebuilt:
     """Build and write these items, one item in each task."""
     if not items:
         return Rebuilt()
@@ -94,7 +94,7 @@ def write_items(spark: SparkSession, options: BuildOptions, items: Sequence[Item
     return tasks.mapPartitions(partial(_write, options, wanted)).fold(Rebuilt(), Rebuilt.plus)
 
 
-def _write(options: BuildOptions, wanted: Wanted, items: Iterable[Item]) -> Iterator[Rebuilt]:
+def _write(options: BuildOptions, wanted: RecordFilter, items: Iterable[Item]) -> Iterator[Rebuilt]:
     clock = SystemClock()
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_backfill.jobs.verify.seen import NOTHING, Seen
+from spark_backfill.jobs.verify.seen import NOTHING, KeyDigests
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey
 
 DERIVED = (Kind.BASE, Kind.LATE)  # Kinds that the log gives; imports and folds exist only in `chunks` and history.
@@ -50,7 +50,7 @@ class Finding:
 
 
 def findings_of(
-    key: ChunkKey | WindowKey, seen: Seen, horizons: Mapping[int, Horizon], window_ms: int
+    key: ChunkKey | WindowKey, seen: KeyDigests, horizons: Mapping[int, Horizon], window_ms: int
 ) -> Iterator[Finding]:
     """Findings for one key; empty when all places agree or the key is not due yet."""
     if seen.partition is None:
@@ -74,7 +74,7 @@ def findings_of(
 
 
 def _compared(
-    place: Location, key: ChunkKey | WindowKey, seen: Seen, want: bytes | None, got: bytes | None
+    place: Location, key: ChunkKey | WindowKey, seen: KeyDigests, want: bytes | None, got: bytes | None
 ) -> Iterator[Finding]:
     if want == got:
         return
@@ -82,11 +82,11 @@ def _compared(
     yield Finding(place, problem, key, seen.partition)
 
 
-def _chunk(seen: Seen) -> bytes | None:
+def _chunk(seen: KeyDigests) -> bytes | None:
     return None if seen.chunk == NOTHING else seen.chunk
 
 
-def _is_folded_away(seen: Seen) -> bool:
+def _is_folded_away(seen: KeyDigests) -> bool:
     """Whether a fold covers the key and its record was deleted from `chunks` for that reason."""
     return seen.covered and _chunk(seen) is None
 
@@ -97,7 +97,7 @@ def _is_due(key: ChunkKey, position: int, emitted_through_ms: int, window_ms: in
     return key.window_start_ms + window_ms <= emitted_through_ms
 
 
-def _is_loaded(key: ChunkKey, seen: Seen, at: Horizon, window_ms: int) -> bool:
+def _is_loaded(key: ChunkKey, seen: KeyDigests, at: Horizon, window_ms: int) -> bool:
     if key.kind in DERIVED:
         assert at.loaded_position is not None, "history is compared"
         return _is_due(key, at.loaded_position, at.loaded_through_ms, window_ms)

@@ -9,7 +9,7 @@ from spark_backfill.building.build import build
 from spark_backfill.building.items import Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.verify.seen import NOTHING, Seen, digest
+from spark_backfill.jobs.verify.seen import NOTHING, KeyDigests, digest
 from spark_backfill.reading import batches_between
 from spark_backfill.worker_log import worker_log
 from tsdb.chunks.late_scan import Windows
@@ -23,7 +23,7 @@ from tsdb.model.errors import CorruptData, UnknownVersion
 KeyId = tuple[int | None, bytes]
 """Key of the shuffle: (partition, key) for window markers, which every partition has; else (None, key)."""
 
-KeySeen = tuple[KeyId, Seen]
+KeySeen = tuple[KeyId, KeyDigests]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def from_log(options: BuildOptions, scope: Scope, items: Iterable[Item]) -> Iter
         for item in items:
             for record in build(item, log, options, SystemClock()):
                 if scope.holds(record.key):
-                    yield _id(item.partition, record.key), Seen(item.partition, expected=digest(record.value))
+                    yield _id(item.partition, record.key), KeyDigests(item.partition, expected=digest(record.value))
 
 
 def from_chunks(options: BuildOptions, scope: Scope, stretches: Iterable[TopicStretch]) -> Iterator[KeySeen]:
@@ -78,9 +78,9 @@ def from_chunks(options: BuildOptions, scope: Scope, stretches: Iterable[TopicSt
                     if record.key is None or not scope.holds(record.key):
                         continue
                     value = NOTHING if record.value is None else digest(record.value)
-                    yield _id(one.partition, record.key), Seen(one.partition, offset=record.offset, chunk=value)
+                    yield _id(one.partition, record.key), KeyDigests(one.partition, offset=record.offset, chunk=value)
                     for key in _covered(record.key, record.value):
-                        yield (None, key), Seen(one.partition, covered=True)
+                        yield (None, key), KeyDigests(one.partition, covered=True)
 
 
 def keys_in(options: BuildOptions, scope: Scope, stretches: Iterable[TopicStretch]) -> Iterator[bytes]:
@@ -102,7 +102,7 @@ def from_history(options: BuildOptions, scope: Scope, ranges: Iterable[TokenRang
                 for row in rows:
                     key = encode_key(row.key)
                     if scope.holds(key):
-                        yield (None, key), Seen(history=digest(row.value))
+                        yield (None, key), KeyDigests(history=digest(row.value))
 
 
 def _id(partition: int, key: bytes) -> KeyId:

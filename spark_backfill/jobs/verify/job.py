@@ -17,8 +17,8 @@ from spark_backfill.jobs.verify.findings import Finding, Horizon, Location, Prob
 from spark_backfill.jobs.verify.gather import KeySeen, Scope, TopicStretch, from_chunks, from_history, from_log, keys_in
 from spark_backfill.jobs.verify.horizons import stage_horizons, with_history
 from spark_backfill.jobs.verify.repair import repair
-from spark_backfill.jobs.verify.result import Difference, VerifyResult
-from spark_backfill.jobs.verify.seen import Seen
+from spark_backfill.jobs.verify.result import PackDifference, VerifyResult
+from spark_backfill.jobs.verify.seen import KeyDigests
 from spark_backfill.persisted import persisted
 from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
 from tsdb.chunks.late_scan import Windows
@@ -86,7 +86,7 @@ class _Run:
         """All differences, in no order. Each action on them compares again unless they are persisted."""
         tasks = max(self._options.tasks, self._context.defaultParallelism)
         self._context.setJobDescription(f"{NAME}: log, chunks and history")
-        seen = self._gathered().reduceByKey(Seen.plus, tasks)
+        seen = self._gathered().reduceByKey(KeyDigests.plus, tasks)
         return seen.flatMap(partial(_findings, self._horizons, self._build.times.window_ms))
 
     @contextmanager
@@ -124,7 +124,7 @@ class _Run:
         places = list(Location) if self._options.history else [Location.CHUNKS]
         return VerifyResult(
             ok=not totals,
-            rows=tuple(Difference(*cell, keys=count) for cell, count in rows),
+            rows=tuple(PackDifference(*cell, keys=count) for cell, count in rows),
             from_ms=self._options.windows.start_ms,
             to_ms=self._options.windows.end_ms,
             items=len(self._items),
@@ -196,7 +196,7 @@ def _total(finding: Finding) -> tuple[tuple[str, str], int]:
     return (finding.place.value, finding.problem.value), 1
 
 
-# The first fields of a Difference: window first, so that a report reads in the order of time.
+# The first fields of a PackDifference: window first, so that a report reads in the order of time.
 _Cell = tuple[int, str, str, str, str]
 
 

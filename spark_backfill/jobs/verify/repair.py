@@ -14,7 +14,7 @@ from spark_backfill.building.items import Item, LateItem
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import PartitionRange
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.rebuild.job import Wanted, write_items
+from spark_backfill.jobs.rebuild.job import RecordFilter, write_items
 from spark_backfill.jobs.verify.findings import DERIVED, Finding, Problem
 from spark_backfill.jobs.verify.gather import TopicStretch
 from spark_backfill.reading import batches_between
@@ -47,7 +47,7 @@ def repair(
     window may come from an earlier log.
     """
     windows = frozenset(findings.filter(_is_to_write).map(_window_of).distinct().collect())
-    written = write_items(spark, build, [item for item in items if _needs(item, windows)], Wanted())
+    written = write_items(spark, build, [item for item in items if _needs(item, windows)], RecordFilter())
     began_ms = max(one.began_ms for one in found)
     deleted = findings.filter(partial(_is_ours_to_delete, began_ms)).mapPartitions(partial(_delete, build)).sum()
     sent = _send_again(spark, build, findings, stretches)

@@ -8,7 +8,7 @@ from spark_backfill.result import JobResult
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PackDifference:
     """Keys of one pack and window with the same problem.
 
     pack: 16 hexadecimal digits; empty for a marker. kind: base, late, import, folded, or marker. place: chunks or
@@ -36,7 +36,7 @@ class VerifyResult(JobResult):
     """
 
     job: str = "verify"
-    rows: tuple[Difference, ...] = ()
+    rows: tuple[PackDifference, ...] = ()
     from_ms: int
     to_ms: int
     items: int

@@ -1,4 +1,4 @@
-"""Seen: digests of one key in each of the three places, merged from partial results. Pure."""
+"""KeyDigests: what the log, `chunks` and history have under one key, as digests merged from partial results. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOTHING = b""  # Digest of a null record.
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class KeyDigests:
     """None in a field: the key was not found there. partition: the log's; history does not know it.
 
     expected: digest of the record that the log gives. offset, chunk: offset and digest of the last record in `chunks`;
@@ -25,10 +25,10 @@ class Seen:
     history: bytes | None = None
     covered: bool = False
 
-    def plus(self, other: Seen) -> Seen:
+    def plus(self, other: KeyDigests) -> KeyDigests:
         """Merge two partial results. Of two records in `chunks` the later one stands."""
         later = self if other.offset is None or (self.offset is not None and self.offset >= other.offset) else other
-        return Seen(
+        return KeyDigests(
             self.partition if other.partition is None else other.partition,
             self.expected if other.expected is None else other.expected,
             later.offset,

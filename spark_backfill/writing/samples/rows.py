@@ -29,7 +29,7 @@ BAD_LABELS = "labels_malformed"
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRows:
+class SampleBatch:
     """n samples in their order. labels: as a sender wrote them, by code; code, ts_ms int64 (n,); value float64 (n,)."""
 
     labels: list[bytes]
@@ -40,11 +40,11 @@ class SampleRows:
     def __len__(self) -> int:
         return len(self.ts_ms)
 
-    def where(self, kept: NDArray[np.bool_]) -> SampleRows:
+    def where(self, kept: NDArray[np.bool_]) -> SampleBatch:
         """The rows where `kept`, bool (n,), is true."""
-        return SampleRows(self.labels, self.code[kept], self.ts_ms[kept], self.value[kept])
+        return SampleBatch(self.labels, self.code[kept], self.ts_ms[kept], self.value[kept])
 
-    def pieces(self, limits: IngestLimits) -> Iterator[SampleRows]:
+    def pieces(self, limits: IngestLimits) -> Iterator[SampleBatch]:
         """All rows in order, in pieces of the size of a request, or of one row."""
         if len(self) <= 1 or self._fits(limits):
             if len(self):
@@ -52,7 +52,7 @@ class SampleRows:
             return
         middle = len(self) // 2
         for rows in (slice(0, middle), slice(middle, None)):
-            yield from SampleRows(self.labels, self.code[rows], self.ts_ms[rows], self.value[rows]).pieces(limits)
+            yield from SampleBatch(self.labels, self.code[rows], self.ts_ms[rows], self.value[rows]).pieces(limits)
 
     def by_series(self) -> Rows:
         """Each series once, with its samples in the order of the rows."""
@@ -94,10 +94,10 @@ class RowBuffer:
         self._parts.append((numbers[joined.indices.to_numpy(zero_copy_only=False)], ts_ms, value))
         self._samples += len(ts_ms)
 
-    def drain(self) -> SampleRows:
+    def drain(self) -> SampleBatch:
         """All rows in their order. The buffer is empty afterwards."""
         codes, times, values = zip(*self._parts, strict=True) if self._parts else ((), (), ())
-        rows = SampleRows(
+        rows = SampleBatch(
             list(self._codes), _joined(codes, np.int64), _joined(times, np.int64), _joined(values, np.float64)
         )
         self._codes, self._parts, self._samples, self._label_bytes = {}, [], 0, 0

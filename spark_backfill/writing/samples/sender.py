@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ingest.pipeline import WritePipeline, WriteResult
+from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.refusals import RefusedSeries
 from ingest.rows import Rows
 from ingest.validate import accepted_times
 from ingest.warm_up import warm_up
 from spark_backfill.writing.samples.options import SampleOptions
-from spark_backfill.writing.samples.rows import SampleRows
+from spark_backfill.writing.samples.rows import SampleBatch
 from tsdb.log.interface import METRICS
 from tsdb.log.meta import require_meta
 from tsdb.model.clock import Clock, SystemClock
@@ -42,7 +42,7 @@ log = get_logger(__name__)
 
 
 @dataclass
-class Sent:
+class SendResult:
     """samples, records: acknowledged by the log. refused: rows left out, by reason; example: the first such row."""
 
     samples: int = 0
@@ -84,7 +84,7 @@ class SampleSender:
         """Id of the log topic."""
         return self._log.topic_id(METRICS)
 
-    def send(self, rows: SampleRows, into: Sent, *, drop: bool) -> None:
+    def send(self, rows: SampleBatch, into: SendResult, *, drop: bool) -> None:
         """Write all rows; the log has every accepted one on return. `into` is counted up.
 
         Raises InvalidRequest or Overloaded for a refused row, unless `drop`: then the row is counted. Raises
@@ -100,7 +100,7 @@ class SampleSender:
         """Release the connection to the log."""
         self._log.close()
 
-    def _send_good(self, rows: SampleRows, into: Sent) -> None:
+    def _send_good(self, rows: SampleBatch, into: SendResult) -> None:
         """Write the rows that the rules accept.
 
         The pipeline refuses a whole series of a request for one bad timestamp. So samples out of time go alone.
@@ -112,13 +112,13 @@ class SampleSender:
         if not in_time.all():
             self._send_partial(rows.where(~in_time).each_alone(), into)
 
-    def _send_all(self, request: Rows, into: Sent) -> None:
+    def _send_all(self, request: Rows, into: SendResult) -> None:
         try:
             _count(self._write(request, partial=False), into)
         except RefusedSeries as error:
             raise _refused(error) from error
 
-    def _send_partial(self, request: Rows, into: Sent) -> None:
+    def _send_partial(self, request: Rows, into: SendResult) -> None:
         try:
             _count(self._write(request, partial=True), into)
         except InvalidRequest as error:
@@ -128,7 +128,7 @@ class SampleSender:
             into.refused["labels_too_long"] += request.samples
             into.example = into.example or error.message
 
-    def _write(self, request: Rows, *, partial: bool) -> WriteResult:
+    def _write(self, request: Rows, *, partial: bool) -> AcceptedWrite:
         """Write a request, again while the log does not answer."""
         give_up = Deadline.after(self._give_up_s)
         while True:
@@ -142,7 +142,7 @@ class SampleSender:
                 self._wait(error.retry_after_s or SEND_AGAIN_S)
 
 
-def _count(result: WriteResult, into: Sent) -> None:
+def _count(result: AcceptedWrite, into: SendResult) -> None:
     into.samples += result.samples
     into.records += len(result.tokens)
     into.refused.update(result.refused)

@@ -24,7 +24,7 @@ from spark_backfill.writing.samples.rows import (
     RowBuffer,
     whole_rows,
 )
-from spark_backfill.writing.samples.sender import Sent, forget_sender, worker_sender
+from spark_backfill.writing.samples.sender import SendResult, forget_sender, worker_sender
 from tsdb.log.interface import METRICS
 from tsdb.log.meta import require_meta
 from tsdb.model.errors import InvalidRequest, WrongTopic
@@ -98,7 +98,7 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SampleOptions) -> Sam
     with quoted_errors():
         try:
             sender = worker_sender(options)
-            sent, buffer = Sent(), RowBuffer()
+            sent, buffer = SendResult(), RowBuffer()
             for batch in batches:
                 rows = whole_rows(batch)
                 if rows.refused and not options.drop:

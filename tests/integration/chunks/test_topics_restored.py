@@ -15,7 +15,7 @@ from support.oracles.history_contents import checksum_of_store
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 from support.servers.pipeline import WINDOW_MS, Pipeline
-from tsdb.backup.backup import Source, back_up
+from tsdb.backup.backup import BackupSource, back_up
 from tsdb.backup.checks import read_manifest
 from tsdb.backup.folder import BackupFolder
 from tsdb.backup.manifest import Manifest
@@ -100,7 +100,7 @@ def test_topics_made_anew_end_as_if_nothing_had_been_lost(tmp_path: Path) -> Non
         log.append_sync(METADATA, 0, b"{}", key=b"m0", headers=[("h", b"\x00\xff")])
         pipeline = Pipeline(log, store, LABELS, BASE_MS)
         run(pipeline, BASE_MS, SAVED_MS)
-        manifest = back_up(folder, Source(log, store, histories.admin(), GROUP), pipeline.clock)
+        manifest = back_up(folder, BackupSource(log, store, histories.admin(), GROUP), pipeline.clock)
         run(pipeline, SAVED_MS, END_MS)
         before = {topic: records(log, topic) for topic in TOPICS}
         samples = checksum_of_store(store)

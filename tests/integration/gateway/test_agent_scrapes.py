@@ -21,7 +21,7 @@ import pytest
 from stack.ports import Ports
 from support.senders.prometheus import Recorder, binary
 from support.servers.logs import wait_until
-from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, Target, refusals
+from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, ScrapeTarget, refusals
 from tsdb.model.labels import parse_labels
 
 INTERVAL_S = 2
@@ -205,7 +205,7 @@ def numbered(stored: Stored, times: list[int], scrapes: int) -> Stored:
 
 
 def ours(address: str, number: int, name: str) -> Stored:
-    row, target = ROWS[name], Target(f"row{number}", f"http://{address}/{number}")
+    row, target = ROWS[name], ScrapeTarget(f"row{number}", f"http://{address}/{number}")
     refusal = refusals([target] * row.targets, row.rules.get("target_limit", 0)).get(target.job)
     source = ScrapeSource(target, 5.0, ScrapeRules(**row.rules), refusal=refusal)
     found: Stored = {}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.appends.partition_queue import WAIT_S
 from ingest.limits import IngestLimits
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from support.fakes.fake_log import Fault
 from support.servers.gateways import NOW_MS, Bench, label_set
 from tsdb.codec.records.log_record import decode_records
@@ -38,7 +38,7 @@ actions = st.lists(
 )
 
 
-Sent = tuple[set[float], dict[tuple[int, int], float], Future[WriteResult]]
+Sent = tuple[set[float], dict[tuple[int, int], float], Future[AcceptedWrite]]
 """Values of a request, the value of each (series, timestamp) that a reader shows for it alone, and its answer."""
 
 

@@ -24,7 +24,7 @@ from support.servers.logs import LogFactory
 from support.servers.queriers import Context
 from support.servers.way import Way
 from support.shared_servers import SharedBroker
-from tsdb.backup.backup import Source, back_up
+from tsdb.backup.backup import BackupSource, back_up
 from tsdb.backup.checks import check_files
 from tsdb.backup.folder import BackupFolder
 from tsdb.backup.restore import RestoreTarget, check_restore, restore_progress, restore_rows
@@ -67,7 +67,7 @@ def test_every_read_after_a_restore_is_as_if_nothing_had_been_lost(
         with Way(log, histories.open(), recording, seed=72) as way, HistoryDrill(way, rng) as drill:
             drill.run(ends[SAVED], outage=(), random_reads=1)
             drill.write_late(drill.healthy, "late, before the backup")
-            manifest = back_up(folder, Source(log, way.history, histories.admin(), GROUP), way.clock)
+            manifest = back_up(folder, BackupSource(log, way.history, histories.admin(), GROUP), way.clock)
             drill.run(ends[LOADED], outage=(), random_reads=1)
             drill.write_late(drill.healthy, "late, after the backup")
             way.load()

@@ -28,7 +28,7 @@ from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.storage import StoredSeries
-from tsdb.query.shadow.seen import NothingSeen, Seen
+from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
 from tsdb.reader.answer_bytes import AnswerBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
@@ -182,7 +182,7 @@ def api_server(
     families: dict[str, Family] | None = None,
     families_age_s: float | None = None,
     answers: AnswerBytes | None = None,
-    seen: Seen | None = None,
+    seen: AnswerObserver | None = None,
     beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
 ) -> Iterator[ApiServer]:
     """beside: makes further routes of the server."""

@@ -12,7 +12,7 @@ from support.data.chunk_topics import Expected, append_entries, staged
 from support.servers.histories import HistoryFactory
 from support.servers.loaders import OPTIONS
 from support.servers.logs import LogFactory, wait_until
-from tsdb.backup.backup import Source, back_up
+from tsdb.backup.backup import BackupSource, back_up
 from tsdb.backup.checks import check_files, read_manifest
 from tsdb.backup.folder import BackupFolder
 from tsdb.backup.manifest import Manifest
@@ -37,9 +37,9 @@ class Ground:
     log: Log
     clock: Clock
 
-    def source(self) -> Source:
+    def source(self) -> BackupSource:
         """The source of a backup."""
-        return Source(self.log, self.histories.open(), self.histories.admin(), GROUP)
+        return BackupSource(self.log, self.histories.open(), self.histories.admin(), GROUP)
 
     def target(self, histories: HistoryFactory | None = None, log: Log | None = None) -> RestoreTarget:
         """The target of a restore."""

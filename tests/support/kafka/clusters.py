@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tsdb.log.kafka.operations.state import Broker, Cluster, Partition, PartitionId, Replicas, Topic
+from tsdb.log.kafka.operations.state import Broker, Cluster, PartitionId, PartitionReplicas, Replicas, Topic
 from tsdb.log.kafka.operations.steps import Step
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def cluster_of(
             place = PartitionId(topic, number)
             in_sync = frozenset(brokers) & live
             leader = next((broker for broker in brokers if broker in in_sync), None)
-            partitions[place] = Partition(place, tuple(brokers), leader, in_sync, size_bytes)
+            partitions[place] = PartitionReplicas(place, tuple(brokers), leader, in_sync, size_bytes)
     return Cluster(
         "c1",
         {broker: Broker(broker, (racks or {}).get(broker), usable_bytes) for broker in live},
@@ -72,5 +72,5 @@ def after(cluster: Cluster, step: Step) -> Cluster:
     return _changed(cluster, changed)
 
 
-def _changed(cluster: Cluster, partitions: Mapping[PartitionId, Partition]) -> Cluster:
+def _changed(cluster: Cluster, partitions: Mapping[PartitionId, PartitionReplicas]) -> Cluster:
     return replace(cluster, partitions={**cluster.partitions, **partitions})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
 from support.promql.notation import STALE_BITS, Labels, Series, labels_of, shown_labels
-from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 
 EPSILON = 1e-6  # Relative error that Prometheus's own runner allows.
@@ -35,7 +35,7 @@ class Row:
         return f"{shown_labels(self.labels)} {' '.join(f'{value:.17g}@{ts}' for ts, value in self.points.items())}"
 
 
-def check_result(evaluation: Evaluation, result: QueryResult) -> None:
+def check_result(evaluation: Evaluation, result: EvaluationResult) -> None:
     """Raises Mismatch."""
     expected, value = evaluation.expected, result.value
     match value:
@@ -84,7 +84,7 @@ def check_order(rows: Sequence[Row]) -> None:
     _check(list(rows) == sorted(rows, key=lambda row: row.labels), "series in the order of labels", _shown(rows))
 
 
-def check_annotations(expected: Expectation, result: QueryResult) -> None:
+def check_annotations(expected: Expectation, result: EvaluationResult) -> None:
     """Raises Mismatch."""
     for kind, messages in (("warn", result.warnings), ("info", result.infos)):
         conditions = expected.of(kind)

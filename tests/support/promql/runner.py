@@ -25,7 +25,7 @@ from support.promql.script import Clear, Load, commands
 from support.promql.scripts import FOLDER, files
 from support.promql.unstored import WHOLE_FILES, Unstored
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
@@ -125,7 +125,7 @@ def _check_instant(evaluation: Evaluation, run: Run, storage: Storage) -> None:
         _check_success(evaluation, result)
 
 
-def _check_success(evaluation: Evaluation, result: QueryResult) -> None:
+def _check_success(evaluation: Evaluation, result: EvaluationResult) -> None:
     if evaluation.expected.of("fail"):
         raise Mismatch("an error", repr(result.value))
     comparison.check_annotations(evaluation.expected, result)

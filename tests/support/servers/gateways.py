@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
-from ingest.pipeline import WritePipeline, WriteResult
+from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.rows import make_rows
 from support.fakes.fake_log import FakeLog
 from support.fakes.manual_timer import ManualTimer
@@ -69,7 +69,7 @@ class Bench:
         counts: Sequence[int] | None = None,
         partial: bool = False,
         timeout_s: float = 10.0,
-    ) -> WriteResult:
+    ) -> AcceptedWrite:
         """One request, now; values count up from 0."""
         return self.submit(
             labels, ts_ms=ts_ms, values=values, counts=counts, partial=partial, timeout_s=timeout_s
@@ -84,7 +84,7 @@ class Bench:
         counts: Sequence[int] | None = None,
         partial: bool = False,
         timeout_s: float = 10.0,
-    ) -> Future[WriteResult]:
+    ) -> Future[AcceptedWrite]:
         """As `write`, without the wait."""
         times = np.full(len(labels), self.clock.now_ms()) if ts_ms is None else np.array(ts_ms, np.int64)
         rows = make_rows(

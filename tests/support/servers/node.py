@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ingest.limits import IngestLimits
-from ingest.pipeline import WritePipeline, WriteResult
+from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.rows import make_rows
 from ingest.warm_up import warm_up
 from support.servers.logs import LogFactory, wait_until
@@ -85,7 +85,7 @@ class Gateway:
             np.atleast_1d(np.array(ts_ms, np.int64)),
             np.atleast_1d(np.array(values, np.float64)),
         )
-        result: WriteResult = self.pipeline.write(rows, False, Deadline.after(10.0))
+        result: AcceptedWrite = self.pipeline.write(rows, False, Deadline.after(10.0))
         return [
             common_pb2.Token(topic_id=token.topic_id, partition=token.partition, record_offset=token.record_offset)
             for token in result.tokens

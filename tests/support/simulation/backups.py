@@ -11,7 +11,7 @@ from typing import cast
 from support.simulation.jobs import calm, read_back
 from support.simulation.processes import meta_of
 from support.simulation.world import LOADERS, World
-from tsdb.backup.backup import Source, back_up
+from tsdb.backup.backup import BackupSource, back_up
 from tsdb.backup.checks import check_files, read_manifest
 from tsdb.backup.folder import BackupFolder
 from tsdb.backup.restore import TABLES, RestoreTarget, check_restore, restore_progress, restore_rows
@@ -117,9 +117,9 @@ def _answering(world: World) -> Iterator[None]:
         (group.refused, group.lost_ack), world.history.at_once = faults, False
 
 
-def _source(world: World) -> Source:
+def _source(world: World) -> BackupSource:
     admin = cast(HistoryAdmin, SimulatedAdmin(world.partitions))
-    return Source(cast(Log, world.log), cast(ChunkStore, world.history), admin, LOADERS)
+    return BackupSource(cast(Log, world.log), cast(ChunkStore, world.history), admin, LOADERS)
 
 
 def _target(world: World) -> RestoreTarget:

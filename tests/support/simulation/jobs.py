@@ -16,7 +16,7 @@ from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.jobs.merge_late.plan import Rule, WindowPlan, plan_window
 from spark_backfill.jobs.merge_late.read_backs import Fold, ReadBacks, broker_now_ms
 from spark_backfill.jobs.merge_late.work import delete_rows, fold_windows, look_again
-from spark_backfill.jobs.rebuild.job import Wanted
+from spark_backfill.jobs.rebuild.job import RecordFilter
 from spark_backfill.jobs.rebuild.job import _write as write
 from spark_backfill.places import Places
 from spark_backfill.worker_log import close_worker_log
@@ -87,7 +87,7 @@ def rebuild(world: World, rng: random.Random) -> None:
             items = list(items_of(log, plan_partitions(log, windows, TIMES), windows, TIMES))
             rng.shuffle(items)
             # A task may fail after some of its items.
-            counts = list(write(options, Wanted(), items[: rng.randint(1, 9)]))
+            counts = list(write(options, RecordFilter(), items[: rng.randint(1, 9)]))
         except (LostOffsets, InvalidRequest) as error:
             world.counts[f"refused: {error.reason}"] += 1
             return

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.records.log_record import decode_records
 from tsdb.log.interface import LogRecord
@@ -242,7 +242,7 @@ class Request:
     that later requests may overtake it."""
 
     samples: Sequence[tuple[int, int, int, int]]
-    answer: Future[WriteResult]
+    answer: Future[AcceptedWrite]
     announces: bool = False
 
 

@@ -16,7 +16,7 @@ from support.simulation.oracle import Answered, Source, Violation, float_of
 from support.simulation.reads import EVERYTHING, SELECTORS, refused
 from support.simulation.times import TIMES
 from support.simulation.world import World
-from tsdb.client.call import Call
+from tsdb.client.call import ClientCall
 from tsdb.client.options import ReadOptions
 from tsdb.client.query import QueryResult, query, query_range
 from tsdb.model.errors import TsdbError
@@ -130,7 +130,7 @@ class Asked:
         """Times of the samples that count: [start, end)."""
         return self.times_ms[0] - self.offset_ms - self.range_ms + 1, self.times_ms[-1] - self.offset_ms + 1
 
-    def call(self) -> Call[QueryResult]:
+    def call(self) -> ClientCall[QueryResult]:
         """As the client makes it."""
         lookback_ms = 0 if self.expression.ranged else self.range_ms
         options = ReadOptions(allow_holes=True) if self.allow_holes else None
@@ -190,7 +190,9 @@ def check_query(world: World, service: QuerierService, asked: Asked) -> None:
     world.counts["queries with values"] += bool(want.keys() - doubtful)
 
 
-def _result(world: World, service: QuerierService, call: Call[QueryResult], allow_holes: bool) -> QueryResult | None:
+def _result(
+    world: World, service: QuerierService, call: ClientCall[QueryResult], allow_holes: bool
+) -> QueryResult | None:
     world.stated.clear()
     reader = call.reader()
     try:

@@ -14,7 +14,7 @@ import yaml
 from ingest.http.protocol import Decoded, MediaType, Outcome, WriteCall
 from ingest.influx.lines import REASONS, LineRules
 from ingest.influx.protocol import WRITE_V2, influx_protocols
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from support.documents import Block, blocks
 from support.senders.go_senders import COLLECTOR, TELEGRAF, VMAGENT, GoSender
 from tsdb.config import ROLES
@@ -80,7 +80,7 @@ def test_the_answer_on_the_page_is_the_one_that_is_given() -> None:
     call = WriteCall(HttpHead("POST", WRITE_V2, "", {}), MediaType(""), "", b"m f=1,g=2\nm f=x", 1 << 20)
     decoded = write.decode(call)
     assert isinstance(decoded, Decoded)
-    given = write.answer(call, Outcome(WriteResult([], 2, {}, 0, []), None, decoded))
+    given = write.answer(call, Outcome(AcceptedWrite([], 2, {}, 0, []), None, decoded))
     shown = next(block for block in blocks(PAGE) if block.language == "json")
     assert json.loads(shown.text) == json.loads(given.body)
 

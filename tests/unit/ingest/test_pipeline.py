@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ingest.grpc.calls import written
 from ingest.limits import IngestLimits
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from ingest.rows import make_rows
 from support.counters import sample
 from support.fakes.fake_log import Fault
@@ -417,7 +417,7 @@ def without_collections() -> Iterator[None]:
         gc.enable()
 
 
-def submitted(bench: Bench, samples: int, timeout_s: float) -> tuple[Future[WriteResult], weakref.ref[NDArray[Any]]]:
+def submitted(bench: Bench, samples: int, timeout_s: float) -> tuple[Future[AcceptedWrite], weakref.ref[NDArray[Any]]]:
     """The answer to a request of one series, and whether its values are still in memory."""
     values = np.ones(samples)
     rows = make_rows([label_set(0)], None, np.full(1, NOW_MS), values)

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.filters import Narrowing, push
-from spark_backfill.source.options import Span
+from spark_backfill.source.options import TimeSpan
 from tsdb.model.selector import Matcher, MatchType
 
 COLUMNS = columns_of(sample_schema(["job"]))
@@ -37,19 +37,19 @@ def at(ms: float) -> datetime:
 @pytest.mark.parametrize(
     ("filter_", "span"),
     [
-        (GreaterThanOrEqual(("ts",), at(5)), Span(5, None)),
-        (GreaterThanOrEqual(("ts",), at(4.5)), Span(5, None)),
-        (GreaterThan(("ts",), at(5)), Span(6, None)),
-        (GreaterThan(("ts",), at(4.5)), Span(5, None)),
-        (LessThan(("ts",), at(5)), Span(None, 5)),
-        (LessThan(("ts",), at(4.5)), Span(None, 5)),
-        (LessThanOrEqual(("ts",), at(5)), Span(None, 6)),
-        (LessThanOrEqual(("ts",), at(4.5)), Span(None, 5)),
-        (EqualTo(("ts",), at(5)), Span(5, 6)),
-        (EqualTo(("ts",), at(-4.5)), Span(-4, -4)),
+        (GreaterThanOrEqual(("ts",), at(5)), TimeSpan(5, None)),
+        (GreaterThanOrEqual(("ts",), at(4.5)), TimeSpan(5, None)),
+        (GreaterThan(("ts",), at(5)), TimeSpan(6, None)),
+        (GreaterThan(("ts",), at(4.5)), TimeSpan(5, None)),
+        (LessThan(("ts",), at(5)), TimeSpan(None, 5)),
+        (LessThan(("ts",), at(4.5)), TimeSpan(None, 5)),
+        (LessThanOrEqual(("ts",), at(5)), TimeSpan(None, 6)),
+        (LessThanOrEqual(("ts",), at(4.5)), TimeSpan(None, 5)),
+        (EqualTo(("ts",), at(5)), TimeSpan(5, 6)),
+        (EqualTo(("ts",), at(-4.5)), TimeSpan(-4, -4)),
     ],
 )
-def test_bounds_of_time(filter_: Filter, span: Span) -> None:
+def test_bounds_of_time(filter_: Filter, span: TimeSpan) -> None:
     pushed = push([filter_], COLUMNS)
     assert (pushed.narrowing.span, pushed.left) == (span, [])
 
@@ -60,7 +60,7 @@ def test_ids_and_labels_are_taken_and_meet() -> None:
         COLUMNS,
     )
     job = Matcher(MatchType.EQUAL, "job", "a")
-    assert pushed.narrowing == Narrowing(Span(), (job,), frozenset({(1 << 64) - 1}), frozenset({7}))
+    assert pushed.narrowing == Narrowing(TimeSpan(), (job,), frozenset({(1 << 64) - 1}), frozenset({7}))
 
 
 PRESENT = Matcher(MatchType.NOT_EQUAL, "job", "")

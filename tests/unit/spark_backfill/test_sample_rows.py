@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ingest.limits import IngestLimits
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from spark_backfill.writing.label_column import joined_labels
-from spark_backfill.writing.samples.rows import RowBuffer, SampleRows, whole_rows
+from spark_backfill.writing.samples.rows import RowBuffer, SampleBatch, whole_rows
 
 PAIRS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.text(max_size=3)), max_size=3)
 
@@ -90,7 +90,7 @@ def test_requests_keep_the_order_of_each_series_and_all_bits() -> None:
 
 @pytest.mark.parametrize("limits", [IngestLimits(samples_max=7), IngestLimits(request_bytes_max=200), IngestLimits()])
 def test_pieces_are_requests_within_the_limits_and_all_rows_in_order(limits: IngestLimits) -> None:
-    rows = SampleRows([b"a" * 10, b"b" * 100], np.arange(50) % 2, np.arange(50), np.arange(50.0))
+    rows = SampleBatch([b"a" * 10, b"b" * 100], np.arange(50) % 2, np.arange(50), np.arange(50.0))
     pieces = list(rows.pieces(limits))
     assert np.concatenate([piece.ts_ms for piece in pieces]).tolist() == list(range(50))
     for piece in pieces:

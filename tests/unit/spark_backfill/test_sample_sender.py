@@ -20,8 +20,8 @@ from ingest.rows import make_rows
 from spark_backfill.places import Places
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from spark_backfill.writing.samples.options import SampleOptions
-from spark_backfill.writing.samples.rows import RowBuffer, SampleRows, whole_rows
-from spark_backfill.writing.samples.sender import SampleSender, Sent, forget_sender
+from spark_backfill.writing.samples.rows import RowBuffer, SampleBatch, whole_rows
+from spark_backfill.writing.samples.sender import SampleSender, SendResult, forget_sender
 from spark_backfill.writing.samples.writers import SamplesWritten, begin_sample_write, report, write_task
 from support.fakes.fake_log import FakeLog
 from support.fakes.stand_in import StandIn
@@ -84,7 +84,7 @@ def batch(samples: list[tuple[Pairs, int]], now_ms: int, first: int = 0) -> pa.R
     return pa.RecordBatch.from_arrays([labels, times, values], names=["labels", "ts", "value"])
 
 
-def rows(made: pa.RecordBatch) -> SampleRows:
+def rows(made: pa.RecordBatch) -> SampleBatch:
     buffer, found = RowBuffer(), whole_rows(made)
     buffer.add(found.batch, found.joined)
     return buffer.drain()
@@ -114,7 +114,7 @@ def test_each_sample_is_accepted_or_refused_as_by_the_gateway_alone(
         refused.update(result.refused)
         if result.samples:
             accepted.append((tuple(sorted(pairs)), now_ms - age_ms, float(at)))
-    sent = Sent()
+    sent = SendResult()
     sender.send(rows(batch(samples, now_ms)), sent, drop=True)
     assert (sent.refused, sent.samples) == (refused, len(accepted))
     found = [(labels, ts_ms, float(np.uint64(bits).view("f8"))) for labels, ts_ms, bits in stream.to_end()]
@@ -138,7 +138,7 @@ def test_a_refused_sample_is_named_with_its_limit_and_the_next_step(
 ) -> None:
     good = [([("__name__", "good")], 0)] * 3
     with pytest.raises(InvalidRequest, match=text) as refused:
-        sender.send(rows(batch([*good, (pairs, age_ms)], SystemClock().now_ms())), Sent(), drop=False)
+        sender.send(rows(batch([*good, (pairs, age_ms)], SystemClock().now_ms())), SendResult(), drop=False)
     assert "on_refused=drop" in refused.value.message
     assert "\n" not in refused.value.message
     assert stream.to_end() == []  # All rows of a request, or none.
@@ -149,9 +149,9 @@ def test_new_series_over_the_limit_of_their_source_are_refused(logs: LogFactory)
     limited = SampleSender(SampleOptions(places(logs), limits))
     made = batch([([("__name__", "m"), ("n", str(n))], 0) for n in range(5)], SystemClock().now_ms())
     with pytest.raises(InvalidRequest, match="source_series_max in the option ingest_settings") as refused:
-        limited.send(rows(made), Sent(), drop=False)
+        limited.send(rows(made), SendResult(), drop=False)
     assert refused.value.reason == "source_series_limit"
-    sent = Sent()
+    sent = SendResult()
     limited.send(rows(made), sent, drop=True)
     assert (sent.samples, dict(sent.refused)) == (2, {"source_series_limit": 3})
     limited.close()
@@ -161,7 +161,7 @@ def test_new_series_over_the_limit_of_their_source_are_refused(logs: LogFactory)
 def test_one_row_over_the_bytes_of_a_request_is_refused(logs: LogFactory, kept: int, *, drop: bool) -> None:
     small = SampleSender(SampleOptions(places(logs), IngestLimits(request_bytes_max=200)))
     made = batch([([("__name__", "m")], 0), ([("__name__", "x" * 500)], 0)], SystemClock().now_ms())
-    sent = Sent()
+    sent = SendResult()
     if drop:
         small.send(rows(made), sent, drop=True)
         assert dict(sent.refused) == {"labels_too_long": 1}
@@ -202,7 +202,7 @@ def test_a_write_is_repeated_while_the_log_is_away_and_then_given_up(logs: LogFa
     made = batch([([("__name__", "m")], 0)] * 4, SystemClock().now_ms())
     waits: list[float] = []
     back = SampleSender(SampleOptions(AwayPlaces(logs.url, refusals=3), LIMITS), wait=waits.append)
-    sent = Sent()
+    sent = SendResult()
     back.send(rows(made), sent, drop=False)
     assert (sent.samples, len(waits)) == (4, 3)
     assert len(stream.to_end()) == 4
@@ -212,7 +212,7 @@ def test_a_write_is_repeated_while_the_log_is_away_and_then_given_up(logs: LogFa
     ):
         gone = SampleSender(SampleOptions(away, LIMITS), give_up_s=give_up_s, wait=waits.append)
         with pytest.raises(Unavailable, match="the log is away"):
-            gone.send(rows(made), Sent(), drop=False)
+            gone.send(rows(made), SendResult(), drop=False)
         gone.close()
     assert len(waits) == 3
     back.close()

@@ -14,7 +14,7 @@ from tsdb.api.prometheus.answer_stream import AnswerStream, next_pieces
 from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
 from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
 from tsdb.api.prometheus.cross_origin import CrossOrigin
-from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, Lane, endpoint_of
+from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, WorkerPool, endpoint_of
 from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
 from tsdb.api.prometheus.json import envelope
 from tsdb.api.prometheus.json.envelope import Result
@@ -41,7 +41,7 @@ _requests = counter(
     "tsdb_query_requests_total",
     "Requests of the Prometheus API that were begun: queries, those of pages apart, and lookups of all else.",
     "kind",
-    tuple(lane.value for lane in Lane),
+    tuple(lane.value for lane in WorkerPool),
 )
 _failures = counter(
     "tsdb_query_failures_total",
@@ -63,9 +63,9 @@ class PrometheusApi:
         self._held = held
         self._origins = CrossOrigin(options.cors_origin)
         self._lanes = {
-            Lane.QUERY: WorkPool("query", options.running_max, options.waiting_max, spare=SPARE_THREADS),
-            Lane.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max, spare=SPARE_THREADS),
-            Lane.PAGE: WorkPool(
+            WorkerPool.QUERY: WorkPool("query", options.running_max, options.waiting_max, spare=SPARE_THREADS),
+            WorkerPool.LOOKUP: WorkPool("query-lookup", options.lookups_max, options.waiting_max, spare=SPARE_THREADS),
+            WorkerPool.PAGE: WorkPool(
                 "query-page", PAGE_THREADS, options.waiting_max, spare=SPARE_THREADS, niceness=PAGE_NICENESS
             ),
         }
@@ -124,7 +124,7 @@ class PrometheusApi:
 
     def run(self, work: Callable[[], None]) -> None:
         """Queue work of other routes among the lookups; it must not raise. Raises Overloaded, Unavailable."""
-        self._lanes[Lane.LOOKUP].submit(work)
+        self._lanes[WorkerPool.LOOKUP].submit(work)
 
     def refusal(self, head: HttpHead, error: TsdbError, endpoint: Endpoint | None) -> HttpAnswer:
         """The answer to a request that failed. endpoint: None for an unknown path."""

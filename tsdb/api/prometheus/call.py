@@ -16,7 +16,7 @@ from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.promql.running import RunningQueries, RunningQuery
-from tsdb.query.shadow.seen import NothingSeen, Seen
+from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
 from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
@@ -63,7 +63,7 @@ class ApiSources:
     clock: Clock
     answers: AnswerBytes = field(default_factory=AnswerBytes)
     running: RunningQueries = field(default_factory=RunningQueries)
-    seen: Seen = field(default_factory=NothingSeen)
+    seen: AnswerObserver = field(default_factory=NothingSeen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _GET_POST = _GET | {"POST"}
 _POST = frozenset({"POST", "OPTIONS"})
 
 
-class Lane(enum.Enum):
+class WorkerPool(enum.Enum):
     """A pool of threads. Lookups have their own, so that they are answered while queries are slow, and queries of
     pages, so that many open pages do not keep those of dashboards and alert rules waiting."""
 
@@ -38,7 +38,7 @@ class Endpoint:
     path: str
     answer: Callable[[ApiCall], Result | Representation]
     methods: frozenset[str] = _GET
-    lane: Lane = Lane.LOOKUP
+    lane: WorkerPool = WorkerPool.LOOKUP
     failed: Callable[[Failure], HttpAnswer] = failed
     cross_origin: bool = True
 
@@ -50,9 +50,9 @@ LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)
 _ENDPOINTS = {
     one.path: one
     for one in (
-        Endpoint(PREFIX + "query", query.instant, _GET_POST, Lane.QUERY),
-        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, Lane.QUERY),
-        Endpoint(PREFIX + "read", remote_read.read, _POST, Lane.QUERY, remote_read.failed),
+        Endpoint(PREFIX + "query", query.instant, _GET_POST, WorkerPool.QUERY),
+        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, WorkerPool.QUERY),
+        Endpoint(PREFIX + "read", remote_read.read, _POST, WorkerPool.QUERY, remote_read.failed),
         Endpoint(PREFIX + "query_exemplars", empty.exemplars, _GET_POST),
         Endpoint(PREFIX + "series", lookups.series, _GET_POST),
         Endpoint(PREFIX + "labels", lookups.label_names, _GET_POST),
@@ -66,7 +66,7 @@ _ENDPOINTS = {
         Endpoint(PREFIX + "scrape_pools", empty.empty({"scrapePools": []})),
         Endpoint(PREFIX + "alertmanagers", empty.empty({"activeAlertmanagers": [], "droppedAlertmanagers": []})),
         Endpoint(PREFIX + "features", status.features),
-        Endpoint(FEDERATE, federate.federate, lane=Lane.QUERY, failed=remote_read.failed),
+        Endpoint(FEDERATE, federate.federate, lane=WorkerPool.QUERY, failed=remote_read.failed),
         Endpoint(VERSION, status.version),
         Endpoint(PREFIX + "status/buildinfo", status.build_info),
         Endpoint(PREFIX + "status/runtimeinfo", status.runtime_info),

@@ -41,7 +41,7 @@ _TARGET = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_.-]*)=)?(https?://.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScrapeTarget:
     """One endpoint to scrape."""
 
     job: str
@@ -55,7 +55,7 @@ class Target:
         return f"{parts.hostname}:{port}"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> ScrapeTarget:
     """[JOB=]URL. Raises InvalidRequest (bad_target)."""
     match = _TARGET.fullmatch(text)
     if match and "@" in match[2].split("/", 3)[2]:
@@ -66,7 +66,7 @@ def parse_target(text: str) -> Target:
         )
     try:
         if match and urlsplit(match[2]).hostname and (urlsplit(match[2]).port or 1):
-            return Target(match[1] or DEFAULT_JOB, match[2])
+            return ScrapeTarget(match[1] or DEFAULT_JOB, match[2])
     except ValueError:
         pass  # A port that is no number.
     raise InvalidRequest(f"{text!r} is not [JOB=]URL with an http or https URL", reason="bad_target")
@@ -117,7 +117,7 @@ class ScrapeSource:
     """
 
     def __init__(
-        self, target: Target, timeout_s: float, rules: ScrapeRules | None = None, *, refusal: str | None = None
+        self, target: ScrapeTarget, timeout_s: float, rules: ScrapeRules | None = None, *, refusal: str | None = None
     ) -> None:
         self.target = target
         self.failure: str | None = None
@@ -289,7 +289,7 @@ class ScrapeSource:
             raise Unavailable(f"{self.target.url}: not whole in {self._timeout_s:g} s", reason="scrape_timeout")
 
 
-def refusals(targets: Iterable[Target], limit: int) -> dict[str, str]:
+def refusals(targets: Iterable[ScrapeTarget], limit: int) -> dict[str, str]:
     """By job with more targets than target_limit: why none of its targets is scraped, as in Prometheus."""
     counts: dict[str, int] = {}
     for target in targets:

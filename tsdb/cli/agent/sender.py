@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Sent:
+class SendCounts:
     """Counts of samples by their outcome, and of write requests."""
 
     samples: int = 0
@@ -67,7 +67,7 @@ class BatchSender:
         self._end_at = math.inf  # End of the wait in `join`, on the monotonic clock.
         self._failure: BaseException | None = None
         self._thread = new_thread(self._run, "agent-sender")
-        self.sent = Sent()
+        self.sent = SendCounts()
 
     def start(self) -> None:
         self._thread.start()

@@ -19,7 +19,7 @@ from tsdb.config import CommonSettings, LoaderSettings
 from tsdb.model.times import time_text
 
 if TYPE_CHECKING:
-    from tsdb.backup.backup import Source
+    from tsdb.backup.backup import BackupSource
     from tsdb.backup.manifest import Manifest
 
 SETTINGS = (
@@ -78,8 +78,8 @@ def verify(folder: Folder, output: TableOrJson = "table") -> None:
 
 
 @contextmanager
-def _source(settings: LoaderSettings) -> Iterator[Source]:
-    from tsdb.backup.backup import Source
+def _source(settings: LoaderSettings) -> Iterator[BackupSource]:
+    from tsdb.backup.backup import BackupSource
     from tsdb.history.open import open_history, open_history_admin
     from tsdb.log.open import open_log
     from tsdb.roles.loader import group_of
@@ -92,7 +92,7 @@ def _source(settings: LoaderSettings) -> Iterator[Source]:
         log = stack.enter_context(open_log(settings.log, prefix=settings.log_prefix, settings=reading))
         admin = stack.enter_context(open_history_admin(url, access))
         store = stack.enter_context(open_history(url, access))
-        yield Source(log, store, admin, group_of(settings, settings))
+        yield BackupSource(log, store, admin, group_of(settings, settings))
 
 
 def print_contents(

@@ -18,7 +18,7 @@ from tsdb.cli.terminal.signals import stop_signals
 from tsdb.config import CommonSettings
 
 if TYPE_CHECKING:
-    from tsdb.log.kafka.operations.application import Progress, StepState
+    from tsdb.log.kafka.operations.application import StepProgress, StepState
 
 COLUMNS = ("step", "state", "partitions", "done", "MiB", "seconds")
 REPORT_EVERY_S = 5.0
@@ -46,7 +46,7 @@ def apply(
     same command continues after any stop.
     """
     # Imported here: help pages do without Kafka's clients.
-    from tsdb.log.kafka.operations.application import Application, Stopped
+    from tsdb.log.kafka.operations.application import PlanRun, Stopped
     from tsdb.log.kafka.operations.plan import parse_plan
     from tsdb.model.clock import SystemClock
 
@@ -55,7 +55,7 @@ def apply(
         plan = replace(plan, throttle_bytes_s=round(throttle_mib_s * MIB))
     with stop_signals() as stopping, opened_cluster(settings) as admin:
         reports = _Reports()
-        application = Application(admin, plan, SystemClock(), stopping=stopping, report=reports.show)
+        application = PlanRun(admin, plan, SystemClock(), stopping=stopping, report=reports.show)
         states = application.check(measure.ms / 1000)
         if execute:
             try:
@@ -88,7 +88,7 @@ class _Reports:
     def __init__(self) -> None:
         self._due = 0.0
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StepProgress) -> None:
         from tsdb.log.kafka.operations.refusals import duration, mib
 
         now = time.monotonic()

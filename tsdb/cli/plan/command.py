@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tsdb.cli.plan.load import Load
     from tsdb.cli.plan.roles import Role
     from tsdb.cli.plan.shards import Division
-    from tsdb.cli.plan.storage import Storage
+    from tsdb.cli.plan.storage import StorageSizes
 
 ROLE_COLUMNS = ("role", "count", "cores", "memory GiB", "busy cores", "why")
 DISK_COLUMNS = ("place", "disk GiB", "kept", "why")
@@ -119,7 +119,7 @@ def plan(
         _print_tables(load, division, planned, storage(load))
 
 
-def _print_tables(load: Load, division: Division, planned: list[Role], stored: Storage) -> None:
+def _print_tables(load: Load, division: Division, planned: list[Role], stored: StorageSizes) -> None:
     rows = [
         (one.name, one.count, one.cores, f"{one.memory_bytes / GIB:g}", f"{one.busy_cores:.2f}", one.reason)
         for one in planned
@@ -137,7 +137,7 @@ def _print_tables(load: Load, division: Division, planned: list[Role], stored: S
     )
 
 
-def _disks(load: Load, stored: Storage) -> list[tuple[str, str, str, str]]:
+def _disks(load: Load, stored: StorageSizes) -> list[tuple[str, str, str, str]]:
     topics = [
         (f"topic {one.name}", _gib(one.bytes), duration_text(one.kept_ms), f"{load.kafka_replication} replicas")
         for one in stored.topics
@@ -159,7 +159,7 @@ def _gib(size: float) -> str:
     return f"{size / GIB:,.1f}"
 
 
-def _json(load: Load, division: Division, planned: list[Role], stored: Storage) -> dict[str, Any]:
+def _json(load: Load, division: Division, planned: list[Role], stored: StorageSizes) -> dict[str, Any]:
     return {
         "samples_per_s": round(load.rate, 3),
         "shards": division.shards,

@@ -25,7 +25,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StorageSizes:
     """topics, history: bytes on all disks, of which they are a part of `DISK_FILL`. Rates are those of all brokers."""
 
     topics: list[Stored]
@@ -38,7 +38,7 @@ class Storage:
     broker_busy_cores: float
 
 
-def storage(load: Load) -> Storage:
+def storage(load: Load) -> StorageSizes:
     """Disks of brokers and of nodes, and what flows through the brokers."""
     topics = _topics(load)
     log_s = load.rate * figures.LOG_BYTES.value
@@ -48,7 +48,7 @@ def storage(load: Load) -> Storage:
     read = log_s * (load.replicas + (LOG_READS_OF_SPARK if on_spark(load) else 1)) + chunks_s
     history_bytes = load.rate * load.retention_ms / 1000 * (load.sample_bytes or figures.CASSANDRA_BYTES.value)
     history = Stored("history", load.retention_ms, history_bytes * load.cassandra_replication)
-    return Storage(
+    return StorageSizes(
         topics=topics,
         history=history,
         broker_disk_bytes=math.ceil(sum(topic.bytes for topic in topics) / load.brokers / DISK_FILL),

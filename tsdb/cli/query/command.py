@@ -22,7 +22,7 @@ from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
 from tsdb.cli.query import promql, raw
 from tsdb.cli.query.raw import Aggregation, Encoding, RawForm
 from tsdb.cli.query.steps import steps_of
-from tsdb.cli.query.target import ResultFormat, Target
+from tsdb.cli.query.target import OutputTarget, ResultFormat
 
 TABLE_ROWS = 100
 LAST_N_MAX = (1 << 32) - 1  # The largest value of the request's field.
@@ -108,7 +108,7 @@ def query(
     vector, ranges, scalar or text; with --raw it has "partitions" instead of the last four. CSV and Parquet have one
     row for each value: labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
     """
-    target, form = Target(output, out, rows), RawForm(step, agg, last_n, downsampled, encoding or "raw")
+    target, form = OutputTarget(output, out, rows), RawForm(step, agg, last_n, downsampled, encoding or "raw")
     target.check()
     options = read_options(allow_stale, max_lag, allow_holes=allow_holes)
     if raw_samples:

@@ -8,14 +8,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.cli.query.target import Target
+from tsdb.cli.query.target import OutputTarget
 from tsdb.cli.terminal.output import json_line, json_value
 from tsdb.client import QueryResult, SelectResult
 
 Result = SelectResult | QueryResult
 
 
-def write_result(result: Result, rest: Mapping[str, Any], target: Target) -> None:
+def write_result(result: Result, rest: Mapping[str, Any], target: OutputTarget) -> None:
     """Write the result in any format except the table. rest: fields of JSON after the series."""
     with target.open() as file:
         if target.form == "json":

@@ -11,7 +11,7 @@ from tsdb.cli.query.excerpt import excerpt
 from tsdb.cli.query.formats import write_result
 from tsdb.cli.query.steps import Steps
 from tsdb.cli.query.tables import print_sample_table, print_step_table, print_value_table
-from tsdb.cli.query.target import Target
+from tsdb.cli.query.target import OutputTarget
 from tsdb.cli.terminal.errors import error_text, fail, one_line, with_option_names
 from tsdb.cli.terminal.output import note, value_text
 from tsdb.client import Client, InvalidRequest, QueryResult, ReadOptions
@@ -23,7 +23,7 @@ def print_value(
     steps: Steps,
     lookback: Milliseconds | None,
     options: ReadOptions,
-    target: Target,
+    target: OutputTarget,
 ) -> None:
     """Evaluate the expression on the server and print its value, then its warnings and infos."""
     lookback_ms = 0 if lookback is None else lookback.ms
@@ -67,7 +67,7 @@ def _print_table(result: QueryResult, steps: Steps, rows_max: int) -> None:
         print_step_table(result, steps.step_ms, rows_max)
 
 
-def _write(result: QueryResult, target: Target) -> None:
+def _write(result: QueryResult, target: OutputTarget) -> None:
     if result.kind == "text" and target.form != "json":
         fail("the value is a text, which has no samples: take --output table or json")
     rest = {

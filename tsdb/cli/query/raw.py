@@ -11,7 +11,7 @@ from tsdb.cli.options.arguments import Milliseconds, TimeRange
 from tsdb.cli.options.connection import Connection
 from tsdb.cli.query.formats import write_result
 from tsdb.cli.query.tables import print_sample_table
-from tsdb.cli.query.target import Target
+from tsdb.cli.query.target import OutputTarget
 from tsdb.cli.terminal.output import message_dict, print_warnings
 from tsdb.client import Client, ReadOptions, SelectResult
 
@@ -55,7 +55,7 @@ class RawForm:
 
 
 def print_samples(
-    connection: Connection, selector: str, span: TimeRange, form: RawForm, options: ReadOptions, target: Target
+    connection: Connection, selector: str, span: TimeRange, form: RawForm, options: ReadOptions, target: OutputTarget
 ) -> None:
     """Read the samples and print them."""
     with connection.open() as client:

@@ -1,4 +1,4 @@
-"""Target: where the output of a query goes, and its format."""
+"""OutputTarget: the file or standard output that gets the result of a query, and the format of the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ResultFormat = Literal["table", "json", "csv", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OutputTarget:
     """path: the file, None for stdout. rows_max: most series in a table, 0 for all."""
 
     form: ResultFormat

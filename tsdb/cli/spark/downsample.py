@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration, instant
-from tsdb.cli.spark.running import JobRun, spark_job
+from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 
 @spark_job
 def downsample(
-    run: JobRun,
+    run: CommonJobOptions,
     start: Annotated[
         Milliseconds | None,
         typer.Option("--from", parser=instant, metavar="TIME", help="Start of the range; by default all of history."),

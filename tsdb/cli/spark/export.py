@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsdb.cli.options.arguments import End, Last, OptionalSelectorArgument, Start, time_range
-from tsdb.cli.spark.running import JobRun, spark_job
+from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @spark_job
 def export(
-    run: JobRun,
+    run: CommonJobOptions,
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the files, as a Spark path.")],
     matching: OptionalSelectorArgument = None,
     start: Start = None,
@@ -36,10 +36,10 @@ def export(
     """
     from spark_backfill.jobs.exports.job import ExportOptions
     from spark_backfill.jobs.exports.job import export as export_all
-    from spark_backfill.source.options import Span
+    from spark_backfill.source.options import TimeSpan
 
     within = time_range(start, end, last)
-    span = Span(within.start_ms, within.end_ms) if within else Span()
+    span = TimeSpan(within.start_ms, within.end_ms) if within else TimeSpan()
     options = ExportOptions(folder, matching or "", span, overwrite, partial, allow_holes, splits)
     installation = run.installation
     installation.checked(history=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration
-from tsdb.cli.spark.running import JobRun, spark_job
+from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ Unit = Literal["ms", "s", "us", "ns", "iso"]
 
 @spark_job
 def import_files(
-    run: JobRun,
+    run: CommonJobOptions,
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATH...", help="Files or folders, as Spark paths; for prometheus: blocks."),

@@ -17,7 +17,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.times import time_text
 
 if TYPE_CHECKING:
-    from spark_backfill.application.journal import Journal, Seen
+    from spark_backfill.application.journal import Journal, NewestRecord
     from spark_backfill.application.runs import JobRun
 
 SETTINGS = (
@@ -84,7 +84,7 @@ def _change(journal: Journal, action: Action, kind: str, output: str) -> None:
         note(f"{action} {kind}: recorded; the application follows within a second")
 
 
-def _live(journal: Journal) -> Seen | None:
+def _live(journal: Journal) -> NewestRecord | None:
     """The application that runs, if one does."""
     from tsdb.model.clock import SystemClock
 
@@ -104,7 +104,7 @@ def _list(journal: Journal, output: str) -> None:
         note("no application runs: start `tsdb spark run`")
 
 
-def _application(seen: Seen | None, live: bool) -> dict[str, Any] | None:
+def _application(seen: NewestRecord | None, live: bool) -> dict[str, Any] | None:
     return None if seen is None else {"live": live, "since_ms": seen.record.since_ms, "seen_ms": seen.seen_ms}
 
 

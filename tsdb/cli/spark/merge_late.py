@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration, instant
-from tsdb.cli.spark.running import JobRun, spark_job
+from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 MinFragments = Annotated[
     int, typer.Option("--min-fragments", min=1, help="Fold a pack's window that has more fragments than this.")
@@ -35,7 +35,7 @@ DeleteAfter = Annotated[
 
 @spark_job
 def merge_late(
-    run: JobRun,
+    run: CommonJobOptions,
     apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only print the plan.")] = False,
     min_fragments: MinFragments = 8,
     older_than: OlderThan = None,

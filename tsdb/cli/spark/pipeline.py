@@ -9,7 +9,7 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
-from tsdb.cli.spark.running import Conf, JobRun, Master, spark_conf
+from tsdb.cli.spark.running import CommonJobOptions, Conf, Master, spark_conf
 from tsdb.cli.spark.streaming import (
     STREAM_SETTINGS,
     Checkpoint,
@@ -48,7 +48,7 @@ def pipeline(
     from spark_backfill.pipeline.pipeline import PipelineOptions
     from tsdb.roles.log import connect
 
-    run = JobRun(settings, master, spark_conf(conf), output)
+    run = CommonJobOptions(settings, master, spark_conf(conf), output)
     build = run.installation.build_options(run.installation.checked())
     options = PipelineOptions(build, checkpoint, None if available_now else trigger.ms / 1000)
     with connect(settings) as log, stop_signals() as stopping:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tsdb.cli.spark.building import From, Packs, To, pack_ids
-from tsdb.cli.spark.running import JobRun, spark_job
+from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @spark_job
 def rebuild(
-    run: JobRun,
+    run: CommonJobOptions,
     start: From,
     end: To,
     pack: Packs = None,

@@ -11,7 +11,7 @@ import typer
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.spark.merge_late import DeleteAfter, MinFragments, OlderThan
-from tsdb.cli.spark.running import Conf, JobRun, Master, spark_conf
+from tsdb.cli.spark.running import CommonJobOptions, Conf, Master, spark_conf
 from tsdb.cli.spark.streaming import (
     STREAM_SETTINGS,
     Checkpoint,
@@ -81,7 +81,7 @@ def run(
     given = {"merge-late": merge_late, "downsample": downsample, "verify": verify}
     folding = {"older_than_ms": older_than, "delete_after_ms": delete_after}
     rule = {"fragments_max": min_fragments, **{name: time.ms for name, time in folding.items() if time is not None}}
-    job = JobRun(settings, master, {**SESSION_CONF, **spark_conf(conf)}, output)
+    job = CommonJobOptions(settings, master, {**SESSION_CONF, **spark_conf(conf)}, output)
     meta = job.installation.checked()
     with connect(settings) as log, stop_signals() as stopping:
         options = _options(job.installation, log, meta, given, rule, checkpoint, trigger.ms / 1000)
@@ -154,9 +154,10 @@ def _readiness(running: Application) -> Callable[[], Readiness]:
 def _rows(running: Application) -> tuple[KindRuns, ...]:
     """Runs that ended in this application, a row for each kind."""
     from spark_backfill.application.result import KindRuns
-    from spark_backfill.application.runs import Result
+    from spark_backfill.application.runs import RunResult
 
     results = running.scheduler.results
     return tuple(
-        KindRuns(kind, **{result.value: results[kind, result] for result in Result}) for kind in running.scheduler.kinds
+        KindRuns(kind, **{result.value: results[kind, result] for result in RunResult})
+        for kind in running.scheduler.kinds
     )

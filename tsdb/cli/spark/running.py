@@ -34,7 +34,7 @@ Conf = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class JobRun:
+class CommonJobOptions:
     """Values of the options common to all jobs. settings: those of log and history."""
 
     settings: CommonSettings
@@ -114,7 +114,7 @@ def _sigterm_ends() -> Iterator[None]:
 
 
 def spark_job(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator of a job's command: replaces its first parameter, a JobRun, by the options common to all jobs."""
+    """Decorates the command of a job: replaces its first parameter, CommonJobOptions, by the options of all jobs."""
 
     @functools.wraps(command)
     def with_run(
@@ -125,7 +125,7 @@ def spark_job(command: Callable[..., None]) -> Callable[..., None]:
         output: str = "table",
         **own: Any,
     ) -> None:
-        command(JobRun(settings, master, spark_conf(conf), output), **own)
+        command(CommonJobOptions(settings, master, spark_conf(conf), output), **own)
 
     settings, *common = inspect.signature(_common, eval_str=True).parameters.values()
     _, *own = inspect.signature(command, eval_str=True).parameters.values()

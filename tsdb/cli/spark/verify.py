@@ -10,7 +10,7 @@ import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration
 from tsdb.cli.spark.building import From, Packs, To, pack_ids
-from tsdb.cli.spark.running import JobRun, spark_job
+from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @spark_job
 def verify(
-    run: JobRun,
+    run: CommonJobOptions,
     start: From,
     end: To,
     pack: Packs = None,

@@ -10,7 +10,7 @@ import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tsdb.history.claims import Restored, reach, read_restored
+from tsdb.history.claims import RestoredClaim, reach, read_restored
 from tsdb.history.inflight import ROW_BYTES
 from tsdb.history.interface import ChunkSink, Loaded
 from tsdb.history.loader.errors import POLICY
@@ -109,7 +109,9 @@ class Loader:
         self._clock = clock
         self._time_set = options.time_set
         self._topic_id = log_.topic_id(METRICS)
-        self._restored: dict[int, Restored] = {}  # Of the partitions that start now; used by the consumer's thread.
+        self._restored: dict[
+            int, RestoredClaim
+        ] = {}  # Of the partitions that start now; used by the consumer's thread.
         self._source = LogSource(
             log_,
             options.group_id,

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from tsdb.history.parquet.files import put_json, read_json, translate_file_errors
-from tsdb.history.parquet.layout import Layout
+from tsdb.history.parquet.layout import SinkLayout
 from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import InvalidRequest
 
@@ -17,7 +17,7 @@ class ParquetAdmin:
     """HistoryAdmin of one Parquet folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._layout = Layout(folder)
+        self._layout = SinkLayout(folder)
 
     def create(self, shared: Mapping[str, str], *, replication: int | None = None, ttl_days: int | None = None) -> bool:
         """See HistoryAdmin; replication is ignored, a folder has no copies."""

@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SinkLayout:
     """Paths of a sink, all below `folder`."""
 
     folder: Path

@@ -27,7 +27,7 @@ from tsdb.history.claims import standing, withdrawn_id
 from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import Loaded, OnDone
 from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
-from tsdb.history.parquet.layout import Layout, check_key
+from tsdb.history.parquet.layout import SinkLayout, check_key
 from tsdb.history.parquet.tables import samples_table, series_table
 from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import CorruptData, TsdbError
@@ -61,7 +61,7 @@ class ParquetSink:
     """ChunkSink of one folder. One thread writes: the chunks of FLUSH_S go into one file per day of samples."""
 
     def __init__(self, folder: Path, settings: HistorySettings) -> None:
-        self._layout = Layout(folder)
+        self._layout = SinkLayout(folder)
         self._settings = settings
         self._inflight = InflightBytes(WAITING_BYTES_MAX)
         self._work = threading.Condition()  # Guards the fields below.

@@ -44,7 +44,7 @@ class Groups:
     owners: NDArray[np.uint64] | None = None
 
 
-class Cardinality:
+class IndexCardinality:
     """The groups of some series of one index, at one time.
 
     refs: the series; only by source. counts: uint32 (pairs,), how many of them have each pair, by pair id; not by

@@ -34,7 +34,7 @@ from tsdb.log.kafka.watch import (
     REBALANCED_WITHIN_S,
     SETTLED_WITHIN_S,
     GroupState,
-    Standing,
+    IdleMemberState,
     standing_of,
 )
 from tsdb.model.clock import Clock
@@ -99,7 +99,7 @@ class KafkaGroup:
         self._left = False
         self._in_callback = False  # Calls of the consumer on other threads wait until the callback has returned.
         # The thread of the watch owns these; others read them.
-        self._standing = Standing.JOINING
+        self._standing = IdleMemberState.JOINING
         self._joining_since: float | None = None
         self._without_since: float | None = None  # Since when it has no partitions.
         self._renewed_at = 0.0
@@ -169,7 +169,7 @@ class KafkaGroup:
                 raise to_error(answer.error, f"commit of {answer.topic}, partition {answer.partition}")
 
     def is_spare(self) -> bool:
-        return self._standing is Standing.SPARE and not self._fetch.owned
+        return self._standing is IdleMemberState.SPARE and not self._fetch.owned
 
     def joining_s(self) -> float:
         since = self._joining_since
@@ -186,7 +186,7 @@ class KafkaGroup:
 
     def _look(self) -> None:
         if not self._partitions or self._fetch.owned or self._left:
-            self._standing, self._joining_since, self._without_since = Standing.JOINING, None, None
+            self._standing, self._joining_since, self._without_since = IdleMemberState.JOINING, None, None
             return
         now = self._clock.monotonic()
         if self._without_since is None:
@@ -198,12 +198,12 @@ class KafkaGroup:
         except TsdbError:
             self._joining_since = None  # Without a coordinator no member gets partitions.
             raise
-        if self._standing is Standing.SPARE:
+        if self._standing is IdleMemberState.SPARE:
             self._joining_since = None
             return
         if self._joining_since is None:
             self._joining_since = now
-        within_s = SETTLED_WITHIN_S if self._standing is Standing.JOINING else REBALANCED_WITHIN_S
+        within_s = SETTLED_WITHIN_S if self._standing is IdleMemberState.JOINING else REBALANCED_WITHIN_S
         if now - max(self._joining_since, self._renewed_at) >= within_s:
             self._must_renew = f"no partition for {now - self._joining_since:.0f} s, although {self._standing.value}"
 

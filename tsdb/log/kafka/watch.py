@@ -157,7 +157,7 @@ class FetchWatch:
         return found
 
 
-class Standing(Enum):
+class IdleMemberState(Enum):
     """State of a member without partitions."""
 
     JOINING = "the group has a partition for it"
@@ -173,11 +173,11 @@ class GroupState:
     assigned: Sequence[frozenset[TopicPartition]]
 
 
-def standing_of(group: GroupState, partitions: Mapping[str, int]) -> Standing:
-    """Standing of a member without partitions. partitions: number of partitions of each topic of the group."""
+def standing_of(group: GroupState, partitions: Mapping[str, int]) -> IdleMemberState:
+    """State of a member that has no partitions. partitions: number of partitions of each topic of the group."""
     wanted = {(topic, number) for topic, count in partitions.items() for number in range(count)}
     taken = frozenset().union(*group.assigned)
     # With a partition to spare the group would share: the assignment is balanced.
     if wanted <= taken and all(len(one & wanted) <= 1 for one in group.assigned):
-        return Standing.SPARE
-    return Standing.JOINING if group.is_stable else Standing.REBALANCING
+        return IdleMemberState.SPARE
+    return IdleMemberState.JOINING if group.is_stable else IdleMemberState.REBALANCING

@@ -23,7 +23,7 @@ from tsdb.ops.auth import Tokens, log_failure
 from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, HttpAnswer, HttpHead
 from tsdb.ops.http.body import BODY_CUT, DISCARD_BYTES_MAX, Answers, BodyExchange
 from tsdb.ops.http.connections import HEADER_BYTES_MAX, SMALL_HEADER_BYTES, Abortable, Connections
-from tsdb.ops.http.framing import Refusal, check_framing, header_without_offer, malformed, target_of
+from tsdb.ops.http.framing import FramingError, check_framing, header_without_offer, malformed, target_of
 from tsdb.ops.http.sites import Sites
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
@@ -125,7 +125,7 @@ class HttpConnection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]  # as in asyncio
         """The peer sends no more. It gets the answers to its whole requests, as far as they do not end with it."""
         if not self._ended and self._in_message:
-            self._refuse(Refusal(HTTPStatus.BAD_REQUEST, BODY_CUT, "the connection ended within this request"))
+            self._refuse(FramingError(HTTPStatus.BAD_REQUEST, BODY_CUT, "the connection ended within this request"))
         self._ended = True
         cycle = self.cycle
         is_answered = cycle is None or cycle.response_complete
@@ -145,7 +145,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         limit = self._table.limits.url_bytes_max
         if len(self.url) + len(url) > limit:
-            raise Refusal(
+            raise FramingError(
                 HTTPStatus.REQUEST_URI_TOO_LONG,
                 "url_too_long",
                 f"the URL has over {limit} bytes, the limit http_url_bytes_max: send parameters in the body of a POST",
@@ -160,7 +160,7 @@ class HttpConnection(HttpToolsProtocol):
         self._header_fields += 1
         if self._header_fields > HEADER_FIELDS_MAX:
             text = f"the header has over {HEADER_FIELDS_MAX} fields"
-            raise Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "header_fields", text)
+            raise FramingError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "header_fields", text)
         if self._in_header:
             super().on_header(name, value)
 
@@ -342,14 +342,14 @@ class HttpConnection(HttpToolsProtocol):
         cause = error.__context__  # The exception of a callback.
         if isinstance(cause, _Ended) or (self._closes and not self._in_message):
             self._ended = True
-        elif isinstance(cause, Refusal):
+        elif isinstance(cause, FramingError):
             self._refuse(cause)
         else:
             if cause is not None and not isinstance(cause, httptools.HttpParserError):
                 log.error("http request failed", exc_info=cause)
             self._refuse(malformed(error))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: FramingError) -> None:
         """Refuse the request that is arriving, after the answers before it. Nothing behind it is parsed."""
         refusal.count()
         self._ended = True
@@ -375,7 +375,7 @@ class HttpConnection(HttpToolsProtocol):
         else:
             last.start()
 
-    def _answer_last(self, refusal: Refusal) -> None:
+    def _answer_last(self, refusal: FramingError) -> None:
         self.cycle.response_complete = True
         if self.transport.is_closing():
             return
@@ -415,17 +415,17 @@ class HttpConnection(HttpToolsProtocol):
         elif self._idle_bytes > SMALL_HEADER_BYTES:
             try:
                 self._reserve_large_header()
-            except Refusal as refusal:
+            except FramingError as refusal:
                 self._refuse(refusal)
 
-    def _header_too_large(self) -> Refusal:
+    def _header_too_large(self) -> FramingError:
         limit = self._table.limits.header_bytes_max
         text = f"the header has over {limit} bytes, the limit http_header_bytes_max"
-        return Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "header_too_large", text)
+        return FramingError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "header_too_large", text)
 
     def _reserve_large_header(self) -> None:
         if not self._table.reserve_large_header(self):
-            raise Refusal(
+            raise FramingError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "large_headers",
                 f"too many requests with over {SMALL_HEADER_BYTES} bytes of header are running: try again soon",

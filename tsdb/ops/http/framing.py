@@ -34,7 +34,7 @@ _refused = counter(
 Field = tuple[bytes, bytes]
 
 
-class Refusal(Exception):
+class FramingError(Exception):
     """Why the rest of a connection is not parsed, and the answer: status and text."""
 
     def __init__(self, status: HTTPStatus, reason: str, text: str, *fields: str) -> None:
@@ -62,26 +62,26 @@ class Refusal(Exception):
         return "\r\n".join((*lines, "", "")).encode("latin-1") + body
 
 
-def malformed(problem: object) -> Refusal:
+def malformed(problem: object) -> FramingError:
     """Of bytes that are no HTTP/1.1."""
     if "PRI" in str(problem):
         return _wrong_version("2")
-    return Refusal(HTTPStatus.BAD_REQUEST, "malformed", f"the request is malformed: {problem}")
+    return FramingError(HTTPStatus.BAD_REQUEST, "malformed", f"the request is malformed: {problem}")
 
 
 def check_framing(head: HttpHead, version: str, fields: Sequence[Field]) -> None:
-    """Raises Refusal."""
+    """Raises FramingError."""
     if version not in ("1.0", "1.1"):
         raise _wrong_version(version)
     # Without a field that comes twice both have one length. Counting costs 2 us of 60 for a small write.
     if len(fields) > len(head.headers) and sum(name == b"host" for name, _ in fields) > 1:
-        raise Refusal(HTTPStatus.BAD_REQUEST, "malformed", "the header has two Host fields")
+        raise FramingError(HTTPStatus.BAD_REQUEST, "malformed", "the header has two Host fields")
     coding = head.headers.get("transfer-encoding")
     if coding is not None and (version == "1.0" or coding.strip().lower() != "chunked"):
         text = f"of Transfer-Encoding only chunked is accepted, with {SPOKEN}"
-        raise Refusal(HTTPStatus.NOT_IMPLEMENTED, "transfer_encoding", text)
+        raise FramingError(HTTPStatus.NOT_IMPLEMENTED, "transfer_encoding", text)
     if version == "1.0" and head.method in _WITH_BODY and "content-length" not in head.headers:
-        raise Refusal(HTTPStatus.LENGTH_REQUIRED, "length_required", "a body by HTTP/1.0 needs Content-Length")
+        raise FramingError(HTTPStatus.LENGTH_REQUIRED, "length_required", "a body by HTTP/1.0 needs Content-Length")
 
 
 def header_without_offer(method: bytes, url: bytes, version: str, fields: Sequence[Field]) -> bytes:
@@ -97,10 +97,12 @@ def header_without_offer(method: bytes, url: bytes, version: str, fields: Sequen
 
 
 def target_of(method: str, url: bytes) -> bytes:
-    """Path and query of a request target. Senders join an address and a path, so slashes may come twice. Raises Refusal
-    for a target that is no URL."""
+    """Path and query of a request target. Senders join an address and a path, so slashes may come twice.
+
+    Raises FramingError for a target that is no URL.
+    """
     if method == "CONNECT":
-        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "connect", "this is no proxy", "allow: GET, HEAD, POST")
+        raise FramingError(HTTPStatus.METHOD_NOT_ALLOWED, "connect", "this is no proxy", "allow: GET, HEAD, POST")
     if b"//" not in url and url.startswith(b"/"):
         return url
     path, mark, query = url.partition(b"?")
@@ -109,6 +111,6 @@ def target_of(method: str, url: bytes) -> bytes:
     return _SLASHES.sub(b"/", path) + mark + query
 
 
-def _wrong_version(version: str) -> Refusal:
+def _wrong_version(version: str) -> FramingError:
     text = f"HTTP/{version} is not spoken here: send {SPOKEN}"
-    return Refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "version", text)
+    return FramingError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "version", text)

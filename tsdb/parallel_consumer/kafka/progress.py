@@ -1,4 +1,4 @@
-"""Progress: finds a member that is stuck after an outage, so that the source replaces its consumer.
+"""StallDetector: finds a member that is stuck after an outage, so that the source replaces its consumer.
 
 Stuck is a member that gets nothing of its partitions although the log has more, or one that has no partition although
 the group has some for it, both while brokers answer. Requests go out in the background on a separate client: the stuck
@@ -48,7 +48,7 @@ class _Wait:
     behind_since: float | None = None
 
 
-class Progress:
+class StallDetector:
     """config: of the consumer. sizes: partitions of the group's topics, where they are known."""
 
     def __init__(self, config: Mapping[str, object], *, clock: Clock | None = None, admin: Any = None) -> None:

@@ -27,7 +27,7 @@ from tsdb.parallel_consumer.kafka.errors import (
 )
 from tsdb.parallel_consumer.kafka.incarnations import Incarnations
 from tsdb.parallel_consumer.kafka.library_log import with_logger
-from tsdb.parallel_consumer.kafka.progress import Progress
+from tsdb.parallel_consumer.kafka.progress import StallDetector
 from tsdb.parallel_consumer.kafka.records import message_columns, records_of, runs_by_partition
 from tsdb.parallel_consumer.kafka.settings import check_drains, consumer_settings
 from tsdb.parallel_consumer.kafka.start import EARLIEST, TIME, Start, StartRule
@@ -75,7 +75,7 @@ class KafkaSource:
         self._held: list[Any] = []  # Consumed, not yet confirmed: records, and ends of partitions.
         self._owned: set[TopicPartition] = set()
         self._failed: BaseException | None = None
-        self._progress = Progress(self._config)
+        self._progress = StallDetector(self._config)
         self._closing = False
 
     def start(self, listener: SourceListener) -> None:

@@ -19,7 +19,7 @@ ZSTD_FROM_BYTES = 48  # Below this the zstd frame costs more than it saves.
 ZSTD_LEVEL = 6
 
 
-class Form(IntEnum):
+class OffsetEncoding(IntEnum):
     EMPTY = 0
     LENGTHS = 1
     BITSET = 2
@@ -27,33 +27,33 @@ class Form(IntEnum):
     BITSET_ZSTD = 4
 
 
-def encode_runs(position: int, runs: NDArray[np.int64]) -> tuple[Form, bytes]:
+def encode_runs(position: int, runs: NDArray[np.int64]) -> tuple[OffsetEncoding, bytes]:
     """The smallest form of runs, int64 (k, 2): [start, end) of finished offsets, ascending, apart, none below position.
 
     A run may begin at position itself.
     """
     if not len(runs):
-        return Form.EMPTY, b""
+        return OffsetEncoding.EMPTY, b""
     span = int(runs[-1, 1]) - position
-    candidates: list[tuple[Form, bytes]] = []
+    candidates: list[tuple[OffsetEncoding, bytes]] = []
     if span <= 8 * RAW_BYTES_MAX:
-        candidates.append((Form.BITSET, _bitset(position, runs, span)))
+        candidates.append((OffsetEncoding.BITSET, _bitset(position, runs, span)))
     # Lengths take at least two bytes a run: with this many runs a bitset is smaller, and lengths are slow to write.
     if not candidates or len(runs) <= len(candidates[0][1]):
-        candidates.append((Form.LENGTHS, _lengths(position, runs)))
-    packed = [(Form(form + 2), _compress(data)) for form, data in candidates if len(data) >= ZSTD_FROM_BYTES]
+        candidates.append((OffsetEncoding.LENGTHS, _lengths(position, runs)))
+    packed = [(OffsetEncoding(form + 2), _compress(data)) for form, data in candidates if len(data) >= ZSTD_FROM_BYTES]
     return min(candidates + packed, key=lambda candidate: len(candidate[1]))
 
 
 def decode_runs(position: int, form: int, data: bytes) -> NDArray[np.int64]:
     """The runs, int64 (k, 2). Raises MetadataRefused (malformed)."""
-    if form == Form.EMPTY and not data:
+    if form == OffsetEncoding.EMPTY and not data:
         return np.empty((0, 2), np.int64)
-    if form in (Form.LENGTHS_ZSTD, Form.BITSET_ZSTD):
+    if form in (OffsetEncoding.LENGTHS_ZSTD, OffsetEncoding.BITSET_ZSTD):
         data, form = _decompress(data), form - 2
-    if not data or form not in (Form.LENGTHS, Form.BITSET):
+    if not data or form not in (OffsetEncoding.LENGTHS, OffsetEncoding.BITSET):
         raise MetadataRefused(f"offset map of form {form} with {len(data)} bytes")
-    runs = _from_lengths(position, data) if form == Form.LENGTHS else _from_bitset(position, data)
+    runs = _from_lengths(position, data) if form == OffsetEncoding.LENGTHS else _from_bitset(position, data)
     if not len(runs) or int(runs[-1, 1]) > OFFSET_LIMIT:
         raise MetadataRefused("offset map without runs, or beyond any offset")
     return runs

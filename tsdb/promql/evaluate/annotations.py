@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tsdb.promql.syntax.errors import Span, place
+from tsdb.promql.syntax.errors import TextSpan, place
 from tsdb.promql.syntax.numbers import shown_g
 
 
@@ -48,16 +48,16 @@ class Annotations:
     """Each problem once, where it was seen last, as Prometheus has it. text: of the query."""
 
     text: str
-    _warnings: dict[str, Span] = field(default_factory=dict)
-    _infos: dict[str, Span] = field(default_factory=dict)
+    _warnings: dict[str, TextSpan] = field(default_factory=dict)
+    _infos: dict[str, TextSpan] = field(default_factory=dict)
     _forced: dict[str, ForcedMonotonicity] = field(default_factory=dict)
     _of_storage: dict[str, None] = field(default_factory=dict)
 
-    def warn(self, problem: str, span: Span) -> None:
+    def warn(self, problem: str, span: TextSpan) -> None:
         """Add a warning: the result is likely not what the query means."""
         self._warnings[problem] = span
 
-    def warn_of_quantile(self, quantile: float, span: Span) -> None:
+    def warn_of_quantile(self, quantile: float, span: TextSpan) -> None:
         """Add a warning of a quantile outside of [0, 1]."""
         self.warn(f"quantile value should be between 0 and 1, got {shown_g(quantile)}", span)
 
@@ -65,11 +65,11 @@ class Annotations:
         """Add what a read left out because the request allows it."""
         self._of_storage[problem] = None
 
-    def inform(self, problem: str, span: Span) -> None:
+    def inform(self, problem: str, span: TextSpan) -> None:
         """Add an info: the query may be mistaken."""
         self._infos[problem] = span
 
-    def inform_of_monotonicity(self, found: ForcedMonotonicity, metric: str, span: Span) -> None:
+    def inform_of_monotonicity(self, found: ForcedMonotonicity, metric: str, span: TextSpan) -> None:
         """Add an info of a histogram whose buckets had to be raised."""
         problem = (
             "input to histogram_quantile needed to be fixed for monotonicity (see "
@@ -94,5 +94,5 @@ class Annotations:
             for problem, span in self._infos.items()
         )
 
-    def _place(self, span: Span) -> str:
+    def _place(self, span: TextSpan) -> str:
         return f" ({place(self.text, span.start)})"

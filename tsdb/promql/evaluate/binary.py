@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import checked, without_name
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, counted, stacked
 from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, group_starts, joined
 from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted
-from tsdb.promql.syntax.tree import COMPARISONS, Binary, Cardinality, Matching
+from tsdb.promql.syntax.tree import COMPARISONS, Binary, MatchCardinality, Matching
 
 Values = NDArray[np.float64]
 MANY_SIDE = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
@@ -31,7 +31,9 @@ def scalars(node: Binary, left: Scalar, right: Scalar) -> Scalar:
     return Scalar(ARITHMETIC[node.operator](left.values, right.values))
 
 
-def with_scalar(context: Context, node: Binary, vector: Block, scalar: Scalar, *, scalar_is_left: bool) -> Block:
+def with_scalar(
+    context: EvaluationContext, node: Binary, vector: Block, scalar: Scalar, *, scalar_is_left: bool
+) -> Block:
     """A comparison without `bool` filters the vector; everything else gives new values."""
     pair = (scalar.values, vector.values) if scalar_is_left else (vector.values, scalar.values)
     if node.operator in TRIMS:
@@ -44,7 +46,7 @@ def with_scalar(context: Context, node: Binary, vector: Block, scalar: Scalar, *
     return vector.with_present(vector.present & holds)
 
 
-def _refuse_trim(context: Context, node: Binary, block: Block) -> Block:
+def _refuse_trim(context: EvaluationContext, node: Binary, block: Block) -> Block:
     if block.present.any():
         problem = f'incompatible sample types encountered for binary operator "{node.operator}": '
         context.annotations.inform(f"{problem}float {node.operator} float", node.span)
@@ -63,7 +65,7 @@ class Sides:
     keys: LabelSets  # Of each group.
 
 
-def vectors(context: Context, node: Binary, left: Block, right: Block) -> Block:
+def vectors(context: EvaluationContext, node: Binary, left: Block, right: Block) -> Block:
     """Between series whose labels match. Raises EvaluationError where more series match than the query allows."""
     sides = _sides(node.matching, left, right)
     match node.operator:
@@ -98,9 +100,9 @@ def _any(group: NDArray[np.int64], block: Block, groups: int) -> NDArray[np.bool
     return found
 
 
-def _matched(context: Context, node: Binary, sides: Sides) -> Block:
+def _matched(context: EvaluationContext, node: Binary, sides: Sides) -> Block:
     matching = node.matching
-    swapped = matching.cardinality is Cardinality.ONE_TO_MANY
+    swapped = matching.cardinality is MatchCardinality.ONE_TO_MANY
     one, many = (sides.left, sides.right) if swapped else (sides.right, sides.left)
     one_group, many_group = (sides.left_group, sides.right_group) if swapped else (sides.right_group, sides.left_group)
     # A step at which one side has no series has no result, and Prometheus finds no error there unless a side is filled.
@@ -134,7 +136,7 @@ def _matched(context: Context, node: Binary, sides: Sides) -> Block:
 
 
 def _pairs(
-    context: Context, many_group: NDArray[np.int64], one_group: NDArray[np.int64], sides: Sides
+    context: EvaluationContext, many_group: NDArray[np.int64], one_group: NDArray[np.int64], sides: Sides
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows (many, one) of all pairs with one group, in the order of the many side."""
     order = np.argsort(one_group, kind="stable")
@@ -177,7 +179,7 @@ def _check_many_side(
     """One result for each group, or for each group and set of labels; also of those that a comparison leaves out."""
     if len(np.unique(group)) == len(group):
         return
-    if matching.cardinality is Cardinality.ONE_TO_ONE:
+    if matching.cardinality is MatchCardinality.ONE_TO_ONE:
         if counted(present, group, groups).max(initial=0) > 1:
             raise EvaluationError(MANY_SIDE)
         return
@@ -189,12 +191,12 @@ def _check_many_side(
         raise EvaluationError(ONE_SIDE)
 
 
-def _result_labels(context: Context, node: Binary, many: LabelSets, one: LabelSets) -> LabelSets:
+def _result_labels(context: EvaluationContext, node: Binary, many: LabelSets, one: LabelSets) -> LabelSets:
     matching = node.matching
     labels = many
     if node.operator in ARITHMETIC or (node.returns_bool and not context.delays_name_removal):
         labels = labels.without(METADATA)
-    if matching.cardinality is Cardinality.ONE_TO_ONE:
+    if matching.cardinality is MatchCardinality.ONE_TO_ONE:
         return labels.only(matching.labels) if matching.on else labels.without(matching.labels)
     for name in matching.include:
         labels = labels.with_column(name, one.column(name))
@@ -209,7 +211,7 @@ def _filled(matching: Matching, sides: Sides) -> Sides:
     has_right = _any(sides.right_group, sides.right, sides.groups)
     left, left_group, right, right_group = sides.left, sides.left_group, sides.right, sides.right_group
     fill_left, fill_right = matching.fill_left, matching.fill_right
-    if matching.cardinality is Cardinality.ONE_TO_MANY:
+    if matching.cardinality is MatchCardinality.ONE_TO_MANY:
         # Prometheus swaps the sides of group_right before it fills them: its left is the side with many series.
         fill_left, fill_right = fill_right, fill_left
     if fill_left is not None:

@@ -1,4 +1,4 @@
-"""Context of an evaluation: its steps, its storage, its bounds, and the annotations that it gathers."""
+"""EvaluationContext: the steps, storage and bounds of one evaluation, and the annotations that it gathers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SubqueryWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class EvaluationContext:
     """start_ms, end_ms, step_ms: of the steps here. query_start_ms and its like: of the whole query.
 
     An instant query has one step and step_ms 0. values_max: of one vector, over all its steps. in_hand: the memory of
@@ -83,7 +83,7 @@ class Context:
         """Number of steps, at least 1."""
         return 1 if self.step_ms == 0 else (self.end_ms - self.start_ms) // self.step_ms + 1
 
-    def at(self, start_ms: int, end_ms: int, step_ms: int) -> Context:
+    def at(self, start_ms: int, end_ms: int, step_ms: int) -> EvaluationContext:
         """The same query at other steps."""
         context = replace(self, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms)
         context.admit(1, context.steps)

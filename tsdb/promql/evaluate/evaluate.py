@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.functions import called, where_absent
 from tsdb.promql.evaluate.groups.aggregate import aggregated, check_label, counted_values
 from tsdb.promql.evaluate.info import with_info
@@ -49,7 +49,7 @@ Value = Block | Scalar | Text
 SAMPLE_BYTES = 16
 
 
-def evaluate(context: Context, node: Expression) -> Value:
+def evaluate(context: EvaluationContext, node: Expression) -> Value:
     """The value of an expression that is not a range.
 
     Raises EvaluationError, what the storage raises, and what the memory in hand raises.
@@ -57,12 +57,12 @@ def evaluate(context: Context, node: Expression) -> Value:
     return result_of(_evaluated(context, node))
 
 
-def range_of(context: Context, node: Expression) -> Ranges:
+def range_of(context: EvaluationContext, node: Expression) -> Ranges:
     """The samples of a range at each step. Raises as `evaluate`."""
     return result_of(_range_of(context, node))
 
 
-def _evaluated(context: Context, node: Expression) -> Step[Value]:
+def _evaluated(context: EvaluationContext, node: Expression) -> Step[Value]:
     context.check()
     before = context.in_hand.bytes
     value: Value
@@ -76,7 +76,7 @@ def _evaluated(context: Context, node: Expression) -> Step[Value]:
     return value
 
 
-def _value(context: Context, node: Expression) -> Value | Step[Value]:
+def _value(context: EvaluationContext, node: Expression) -> Value | Step[Value]:
     match node:
         case NumberLiteral():
             return Scalar(np.full(context.steps, node.value))
@@ -98,7 +98,7 @@ def _value(context: Context, node: Expression) -> Value | Step[Value]:
             raise AssertionError("a range is an argument of a function, as the parser checks")
 
 
-def _range_of(context: Context, node: Expression) -> Step[Ranges]:
+def _range_of(context: EvaluationContext, node: Expression) -> Step[Ranges]:
     while isinstance(node, Paren):
         node = node.inner
     if isinstance(node, MatrixSelector):
@@ -108,7 +108,7 @@ def _range_of(context: Context, node: Expression) -> Step[Ranges]:
     return ranges
 
 
-def _subquery(context: Context, node: Subquery) -> Step[Ranges]:
+def _subquery(context: EvaluationContext, node: Subquery) -> Step[Ranges]:
     range_ms = context.length_ms(node.range)
     # A step below a millisecond counts as none.
     step_ms = (0 if node.step is None else context.length_ms(node.step)) or context.subquery_step_ms
@@ -133,7 +133,7 @@ def _subquery(context: Context, node: Subquery) -> Step[Ranges]:
     return Ranges(samples, at_ms, range_ms, range_ms, 0)
 
 
-def _unary(context: Context, node: Unary) -> Step[Value]:
+def _unary(context: EvaluationContext, node: Unary) -> Step[Value]:
     value: Value = yield _evaluated(context, node.operand)
     if node.operator == "+" or isinstance(value, Text):
         return value
@@ -142,7 +142,7 @@ def _unary(context: Context, node: Unary) -> Step[Value]:
     return without_name(context, value.with_values(-value.values))
 
 
-def _binary(context: Context, node: Binary) -> Step[Value]:
+def _binary(context: EvaluationContext, node: Binary) -> Step[Value]:
     """A chain of operators from its first operand on, so that it takes the memory of one operation."""
     before = context.in_hand.bytes
     chain, first = [node], node.left
@@ -158,7 +158,7 @@ def _binary(context: Context, node: Binary) -> Step[Value]:
     return value
 
 
-def _operated(context: Context, node: Binary, left: Value, right: Value) -> Value:
+def _operated(context: EvaluationContext, node: Binary, left: Value, right: Value) -> Value:
     assert not isinstance(left, Text), "the parser checks types"
     assert not isinstance(right, Text), "the parser checks types"
     if isinstance(left, Scalar):
@@ -170,7 +170,7 @@ def _operated(context: Context, node: Binary, left: Value, right: Value) -> Valu
     return vectors(context, node, left, right)
 
 
-def _aggregation(context: Context, node: Aggregation) -> Step[Value]:
+def _aggregation(context: EvaluationContext, node: Aggregation) -> Step[Value]:
     parameter: Value = Scalar(np.zeros(context.steps))
     if node.parameter is not None:
         parameter = yield _evaluated(context, node.parameter)
@@ -184,7 +184,7 @@ def _aggregation(context: Context, node: Aggregation) -> Step[Value]:
     return aggregated(context, node, block, parameter.values)
 
 
-def _call(context: Context, node: Call) -> Step[Value]:
+def _call(context: EvaluationContext, node: Call) -> Step[Value]:
     if node.name in RANGE_FUNCTIONS:
         over: Block = yield _over_range(context, node)
         return over
@@ -214,7 +214,7 @@ def _call(context: Context, node: Call) -> Step[Value]:
     return called(context, node, values)
 
 
-def _over_range(context: Context, node: Call) -> Step[Block]:
+def _over_range(context: EvaluationContext, node: Call) -> Step[Block]:
     parameters: list[Scalar] = []
     found: Ranges | None = None
     for argument in node.args:
@@ -239,7 +239,7 @@ def _is_range(node: Expression) -> bool:
     return isinstance(node, MatrixSelector | Subquery)
 
 
-def _repeated(context: Context, value: Value) -> Value:
+def _repeated(context: EvaluationContext, value: Value) -> Value:
     steps = context.steps
     if isinstance(value, Text):
         return value

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model.selector import MatchType
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.elementwise import DATE_PARTS, MATH, Values, date_part, greatest, least, rounded
 from tsdb.promql.evaluate.groups.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
 from tsdb.promql.evaluate.names import without_name
@@ -23,7 +23,7 @@ Argument = Block | Scalar | Text
 Result = Block | Scalar
 
 
-def called(context: Context, node: Call, args: Sequence[Argument]) -> Result:
+def called(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Result:
     """The value of a call whose arguments are not ranges."""
     if node.name in MATH:
         block = _block(args[0])
@@ -34,14 +34,14 @@ def called(context: Context, node: Call, args: Sequence[Argument]) -> Result:
     return _FUNCTIONS[node.name](context, node, args)
 
 
-def vector_of(context: Context, scalar: Scalar) -> Block:
+def vector_of(context: EvaluationContext, scalar: Scalar) -> Block:
     """A number as one series without labels."""
     shape = 1, context.steps
     values = scalar.values.reshape(shape).copy()
     return Block(no_labels(context.pool, 1), values, np.ones(shape, np.bool_), np.zeros(1, np.bool_))
 
 
-def absent_labels(context: Context, node: Expression) -> LabelSets:
+def absent_labels(context: EvaluationContext, node: Expression) -> LabelSets:
     """The labels that a selector fixes: those of matchers with `=`, each given once."""
     while isinstance(node, Paren):
         node = node.inner
@@ -60,23 +60,23 @@ def absent_labels(context: Context, node: Expression) -> LabelSets:
     return label_sets(context.pool, [found])
 
 
-def where_absent(context: Context, node: Expression, block: Block, *, loses_name: bool = False) -> Block:
+def where_absent(context: EvaluationContext, node: Expression, block: Block, *, loses_name: bool = False) -> Block:
     """1 at each step at which no series is present."""
     present = ~np.atleast_2d(block.present.any(axis=0))
     labels = absent_labels(context, node)
     return Block(labels, np.ones(present.shape), present, np.full(1, loses_name)).compact()
 
 
-def _absent(context: Context, node: Call, args: Sequence[Argument]) -> Block:
+def _absent(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
     return where_absent(context, node.args[0], _block(args[0]))
 
 
-def _clamp(context: Context, block: Block, low: NDArray[np.float64], high: NDArray[np.float64]) -> Block:
+def _clamp(context: EvaluationContext, block: Block, low: NDArray[np.float64], high: NDArray[np.float64]) -> Block:
     values = greatest(low, least(high, block.values))
     return without_name(context, block.with_values(values).with_present(block.present & ~(high < low)))
 
 
-def _clamped(context: Context, node: Call, args: Sequence[Argument]) -> Block:
+def _clamped(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
     low = high = _scalar(args[1]).values
     if node.name == "clamp":
         high = _scalar(args[2]).values
@@ -87,47 +87,51 @@ def _clamped(context: Context, node: Call, args: Sequence[Argument]) -> Block:
     return _clamp(context, _block(args[0]), low, high)
 
 
-def _round(context: Context, _: Call, args: Sequence[Argument]) -> Block:
+def _round(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
     nearest = _scalar(args[1]).values if len(args) > 1 else np.ones(context.steps)
     return without_name(context, block.with_values(rounded(block.values, nearest)))
 
 
-def _to_scalar(_: Context, __: Call, args: Sequence[Argument]) -> Scalar:
+def _to_scalar(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Scalar:
     block = _block(args[0])
     counts = block.present.sum(axis=0)
     totals = np.where(block.present, block.values, 0.0).sum(axis=0)
     return Scalar(np.where(counts == 1, totals, np.nan))
 
 
-def _vector(context: Context, _: Call, args: Sequence[Argument]) -> Block:
+def _vector(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
     return vector_of(context, _scalar(args[0]))
 
 
-def _time(context: Context, _: Call, __: Sequence[Argument]) -> Scalar:
+def _time(context: EvaluationContext, _: Call, __: Sequence[Argument]) -> Scalar:
     return Scalar(context.times_ms / 1000)
 
 
-def _timestamp(context: Context, _: Call, args: Sequence[Argument]) -> Block:
+def _timestamp(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
     return without_name(context, block.with_values(np.broadcast_to(context.times_ms / 1000, block.values.shape).copy()))
 
 
-def _of_query(seconds: Callable[[Context], float]) -> Callable[[Context, Call, Sequence[Argument]], Scalar]:
+def _of_query(
+    seconds: Callable[[EvaluationContext], float],
+) -> Callable[[EvaluationContext, Call, Sequence[Argument]], Scalar]:
     return lambda context, _, __: Scalar(np.full(context.steps, seconds(context)))
 
 
-def _of_two(choose: Callable[[Values, Values], Values]) -> Callable[[Context, Call, Sequence[Argument]], Scalar]:
+def _of_two(
+    choose: Callable[[Values, Values], Values],
+) -> Callable[[EvaluationContext, Call, Sequence[Argument]], Scalar]:
     return lambda _, __, args: Scalar(choose(_scalar(args[0]).values, _scalar(args[1]).values))
 
 
-def _none(_: Context, __: Call, args: Sequence[Argument]) -> Block:
+def _none(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
     """Of native histograms and start timestamps, which no sample here has."""
     block = next(arg for arg in args if isinstance(arg, Block))
     return block.take(np.zeros(0, np.int64))
 
 
-def _sorted(context: Context, node: Call, args: Sequence[Argument]) -> Block:
+def _sorted(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
     if _warn_of_sort(context, node):
         return block
@@ -136,7 +140,7 @@ def _sorted(context: Context, node: Call, args: Sequence[Argument]) -> Block:
     return block.take(np.argsort(keys, kind="stable"))  # NaN comes last either way.
 
 
-def _sorted_by_label(context: Context, node: Call, args: Sequence[Argument]) -> Block:
+def _sorted_by_label(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
     if _warn_of_sort(context, node):
         return block
@@ -155,7 +159,7 @@ def _sorted_by_label(context: Context, node: Call, args: Sequence[Argument]) -> 
     return block.take(np.array(rows, np.int64))
 
 
-def _warn_of_sort(context: Context, node: Call) -> bool:
+def _warn_of_sort(context: EvaluationContext, node: Call) -> bool:
     """Whether the query has a range, which orders its series by labels."""
     if context.start_ms == context.end_ms:
         return False
@@ -194,7 +198,7 @@ def _scalar(arg: Argument) -> Scalar:
     return arg
 
 
-_FUNCTIONS: dict[str, Callable[[Context, Call, Sequence[Argument]], Result]] = {
+_FUNCTIONS: dict[str, Callable[[EvaluationContext, Call, Sequence[Argument]], Result]] = {
     "absent": _absent,
     "clamp": _clamped,
     "clamp_min": _clamped,

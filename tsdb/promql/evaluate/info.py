@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tsdb.index.pattern import PATTERN_BYTES_MAX
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.binary import shown_labels
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
@@ -28,7 +28,7 @@ UTF8_BYTES_MAX = 4  # Of one character.
 _EXCLUDING = (MatchType.NOT_EQUAL, MatchType.NOT_REGEX)
 
 
-def with_info(context: Context, node: Call, base: Block) -> Block:
+def with_info(context: EvaluationContext, node: Call, base: Block) -> Block:
     """The base series with labels of the newest info series. Raises EvaluationError where two of them differ."""
     matchers = node.args[1].matchers if len(node.args) > 1 and isinstance(node.args[1], VectorSelector) else ()
     of_name = [matcher for matcher in matchers if matcher.name == METRIC_NAME]
@@ -76,7 +76,7 @@ def _joined(parts: list[tuple[Block, NDArray[np.int64]]]) -> tuple[Block, NDArra
     return stacked([block for block, _ in parts]), np.concatenate([times_ms for _, times_ms in parts])
 
 
-def _info_times(context: Context, base: Expression) -> NDArray[np.int64]:
+def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int64]:
     """The times at which info series are looked up: those of the base's selectors where all look at the same time,
     else those of the steps."""
     own = context.times_ms
@@ -101,7 +101,9 @@ def _info_times(context: Context, base: Expression) -> NDArray[np.int64]:
     return times if is_shared else own
 
 
-def _reference(context: Context, node: VectorSelector, around: tuple[Subquery, ...]) -> tuple[bool, NDArray[np.int64]]:
+def _reference(
+    context: EvaluationContext, node: VectorSelector, around: tuple[Subquery, ...]
+) -> tuple[bool, NDArray[np.int64]]:
     """Whether a selector looks at a fixed time, and the times at which it looks.
 
     Offsets of the subqueries around it add up, up to the first `@`.
@@ -116,7 +118,7 @@ def _reference(context: Context, node: VectorSelector, around: tuple[Subquery, .
 
 
 def _combined(
-    context: Context,
+    context: EvaluationContext,
     base: Block,
     is_info: NDArray[np.bool_],
     found: tuple[Block, NDArray[np.int64]] | None,

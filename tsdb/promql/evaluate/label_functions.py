@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tsdb.index.pattern import REGEX_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
@@ -25,7 +25,7 @@ MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.
 _REFERENCE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})", re.ASCII)
 
 
-Relabel = Callable[[Context, Block], Block]
+Relabel = Callable[[EvaluationContext, Block], Block]
 
 
 def label_replace(texts: Sequence[str]) -> Relabel:
@@ -42,7 +42,7 @@ def label_replace(texts: Sequence[str]) -> Relabel:
         groups = [found.group(number) or b"" for number in range(matcher.groups + 1)]
         return _expanded(replacement, groups, names)
 
-    def relabel(context: Context, block: Block) -> Block:
+    def relabel(context: EvaluationContext, block: Block) -> Block:
         changed, where = _changed(context, block.labels.column(source), replaced)
         column = np.where(where, changed, block.labels.column(destination)).astype(np.int32)
         return _with_label(block, destination, column, where)
@@ -57,7 +57,7 @@ def label_join(texts: Sequence[str]) -> Relabel:
         _check_name("invalid source label name in label_join()", source)
     _check_name("invalid destination label name in label_join()", destination)
 
-    def relabel(context: Context, block: Block) -> Block:
+    def relabel(context: EvaluationContext, block: Block) -> Block:
         columns = [block.labels.texts(name) for name in sources] or [[""] * len(block)]
         joined = map(separator.join, zip(*columns, strict=True))
         numbers = np.fromiter(map(context.pool.number, joined), np.int32, len(block))
@@ -74,7 +74,7 @@ LABEL_FUNCTIONS: dict[str, Callable[[Sequence[str]], Relabel]] = {
 
 
 def _changed(
-    context: Context, numbers: NDArray[np.int32], change: Callable[[str], str | None]
+    context: EvaluationContext, numbers: NDArray[np.int32], change: Callable[[str], str | None]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Numbers of changed values, and where there is one; each value is changed once."""
     found, places = np.unique(numbers, return_inverse=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.vectors.block import Block, Samples, counted
 from tsdb.promql.evaluate.vectors.labels import METADATA, LabelSets
@@ -15,7 +15,7 @@ from tsdb.promql.evaluate.vectors.labels import METADATA, LabelSets
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
 
-def without_name(context: Context, block: Block) -> Block:
+def without_name(context: EvaluationContext, block: Block) -> Block:
     """The block without names, or marked for that where names go at the end of the query. Raises EvaluationError."""
     if context.delays_name_removal:
         return replace(block, loses_name=np.ones(len(block), np.bool_))
@@ -30,7 +30,7 @@ def at_end(block: Block) -> Block:
     return merged(replace(block, labels=labels, loses_name=np.zeros(len(block), np.bool_)))
 
 
-def checked(context: Context, block: Block) -> Block:
+def checked(context: EvaluationContext, block: Block) -> Block:
     """The block with series of equal labels as one. Raises EvaluationError.
 
     Where names go at the end, labels at a single time may be equal until then.

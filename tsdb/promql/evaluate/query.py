@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
 from tsdb.promql.evaluate.in_hand import ValuesInHand
@@ -52,7 +52,7 @@ DEFAULTS = QueryOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class QueryResult:
+class EvaluationResult:
     """value: of an instant query a Block with one step in the order of the result, Samples, a Scalar or a Text; of a
     range query a Block with its series in the order of their labels, a number as one series without labels.
     times_ms: int64 (steps,).
@@ -64,7 +64,7 @@ class QueryResult:
     infos: tuple[str, ...]
 
 
-def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions = DEFAULTS) -> QueryResult:
+def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions = DEFAULTS) -> EvaluationResult:
     """The value at one time.
 
     Raises QueryError for the text, EvaluationError for the samples, and what the storage raises.
@@ -83,7 +83,7 @@ def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions
 
 def range_query(
     text: str, storage: Storage, start_ms: int, end_ms: int, step_ms: int, options: QueryOptions = DEFAULTS
-) -> QueryResult:
+) -> EvaluationResult:
     """The values at start_ms, start_ms + step_ms, ... up to end_ms. step_ms > 0, end_ms >= start_ms.
 
     Raises as instant_query, and QueryError for an expression that is neither a vector nor a scalar.
@@ -105,9 +105,9 @@ def range_query(
     return _result(context, value)
 
 
-def _context(text: str, storage: Storage, steps: tuple[int, int, int], options: QueryOptions) -> Context:
+def _context(text: str, storage: Storage, steps: tuple[int, int, int], options: QueryOptions) -> EvaluationContext:
     start_ms, end_ms, step_ms = steps
-    return Context(
+    return EvaluationContext(
         storage=storage,
         annotations=Annotations(text),
         pool=Pool(),
@@ -126,6 +126,6 @@ def _context(text: str, storage: Storage, steps: tuple[int, int, int], options: 
     )
 
 
-def _result(context: Context, value: Block | Samples | Scalar | Text) -> QueryResult:
+def _result(context: EvaluationContext, value: Block | Samples | Scalar | Text) -> EvaluationResult:
     annotations = context.annotations
-    return QueryResult(value, context.times_ms, annotations.warnings, annotations.infos)
+    return EvaluationResult(value, context.times_ms, annotations.warnings, annotations.infos)

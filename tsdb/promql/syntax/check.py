@@ -11,8 +11,8 @@ from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
     Call,
-    Cardinality,
     Expression,
+    MatchCardinality,
     MatrixSelector,
     NumberLiteral,
     Paren,
@@ -83,7 +83,7 @@ def check_binary(cursor: Cursor, node: Binary) -> None:
     if left is not ValueType.VECTOR or right is not ValueType.VECTOR:
         _check_without_matching(cursor, node)
     elif operator in SET_OPERATORS:
-        if matching.cardinality is not Cardinality.MANY_TO_MANY:
+        if matching.cardinality is not MatchCardinality.MANY_TO_MANY:
             cursor.fail(f'no grouping allowed for "{operator}" operation', node.span)
         if matching.fills:
             cursor.fail("filling in missing series not allowed for set operators", node.span)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NoReturn
 
-from tsdb.promql.syntax.errors import QueryError, Span
+from tsdb.promql.syntax.errors import QueryError, TextSpan
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.literals import string_of
-from tsdb.promql.syntax.tokens import Kind, Token, tokens_of
+from tsdb.promql.syntax.tokens import Token, TokenKind, tokens_of
 
 QUERY_CHARS_MAX = 1 << 20  # Parsing takes some 0.1 s for 100,000 characters. PARTS_MAX bounds the memory of the tree.
 NESTING_MAX = 1_000  # Of parentheses, calls, signs and right sides. A chain of operators is no deeper for its length.
@@ -20,7 +20,7 @@ class Cursor:
     def __init__(self, text: str, features: Features) -> None:
         if len(text) > QUERY_CHARS_MAX:
             problem = f"query has {len(text)} characters; the limit is {QUERY_CHARS_MAX}"
-            raise QueryError(problem, "", Span(0, 0))
+            raise QueryError(problem, "", TextSpan(0, 0))
         self.text = text
         self.features = features
         # Tokens are cut when the parser comes to them: those of a long text take 200 bytes each.
@@ -42,12 +42,12 @@ class Cursor:
     @property
     def at_end(self) -> bool:
         """Whether no token is left."""
-        return self.token.kind is Kind.END
+        return self.token.kind is TokenKind.END
 
     def take(self) -> Token:
         """The next token, and go on. The end is never passed."""
         token = self.token
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self.end = token.span.end
             self.token = self._following or next(self._tokens)
             self._following = None
@@ -81,11 +81,11 @@ class Cursor:
         except ValueError as error:
             self.fail(str(error), token.span)
 
-    def span_from(self, start: Span) -> Span:
+    def span_from(self, start: TextSpan) -> TextSpan:
         """From the start of a span to the end of the last token."""
-        return Span(start.start, self.end)
+        return TextSpan(start.start, self.end)
 
-    def fail(self, problem: str, span: Span | None = None) -> NoReturn:
+    def fail(self, problem: str, span: TextSpan | None = None) -> NoReturn:
         """Raise for a span, or for the next token."""
         raise QueryError(problem, self.text, span or self.token.span)
 
@@ -94,13 +94,13 @@ class Cursor:
         unbalanced = self._unbalanced()
         if unbalanced:
             # The place is behind a closing bracket, as Prometheus has it.
-            self.fail(unbalanced, Span(self.token.span.end, self.token.span.end))
+            self.fail(unbalanced, TextSpan(self.token.span.end, self.token.span.end))
         wanted = f", expected {expected}" if expected else ""
         self.fail(f"unexpected {self.token}{f' in {where}' if where else ''}{wanted}")
 
     def _unbalanced(self) -> str:
         """The problem of a bracket without a partner: at the end of the query, or at a closing one."""
-        before = Counter(token.text for token in tokens_of(self.text[: self.end]) if token.kind is Kind.SYMBOL)
+        before = Counter(token.text for token in tokens_of(self.text[: self.end]) if token.kind is TokenKind.SYMBOL)
         opened = [before[left] - before[right] for left, right in ("()", "[]", "{}")]
         if self.at_end:
             problems = ("unclosed left parenthesis", "unclosed left bracket", "unexpected end of input inside braces")

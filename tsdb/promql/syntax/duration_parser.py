@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.durations import duration_ms
-from tsdb.promql.syntax.errors import QueryError, Span
+from tsdb.promql.syntax.errors import QueryError, TextSpan
 from tsdb.promql.syntax.literals import duration_ms_of, number_of
-from tsdb.promql.syntax.tokens import Kind
+from tsdb.promql.syntax.tokens import TokenKind
 from tsdb.promql.syntax.tree import (
     Duration,
     DurationBinary,
@@ -48,11 +48,11 @@ def offset_duration(cursor: Cursor) -> Duration:
     return node
 
 
-def number_token(cursor: Cursor) -> tuple[float, bool, Span]:
+def number_token(cursor: Cursor) -> tuple[float, bool, TextSpan]:
     """Take a number or a duration: (value, in seconds for a duration; whether it is one; span)."""
     token = cursor.take()
     try:
-        if token.kind is Kind.DURATION:
+        if token.kind is TokenKind.DURATION:
             return duration_ms_of(token.text) / 1000, True, token.span
         return number_of(token.text), False, token.span
     except (ValueError, OverflowError) as error:
@@ -70,7 +70,7 @@ class _Parser:
     def expression(self, least: int) -> Duration:
         cursor = self.cursor
         left = self.signed(lambda: self.expression(_SIGN))
-        while cursor.token.kind is Kind.SYMBOL and _PRECEDENCE.get(cursor.token.text, 0) >= least:
+        while cursor.token.kind is TokenKind.SYMBOL and _PRECEDENCE.get(cursor.token.text, 0) >= least:
             operator = cursor.take()
             level = _PRECEDENCE[operator.text]
             right = self.expression(level if operator.text == "^" else level + 1)
@@ -97,7 +97,7 @@ class _Parser:
     def primary(self) -> Duration:
         cursor = self.cursor
         token = cursor.token
-        if token.kind in (Kind.NUMBER, Kind.DURATION):
+        if token.kind in (TokenKind.NUMBER, TokenKind.DURATION):
             return DurationNumber(*number_token(cursor))
         if token.is_symbol("("):
             cursor.take()
@@ -109,7 +109,7 @@ class _Parser:
         cursor.take()
         return self.call(token.word, token.span)
 
-    def call(self, name: str, start: Span) -> DurationCall:
+    def call(self, name: str, start: TextSpan) -> DurationCall:
         cursor = self.cursor
         cursor.expect("(", f"{name}()")
         args: list[Duration] = []

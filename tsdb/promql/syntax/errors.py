@@ -10,15 +10,15 @@ BAD_QUERY = "bad_query"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """Characters [start, end) of a query."""
 
     start: int
     end: int
 
-    def to(self, other: Span) -> Span:
+    def to(self, other: TextSpan) -> TextSpan:
         """From the start of this one to the end of the other."""
-        return Span(self.start, other.end)
+        return TextSpan(self.start, other.end)
 
 
 class QueryError(InvalidRequest):
@@ -27,7 +27,7 @@ class QueryError(InvalidRequest):
     message: the problem alone. text: the query. span: the characters at fault.
     """
 
-    def __init__(self, problem: str, text: str, span: Span) -> None:
+    def __init__(self, problem: str, text: str, span: TextSpan) -> None:
         super().__init__(f"{place(text, span.start)}: parse error: {problem}", reason=BAD_QUERY)
         self.problem = problem
         self.span = span

@@ -22,16 +22,16 @@ from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.recursion import Step, result_of
 from tsdb.promql.syntax.selectors import labels, selector
-from tsdb.promql.syntax.tokens import Kind
+from tsdb.promql.syntax.tokens import TokenKind
 from tsdb.promql.syntax.tree import (
     SET_OPERATORS,
     Aggregation,
     Binary,
     Call,
-    Cardinality,
     Edge,
     Expression,
     Extension,
+    MatchCardinality,
     Matching,
     MatrixSelector,
     NumberLiteral,
@@ -94,7 +94,7 @@ class _Parser:
 
     def operator(self) -> str:
         token = self.cursor.token
-        return token.text if token.kind is Kind.SYMBOL else token.word
+        return token.text if token.kind is TokenKind.SYMBOL else token.word
 
     def binary(self, left: Expression) -> Step[Expression]:
         cursor = self.cursor
@@ -115,7 +115,7 @@ class _Parser:
     def matching(self, operator: str) -> Matching:
         """Modifiers between an operator and its right side."""
         cursor = self.cursor
-        found = Matching(Cardinality.MANY_TO_MANY if operator in SET_OPERATORS else Cardinality.ONE_TO_ONE)
+        found = Matching(MatchCardinality.MANY_TO_MANY if operator in SET_OPERATORS else MatchCardinality.ONE_TO_ONE)
         word = cursor.token.word
         if word in ("on", "ignoring"):
             cursor.take()
@@ -123,7 +123,7 @@ class _Parser:
             word = cursor.token.word
             if word in ("group_left", "group_right"):
                 cursor.take()
-                cardinality = Cardinality.MANY_TO_ONE if word == "group_left" else Cardinality.ONE_TO_MANY
+                cardinality = MatchCardinality.MANY_TO_ONE if word == "group_left" else MatchCardinality.ONE_TO_MANY
                 include = labels(cursor, "grouping opts") if cursor.token.is_symbol("(") else ()
                 found = replace(found, cardinality=cardinality, include=include)
         # `fill` alone, or one for each side.
@@ -165,9 +165,9 @@ class _Parser:
     def primary(self) -> Step[Expression]:
         cursor = self.cursor
         token = cursor.token
-        if token.kind in (Kind.NUMBER, Kind.DURATION):
+        if token.kind in (TokenKind.NUMBER, TokenKind.DURATION):
             return self.made(NumberLiteral(*number_token(cursor)))
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             return self.made(StringLiteral(cursor.string(), token.span))
         if token.is_symbol("("):
             cursor.take()
@@ -176,7 +176,7 @@ class _Parser:
             return self.made(Paren(inner, cursor.span_from(token.span)))
         if token.is_symbol("{"):
             return self.made(selector(cursor))
-        if token.kind is not Kind.NAME:
+        if token.kind is not TokenKind.NAME:
             cursor.fail_unexpected("")
         following = cursor.following
         if token.word in _NUMBERS:
@@ -367,7 +367,7 @@ class _Parser:
             cursor.take()
         if cursor.token.word in _NUMBERS:
             return sign * _NUMBERS[cursor.take().word]
-        if cursor.token.kind not in (Kind.NUMBER, Kind.DURATION):
+        if cursor.token.kind not in (TokenKind.NUMBER, TokenKind.DURATION):
             cursor.fail_unexpected(where, "number")
         return sign * number_token(cursor)[0]
 

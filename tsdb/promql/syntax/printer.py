@@ -14,7 +14,6 @@ from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
     Call,
-    Cardinality,
     Duration,
     DurationBinary,
     DurationCall,
@@ -24,6 +23,7 @@ from tsdb.promql.syntax.tree import (
     Edge,
     Expression,
     Extension,
+    MatchCardinality,
     MatrixSelector,
     NumberLiteral,
     Paren,
@@ -229,11 +229,11 @@ def _matching(node: Binary) -> str:
     if ValueType.SCALAR in (type_of(node.left), type_of(node.right)):
         return ""
     matching, text = node.matching, ""
-    is_grouped = matching.cardinality in (Cardinality.MANY_TO_ONE, Cardinality.ONE_TO_MANY)
+    is_grouped = matching.cardinality in (MatchCardinality.MANY_TO_ONE, MatchCardinality.ONE_TO_MANY)
     if matching.labels or matching.on or is_grouped:
         text += f" {'on' if matching.on else 'ignoring'} {_labels(matching.labels)}"
     if is_grouped:
-        side = "left" if matching.cardinality is Cardinality.MANY_TO_ONE else "right"
+        side = "left" if matching.cardinality is MatchCardinality.MANY_TO_ONE else "right"
         text += f" group_{side} {_labels(matching.include)}"
     left, right = (None if fill is None else shown_g(fill) for fill in (matching.fill_left, matching.fill_right))
     # Both sides by `fill` when they are the same; NaN is not equal to itself.

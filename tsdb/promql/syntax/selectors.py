@@ -6,9 +6,9 @@ from tsdb.index.pattern import compile_pattern
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import MATCH_TYPES, MATCHERS_MAX, Matcher, MatchType
 from tsdb.promql.syntax.cursor import Cursor
-from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.errors import TextSpan
 from tsdb.promql.syntax.literals import quoted
-from tsdb.promql.syntax.tokens import Kind
+from tsdb.promql.syntax.tokens import TokenKind
 from tsdb.promql.syntax.tree import VectorSelector
 
 METRIC_NAME = "__name__"
@@ -19,7 +19,7 @@ _POSITIVE = (MatchType.EQUAL, MatchType.REGEX)
 def selector(cursor: Cursor) -> VectorSelector:
     """`name`, `name{...}` or `{...}`. Whether it matches only series without labels is left to the caller."""
     start = cursor.token.span
-    name = cursor.take().text if cursor.token.kind is Kind.NAME else ""
+    name = cursor.take().text if cursor.token.kind is TokenKind.NAME else ""
     matchers = [Matcher(MatchType.EQUAL, METRIC_NAME, name)] if name else []
     if cursor.skip("{"):
         _matchers_into(matchers, name, cursor)
@@ -55,9 +55,9 @@ def labels(cursor: Cursor, where: str) -> tuple[str, ...]:
 
 def _label(cursor: Cursor, where: str) -> str:
     token = cursor.token
-    if token.kind is Kind.STRING:
+    if token.kind is TokenKind.STRING:
         return cursor.string()
-    if token.kind is not Kind.NAME or ":" in token.text:
+    if token.kind is not TokenKind.NAME or ":" in token.text:
         cursor.fail_unexpected(where, "label")
     return cursor.take().text
 
@@ -95,24 +95,24 @@ def _matchers_into(matchers: list[Matcher], name: str, cursor: Cursor) -> None:
 def _matcher(cursor: Cursor) -> tuple[Matcher, bool]:
     """A matcher, and whether it is a metric's name in quotes."""
     token = cursor.token
-    if token.kind not in (Kind.NAME, Kind.STRING):
+    if token.kind not in (TokenKind.NAME, TokenKind.STRING):
         cursor.fail_unexpected("label matching", 'label name or "}"')
     label = _label(cursor, "label matching")
-    if token.kind is Kind.STRING and not _is_operator(cursor):
+    if token.kind is TokenKind.STRING and not _is_operator(cursor):
         return Matcher(MatchType.EQUAL, METRIC_NAME, label), True
     if not _is_operator(cursor):
         cursor.fail_unexpected("label matching", "label matching operator")
     operator = cursor.take().text
-    if cursor.token.kind is not Kind.STRING:
+    if cursor.token.kind is not TokenKind.STRING:
         cursor.fail_unexpected("label matching", "string")
     return Matcher(MATCH_TYPES[operator], label, cursor.string()), False
 
 
 def _is_operator(cursor: Cursor) -> bool:
-    return cursor.token.kind is Kind.SYMBOL and cursor.token.text in MATCH_TYPES
+    return cursor.token.kind is TokenKind.SYMBOL and cursor.token.text in MATCH_TYPES
 
 
-def _check_pattern(cursor: Cursor, pattern: str, span: Span) -> None:
+def _check_pattern(cursor: Cursor, pattern: str, span: TextSpan) -> None:
     try:
         compile_pattern(pattern)
     except InvalidRequest as error:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tsdb.promql.syntax.errors import QueryError, Span
+from tsdb.promql.syntax.errors import QueryError, TextSpan
 
 
-class Kind(enum.Enum):
+class TokenKind(enum.Enum):
     """Kind of a token. The values are the words of error messages."""
 
     NAME = "identifier"
@@ -25,30 +25,30 @@ class Kind(enum.Enum):
 class Token:
     """text: as it stands in the query."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
-    span: Span
+    span: TextSpan
 
     @property
     def word(self) -> str:
         """The text in lower case: PromQL's keywords have no case."""
-        return self.text.lower() if self.kind is Kind.NAME else ""
+        return self.text.lower() if self.kind is TokenKind.NAME else ""
 
     def is_symbol(self, text: str) -> bool:
         """Whether it is this operator, bracket or separator."""
-        return self.kind is Kind.SYMBOL and self.text == text
+        return self.kind is TokenKind.SYMBOL and self.text == text
 
     @property
     def is_sign(self) -> bool:
         """Whether it is a plus or a minus."""
-        return self.kind is Kind.SYMBOL and self.text in ("+", "-")
+        return self.kind is TokenKind.SYMBOL and self.text in ("+", "-")
 
     def __str__(self) -> str:
-        if self.kind is Kind.END:
+        if self.kind is TokenKind.END:
             return str(self.kind.value)
-        if self.kind is Kind.SYMBOL:
+        if self.kind is TokenKind.SYMBOL:
             return f'"{self.text}"'
-        text = self.text if self.kind is Kind.STRING else f'"{self.text}"'
+        text = self.text if self.kind is TokenKind.STRING else f'"{self.text}"'
         return f"{self.kind.value} {text}"
 
 
@@ -67,11 +67,11 @@ _TOKEN = r"""
 _OUTSIDE = re.compile(_TOKEN.replace("NAME", _NAME), re.VERBOSE)
 _INSIDE = re.compile(_TOKEN.replace("NAME", _NAME_IN_BRACKETS), re.VERBOSE)
 _KINDS = {
-    "name": Kind.NAME,
-    "number": Kind.NUMBER,
-    "duration": Kind.DURATION,
-    "string": Kind.STRING,
-    "symbol": Kind.SYMBOL,
+    "name": TokenKind.NAME,
+    "number": TokenKind.NUMBER,
+    "duration": TokenKind.DURATION,
+    "string": TokenKind.STRING,
+    "symbol": TokenKind.SYMBOL,
 }
 _NUMBER_START = re.compile(r"\.?\d[\w.]*")
 
@@ -86,20 +86,20 @@ def tokens_of(text: str) -> Iterator[Token]:
         group = match.lastgroup
         if group != "space":
             assert group is not None
-            yield Token(_KINDS[group], match.group(), Span(at, match.end()))
+            yield Token(_KINDS[group], match.group(), TextSpan(at, match.end()))
             if match.group() in ("[", "]"):
                 in_brackets = match.group() == "["
         at = match.end()
-    yield Token(Kind.END, "", Span(len(text), len(text)))
+    yield Token(TokenKind.END, "", TextSpan(len(text), len(text)))
 
 
 def _unknown(text: str, at: int) -> QueryError:
     number = _NUMBER_START.match(text, at)
     if number is not None:
-        return QueryError(f'bad number or duration syntax: "{number.group()}"', text, Span(at, number.end()))
+        return QueryError(f'bad number or duration syntax: "{number.group()}"', text, TextSpan(at, number.end()))
     if text[at] in "\"'`":
-        return QueryError("unterminated quoted string", text, Span(at, len(text)))
+        return QueryError("unterminated quoted string", text, TextSpan(at, len(text)))
     if text[at] == "!":
         following = f"'{text[at + 1]}'" if at + 1 < len(text) else "end of input"
-        return QueryError(f"unexpected character after '!': {following}", text, Span(at, at + 1))
-    return QueryError(f"unexpected character: '{text[at]}'", text, Span(at, at + 1))
+        return QueryError(f"unexpected character after '!': {following}", text, TextSpan(at, at + 1))
+    return QueryError(f"unexpected character: '{text[at]}'", text, TextSpan(at, at + 1))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tsdb.model.selector import Matcher
-from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.errors import TextSpan
 
 
 class ValueType(enum.Enum):
@@ -38,7 +38,7 @@ class DurationNumber:
 
     seconds: float
     is_duration: bool
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class DurationCall:
 
     name: str
     args: tuple[Duration, ...]
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class DurationUnary:
 
     operator: str
     operand: Duration
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class DurationBinary:
     operator: str
     left: Duration
     right: Duration
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class DurationParen:
     """A duration in parentheses, kept for printing."""
 
     inner: Duration
-    span: Span
+    span: TextSpan
 
 
 Duration: TypeAlias = DurationNumber | DurationCall | DurationUnary | DurationBinary | DurationParen
@@ -89,7 +89,7 @@ class NumberLiteral:
 
     value: float
     is_duration: bool
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class StringLiteral:
     """value: without quotes and escapes."""
 
     value: str
-    span: Span
+    span: TextSpan
 
 
 class Extension(enum.Enum):
@@ -117,7 +117,7 @@ class VectorSelector:
 
     name: str
     matchers: tuple[Matcher, ...]
-    span: Span
+    span: TextSpan
     offset: Duration | None = None
     at: int | Edge | None = None
     extension: Extension = Extension.NONE
@@ -129,7 +129,7 @@ class MatrixSelector:
 
     selector: VectorSelector
     range: Duration
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Subquery:
     expression: Expression
     range: Duration
     step: Duration | None
-    span: Span
+    span: TextSpan
     offset: Duration | None = None
     at: int | Edge | None = None
 
@@ -149,7 +149,7 @@ class Paren:
     """An expression in parentheses."""
 
     inner: Expression
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ class Unary:
 
     operator: str
     operand: Expression
-    span: Span
+    span: TextSpan
 
 
-class Cardinality(enum.Enum):
+class MatchCardinality(enum.Enum):
     """How many series of each side share the labels that match."""
 
     ONE_TO_ONE = "one-to-one"
@@ -178,7 +178,7 @@ class Matching:
     series of that side.
     """
 
-    cardinality: Cardinality = Cardinality.ONE_TO_ONE
+    cardinality: MatchCardinality = MatchCardinality.ONE_TO_ONE
     on: bool = False
     labels: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
@@ -201,8 +201,8 @@ class Binary:
     matching: Matching
     returns_bool: bool
     type: ValueType
-    operator_span: Span
-    span: Span
+    operator_span: TextSpan
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Aggregation:
     parameter: Expression | None
     labels: tuple[str, ...]
     without: bool
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class Call:
 
     name: str
     args: tuple[Expression, ...]
-    span: Span
+    span: TextSpan
 
 
 Expression: TypeAlias = (

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model.labels import canonical_labels
-from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.v1 import reader_pb2
@@ -16,7 +16,7 @@ from tsdb.v1 import reader_pb2
 FRAME_VALUES = 128 * 1024  # A MiB of values.
 
 
-def messages(result: QueryResult) -> Iterator[reader_pb2.QueryResponse]:
+def messages(result: EvaluationResult) -> Iterator[reader_pb2.QueryResponse]:
     """The whole answer, header and end included."""
     value, times_ms = result.value, result.times_ms
     header = reader_pb2.QueryHeader(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tsdb.client.options import ReadOptions
 from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages
 from tsdb.query.promql.storage import QuerierStorage
@@ -58,7 +58,7 @@ class QueryRead:
             self._call.hold_values(result.value.nbytes)
         yield from messages(result)
 
-    def _evaluated(self, request: reader_pb2.QueryRequest) -> QueryResult:
+    def _evaluated(self, request: reader_pb2.QueryRequest) -> EvaluationResult:
         options = request.options
         max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else None
         allowed = ReadOptions(allow_stale=options.allow_stale, allow_holes=options.allow_holes, max_lag_ms=max_lag_ms)

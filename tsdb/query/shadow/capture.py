@@ -12,7 +12,7 @@ from tsdb.client.call import Method
 from tsdb.query.shadow.shadow_metrics import held_bytes
 
 
-class Budget:
+class CaptureBudget:
     """Bytes of all captures. Thread-safe."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -50,7 +50,7 @@ class Captured:
 class Capture:
     """Used by the thread of its read. `lost` after the budget had no room: all is given back, and nothing is kept."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: CaptureBudget) -> None:
         self._budget = budget
         self.messages: list[Message] = []
         self.size = 0

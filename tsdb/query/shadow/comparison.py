@@ -23,7 +23,7 @@ Column = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ComparedAnswer:
     """An answer. series: canonical labels, or the id of a series without labels -> (ts_ms, values). coverage: what else
     must agree, as texts. exact: values are compared bit for bit."""
 
@@ -58,7 +58,7 @@ class Differences:
         self.counts[kind] = self.counts.get(kind, 0) + count
 
 
-def rows_of(answer: SelectResult | QueryResult) -> Rows:
+def rows_of(answer: SelectResult | QueryResult) -> ComparedAnswer:
     """The rows of an answer as the client decodes it."""
     spans = [slice(int(start), int(end)) for start, end in zip(answer.starts[:-1], answer.starts[1:], strict=True)]
     if isinstance(answer, QueryResult):
@@ -78,10 +78,10 @@ def rows_of(answer: SelectResult | QueryResult) -> Rows:
         )
         exact = True
     columns = ((answer.ts_ms[span], answer.values[span]) for span in spans)
-    return Rows(dict(zip(keys, columns, strict=True)), coverage, exact)
+    return ComparedAnswer(dict(zip(keys, columns, strict=True)), coverage, exact)
 
 
-def compare(own: Rows, shadow: Rows, at_ms: int) -> Differences:
+def compare(own: ComparedAnswer, shadow: ComparedAnswer, at_ms: int) -> Differences:
     """All differences. at_ms: when the own answer was complete."""
     found = Differences()
     found.coverage = sorted(own.coverage ^ shadow.coverage)
@@ -93,7 +93,9 @@ def compare(own: Rows, shadow: Rows, at_ms: int) -> Differences:
     return found
 
 
-def _compare_series(found: Differences, key: bytes, own: Column, shadow: Column, rows: Rows, at_ms: int) -> None:
+def _compare_series(
+    found: Differences, key: bytes, own: Column, shadow: Column, rows: ComparedAnswer, at_ms: int
+) -> None:
     if len(own[0]) == len(shadow[0]) and (own[0] == shadow[0]).all() and _same(own[1], shadow[1], rows.exact).all():
         return
     times = np.union1d(own[0], shadow[0])

@@ -9,13 +9,13 @@ import grpc
 from google.protobuf.message import Message
 
 from tsdb.client.call import Method
-from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.v1 import reader_pb2
 
 Answer = TypeVar("Answer", bound=Message)
 
 
-class Seen(Protocol):
+class AnswerObserver(Protocol):
     """Sees answers. It changes none of them, raises nothing, and waits for nothing."""
 
     def answer(
@@ -23,7 +23,7 @@ class Seen(Protocol):
     ) -> Iterator[Answer]:
         """The same messages, in their order."""
 
-    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """A result that is answered in another form than that of Reader.Query, and its request in that form."""
 
 
@@ -35,5 +35,5 @@ class NothingSeen:
     ) -> Iterator[Answer]:
         return messages
 
-    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """No effect without a shadow."""

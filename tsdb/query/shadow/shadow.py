@@ -21,10 +21,10 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.queue_threads import QueueThreads
-from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages as query_messages
-from tsdb.query.shadow.capture import Budget, Capture, Captured
+from tsdb.query.shadow.capture import Capture, CaptureBudget, Captured
 from tsdb.query.shadow.comparison import Differences, compare, rows_of
 from tsdb.query.shadow.kept import KeptPairs, Other, Times
 from tsdb.query.shadow.seen import Answer
@@ -36,7 +36,7 @@ from tsdb.query.shadow.shadow_metrics import (
     keep_failures_total,
     reads_total,
 )
-from tsdb.query.shadow.target import HEADER, Target, decoded
+from tsdb.query.shadow.target import HEADER, ShadowTarget, decoded
 from tsdb.v1 import reader_pb2
 
 THREADS = 2
@@ -57,16 +57,16 @@ class ShadowOptions:
 
 
 class Shadow:
-    """A component, and the hook `Seen` of the reads. draw: a random number in [0, 1)."""
+    """A component, and the hook `AnswerObserver` of the reads. draw: a random number in [0, 1)."""
 
     def __init__(
-        self, target: Target, options: ShadowOptions, clock: Clock, draw: Callable[[], float] = random.random
+        self, target: ShadowTarget, options: ShadowOptions, clock: Clock, draw: Callable[[], float] = random.random
     ) -> None:
         self._target = target
         self._options = options
         self._clock = clock
         self._draw = draw
-        self._budget = Budget(options.bytes_max)
+        self._budget = CaptureBudget(options.bytes_max)
         self._lock = threading.Lock()  # Guards _waiting and _closing.
         self._waiting = 0
         self._closing = False
@@ -99,7 +99,7 @@ class Shadow:
             return messages
         return self._captured(method, request, messages)
 
-    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """As of Seen. The request is made for a read of the share alone."""
         if self._draw() >= self._options.share:
             return
@@ -178,7 +178,7 @@ class Shadow:
 
     def _check_log(self) -> None:
         """Check the log when that is due. A shadow that does not answer is checked again at the next read. Raises as
-        Target.check_log."""
+        ShadowTarget.check_log."""
         now = self._clock.monotonic()
         if self._checked_at is not None and now - self._checked_at < CHECK_EVERY_S:
             return

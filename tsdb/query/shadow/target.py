@@ -1,4 +1,4 @@
-"""Target: the connection to a shadow, one attempt a read, and the check that it has the same log.
+"""ShadowTarget: connects to a shadow, tries each read once, and checks that the shadow has the same log.
 
 A store as a shadow may hold some partitions of the log. It gets the part of a read that these can answer, and is
 compared in these.
@@ -28,7 +28,7 @@ HEADER = "tsdb-shadow"  # Of each call to a shadow: a querier passes such a read
 COVERAGE_TIMEOUT_S = 2.0
 
 
-class Target:
+class ShadowTarget:
     """Thread-safe. Connects at its first call. bytes_max: of one answer. experiment, partitions: of the shadow,
     as of the last `check_log`; experiment is empty for production."""
 

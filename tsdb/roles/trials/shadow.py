@@ -13,7 +13,7 @@ from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.query.shadow.kept import KeptPairs
 from tsdb.query.shadow.shadow import Shadow, ShadowOptions
-from tsdb.query.shadow.target import Target
+from tsdb.query.shadow.target import ShadowTarget
 from tsdb.query.stores.pool import StoreAddress, resolve
 from tsdb.roles.caller_token import caller_token
 from tsdb.roles.servers import listens_at
@@ -33,7 +33,7 @@ def make_shadow(
         return None
     _refuse_production(host_port(fields.shadow), listen, stores)
     tls = ClientTls(fields.shadow_tls_ca_file) if fields.shadow_tls else None
-    target = Target(
+    target = ShadowTarget(
         fields.shadow,
         topic_id,
         tls=tls,

@@ -32,7 +32,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, IndexError, AttributeError, Overf
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredHead:
     """A head as of its snapshot. file_bytes: size of the file."""
 
     head: Head
@@ -87,7 +87,7 @@ class SnapshotLoader:
         self._clock = clock
         self._make_head = make_head
 
-    def load(self, starts: Mapping[int, Start]) -> dict[int, Restored]:
+    def load(self, starts: Mapping[int, Start]) -> dict[int, RestoredHead]:
         """Heads of the partitions whose snapshot is usable. starts: of replays without a snapshot.
 
         Raises Unavailable when the log does not answer.
@@ -112,13 +112,13 @@ class SnapshotLoader:
             return file
         return None
 
-    def _restored(self, partition: int, file: SnapshotFile, in_log: LogPlace) -> Restored:
+    def _restored(self, partition: int, file: SnapshotFile, in_log: LogPlace) -> RestoredHead:
         place = place_of(file.document)
         check_place(place, int(file.document["clock"][0]), in_log, self._clock.now_ms())
         image = image_from(file.document, file)
         head = self._make_head(partition, _start_of(image, in_log.start))
         restore(head, image)
-        return Restored(head, place, file.bytes)
+        return RestoredHead(head, place, file.bytes)
 
     def _log_places(self, places: Mapping[int, Place], starts: Mapping[int, Start]) -> dict[int, LogPlace]:
         partitions = list(places)

@@ -16,7 +16,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.store.snapshots.counts import observe, restored_total
 from tsdb.store.snapshots.folder import SnapshotFolder
 from tsdb.store.snapshots.key import StoreKey
-from tsdb.store.snapshots.loader import Restored, SnapshotLoader
+from tsdb.store.snapshots.loader import RestoredHead, SnapshotLoader
 from tsdb.store.snapshots.writer import SnapshotWriter
 
 INTERVAL_S = 600.0
@@ -55,7 +55,7 @@ class Snapshots:
         self._folder.open()
         self.writer.start()
 
-    def load(self, starts: Mapping[int, Start]) -> dict[int, Restored]:
+    def load(self, starts: Mapping[int, Start]) -> dict[int, RestoredHead]:
         """See SnapshotLoader.load for the contract."""
         began_at = self._clock.monotonic()
         found = self._loader.load(starts)
@@ -93,7 +93,7 @@ class Snapshots:
         if head.applied_offset is not None:
             self.writer.put(partition, image_of(head), series_next_offset)
 
-    def _note(self, partition: int, restored: Restored) -> None:
+    def _note(self, partition: int, restored: RestoredHead) -> None:
         place, sizes = restored.place, restored.head.sizes()
         restored_total.inc()
         self.writer.restored(partition, place)

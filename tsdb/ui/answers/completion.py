@@ -14,7 +14,7 @@ from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
 from tsdb.promql.syntax.literals import PLAIN_LABEL
 from tsdb.promql.syntax.selectors import METRIC_NAME
-from tsdb.ui.answers.cursor_place import CursorPlace, Wanted, cursor_place
+from tsdb.ui.answers.cursor_place import CompletionKind, CursorPlace, cursor_place
 from tsdb.ui.link import QUERY_CHARS_MAX
 from tsdb.ui.pages.page import PageCall
 
@@ -74,19 +74,19 @@ def best(prefix: str, items: Iterable[Item]) -> list[Item]:
 
 def _items(call: ApiCall, place: CursorPlace) -> Iterator[Item]:
     match place.wanted:
-        case Wanted.EXPRESSION:
+        case CompletionKind.EXPRESSION:
             yield from _functions(call, place.prefix)
             yield from _metrics(call)
-        case Wanted.LABEL:
+        case CompletionKind.LABEL:
             for name in _found(call, place, None):
                 if name != METRIC_NAME:
                     yield Item(name, name if PLAIN_LABEL.fullmatch(name) else _quoted(name), "label")
-        case Wanted.VALUE:
+        case CompletionKind.VALUE:
             for value in _found(call, place, place.label):
                 yield Item(value, _quoted(value)[1:-1], "value")
-        case Wanted.DURATION:
+        case CompletionKind.DURATION:
             yield from (Item(one, one, "duration") for one in _DURATIONS)
-        case Wanted.KEYWORD:
+        case CompletionKind.KEYWORD:
             yield from (Item(one, one, "keyword") for one in _KEYWORDS)
 
 
@@ -104,7 +104,7 @@ def _functions(call: ApiCall, prefix: str) -> Iterator[Item]:
 
 def _metrics(call: ApiCall) -> Iterator[Item]:
     families = call.sources.families().by_name
-    for name in _found(call, CursorPlace(Wanted.VALUE, ""), METRIC_NAME):
+    for name in _found(call, CursorPlace(CompletionKind.VALUE, ""), METRIC_NAME):
         family = families.get(name)
         insert = name if _PLAIN_METRIC.fullmatch(name) else "{" + _quoted(name) + "}"
         yield Item(name, insert, "metric" if family is None else family.kind or "metric", family.help if family else "")

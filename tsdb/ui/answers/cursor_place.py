@@ -11,13 +11,13 @@ from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.functions import FUNCTIONS
 from tsdb.promql.syntax.selectors import METRIC_NAME
-from tsdb.promql.syntax.tokens import Kind, Token, tokens_of
+from tsdb.promql.syntax.tokens import Token, TokenKind, tokens_of
 
 _LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
 _OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
 
 
-class Wanted(enum.Enum):
+class CompletionKind(enum.Enum):
     """The kind of text that completes the one before the cursor."""
 
     EXPRESSION = "expression"
@@ -33,7 +33,7 @@ class CursorPlace:
     """prefix: the part that is typed. matchers: conditions that stand before, for labels and values. label: of the
     value that is wanted."""
 
-    wanted: Wanted
+    wanted: CompletionKind
     prefix: str
     matchers: Sequence[Matcher] = ()
     label: str = ""
@@ -44,29 +44,31 @@ def cursor_place(before: str) -> CursorPlace:
     nothing."""
     tokens, string = _tokens(before)
     if tokens is None:
-        return CursorPlace(Wanted.NOTHING, "")
+        return CursorPlace(CompletionKind.NOTHING, "")
     if string is not None:
         return _in_string(tokens, string)
     last = tokens[-1] if tokens else None
     is_typing = (
-        last is not None and last.kind in (Kind.NAME, Kind.NUMBER, Kind.DURATION) and last.span.end == len(before)
+        last is not None
+        and last.kind in (TokenKind.NAME, TokenKind.NUMBER, TokenKind.DURATION)
+        and last.span.end == len(before)
     )
     prefix = last.text if last is not None and is_typing else ""
     rest = tokens[:-1] if is_typing else tokens
     opened = _opened(rest)
     if opened is not None and rest[opened].is_symbol("["):
-        return CursorPlace(Wanted.DURATION, prefix)
+        return CursorPlace(CompletionKind.DURATION, prefix)
     if prefix and not (prefix[0].isalpha() or prefix[0] in "_:"):
-        return CursorPlace(Wanted.NOTHING, "")
+        return CursorPlace(CompletionKind.NOTHING, "")
     if opened is not None and rest[opened].is_symbol("{"):
         if not rest[-1].is_symbol("{") and not rest[-1].is_symbol(","):
-            return CursorPlace(Wanted.NOTHING, "")
-        return CursorPlace(Wanted.LABEL, prefix, _matchers(rest, opened))
+            return CursorPlace(CompletionKind.NOTHING, "")
+        return CursorPlace(CompletionKind.LABEL, prefix, _matchers(rest, opened))
     if opened and rest[opened].is_symbol("(") and rest[opened - 1].word in _LISTS:
-        return CursorPlace(Wanted.LABEL, prefix, _metric(tokens))
-    if rest and (rest[-1].kind is not Kind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:
-        return CursorPlace(Wanted.KEYWORD, prefix)
-    return CursorPlace(Wanted.EXPRESSION, prefix)
+        return CursorPlace(CompletionKind.LABEL, prefix, _metric(tokens))
+    if rest and (rest[-1].kind is not TokenKind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:
+        return CursorPlace(CompletionKind.KEYWORD, prefix)
+    return CursorPlace(CompletionKind.EXPRESSION, prefix)
 
 
 _WORDS = frozenset({"and", "or", "unless", "bool", "atan2"})
@@ -89,18 +91,18 @@ def _tokens(before: str) -> tuple[list[Token] | None, str | None]:
 def _in_string(tokens: list[Token], typed: str) -> CursorPlace:
     opened = _opened(tokens)
     if opened is None or not tokens[opened].is_symbol("{") or len(tokens) < 2:
-        return CursorPlace(Wanted.NOTHING, "")
-    if tokens[-1].text not in MATCH_TYPES or tokens[-2].kind not in (Kind.NAME, Kind.STRING):
-        return CursorPlace(Wanted.NOTHING, "")
+        return CursorPlace(CompletionKind.NOTHING, "")
+    if tokens[-1].text not in MATCH_TYPES or tokens[-2].kind not in (TokenKind.NAME, TokenKind.STRING):
+        return CursorPlace(CompletionKind.NOTHING, "")
     label = tokens[-2].text.strip("\"'`")
-    return CursorPlace(Wanted.VALUE, typed.replace('\\"', '"'), _matchers(tokens[:-2], opened), label)
+    return CursorPlace(CompletionKind.VALUE, typed.replace('\\"', '"'), _matchers(tokens[:-2], opened), label)
 
 
 def _opened(tokens: Sequence[Token]) -> int | None:
     """The index of the innermost bracket that is still open."""
     depth = 0
     for index in range(len(tokens) - 1, -1, -1):
-        if tokens[index].kind is not Kind.SYMBOL:
+        if tokens[index].kind is not TokenKind.SYMBOL:
             continue
         if tokens[index].text in _CLOSED:
             depth += 1
@@ -114,12 +116,16 @@ def _opened(tokens: Sequence[Token]) -> int | None:
 def _matchers(tokens: Sequence[Token], opened: int) -> Sequence[Matcher]:
     """The conditions of a selector whose brace is still open: its name, and the equalities before the cursor."""
     found = []
-    if opened and tokens[opened - 1].kind is Kind.NAME and tokens[opened - 1].span.end == tokens[opened].span.start:
+    if (
+        opened
+        and tokens[opened - 1].kind is TokenKind.NAME
+        and tokens[opened - 1].span.end == tokens[opened].span.start
+    ):
         found.append(Matcher(MatchType.EQUAL, METRIC_NAME, tokens[opened - 1].text))
     inside = tokens[opened + 1 :]
     for name, operator, value in zip(inside, inside[1:], inside[2:], strict=False):
-        is_plain = value.kind is Kind.STRING and "\\" not in value.text
-        if name.kind is Kind.NAME and operator.is_symbol("=") and is_plain:
+        is_plain = value.kind is TokenKind.STRING and "\\" not in value.text
+        if name.kind is TokenKind.NAME and operator.is_symbol("=") and is_plain:
             found.append(Matcher(MatchType.EQUAL, name.text, value.text[1:-1]))
     return found
 
@@ -128,6 +134,6 @@ def _metric(tokens: Sequence[Token]) -> Sequence[Matcher]:
     """The first metric that the expression names."""
     for token, following in pairwise(tokens):
         is_word = token.word in _LISTS or token.word in FUNCTIONS
-        if token.kind is Kind.NAME and not is_word and "_" in token.text and following.text in ("{", "[", ")"):
+        if token.kind is TokenKind.NAME and not is_word and "_" in token.text and following.text in ("{", "[", ")"):
             return (Matcher(MatchType.EQUAL, METRIC_NAME, token.text),)
     return ()

@@ -10,7 +10,7 @@ import orjson
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import Evaluated, instant_result
-from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.numbers import shown_f
@@ -65,7 +65,7 @@ def _answer(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) -
     return orjson.dumps(answer)
 
 
-def _rows(found: QueryResult, rows_max: int) -> dict[str, Any]:
+def _rows(found: EvaluationResult, rows_max: int) -> dict[str, Any]:
     """kind: vector, samples, scalar or text. rows: [index of the series, time, value as text]; values are whole."""
     value = found.value
     at_ms = int(found.times_ms[0])

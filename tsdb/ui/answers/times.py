@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.request.parameters import POINTS_MAX, Steps, integer
+from tsdb.api.prometheus.request.parameters import POINTS_MAX, QuerySteps, integer
 from tsdb.ui.link import range_ms
 
 STEP_MS_MIN = 1000
@@ -28,12 +28,14 @@ def times_of(call: ApiCall) -> tuple[int, int]:
     return now_ms - length_ms, now_ms
 
 
-def steps_of(start_ms: int, end_ms: int, points: int = STEPS) -> Steps:
+def steps_of(start_ms: int, end_ms: int, points: int = STEPS) -> QuerySteps:
     """Steps of a nice length, at multiples of it, so that equal times of two graphs have equal values."""
     wanted_ms = max(STEP_MS_MIN, (end_ms - start_ms) // max(1, min(points, POINTS_MAX)))
     day_ms = 86_400_000
     step_ms = next((1000 * one for one in _NICE_S if 1000 * one >= wanted_ms), -(-wanted_ms // day_ms) * day_ms)
-    return Steps(-(-start_ms // step_ms) * step_ms, max(end_ms // step_ms, -(-start_ms // step_ms)) * step_ms, step_ms)
+    return QuerySteps(
+        -(-start_ms // step_ms) * step_ms, max(end_ms // step_ms, -(-start_ms // step_ms)) * step_ms, step_ms
+    )
 
 
 def points_of(call: ApiCall) -> int:

@@ -1,4 +1,4 @@
-"""Cursor: read numbers from the bytes of a block, never past their end."""
+"""ByteCursor: reads numbers from the bytes of a block, never past their end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
 VARINT_BYTES_MAX = 10
 
 
-class Cursor:
+class ByteCursor:
     """Reads `data` from `at` up to `end`. name: file name for messages. Raises CorruptData (corrupt_block)."""
 
     def __init__(self, data: memoryview, name: str, at: int, end: int) -> None:
@@ -54,12 +54,12 @@ class Cursor:
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def section(self, size: int) -> Cursor:
+    def section(self, size: int) -> ByteCursor:
         """A cursor over the next `size` bytes, after checking the CRC-32C that follows them."""
         start = self.at
         if crc32c(bytes(self.take(size))) != self.u32():
             raise CorruptData(f"{self.name}: wrong checksum of [{start}, {start + size})", reason="corrupt_block")
-        return Cursor(self.data, self.name, start, start + size)
+        return ByteCursor(self.data, self.name, start, start + size)
 
     def corrupt(self, what: str) -> CorruptData:
         """An error with file name and position. Returned, not raised."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark_backfill.jobs.imports.prometheus.cursor import Cursor
+from spark_backfill.jobs.imports.prometheus.cursor import ByteCursor
 from tsdb.model.errors import UnknownVersion
 
 MAGIC, VERSION = 0xBAAA_D700, 2
@@ -39,14 +39,14 @@ class BlockIndex:
     def __init__(self, data: memoryview, name: str) -> None:
         self._data = data
         self._name = name
-        head = Cursor(data, name, 0, min(HEADER_BYTES, len(data)))
+        head = ByteCursor(data, name, 0, min(HEADER_BYTES, len(data)))
         if head.u32() != MAGIC:
             raise head.corrupt("no index of Prometheus")
         version = head.take(1)[0]
         if version != VERSION:
             raise UnknownVersion(f"{name}: index is of version {version}; this process knows {VERSION}")
         # Symbols, series, label indices, label offsets, postings, postings offsets; 0 for an absent section.
-        contents = Cursor(data, name, max(len(data) - TOC_BYTES, 0), len(data)).section(TOC_BYTES - 4)
+        contents = ByteCursor(data, name, max(len(data) - TOC_BYTES, 0), len(data)).section(TOC_BYTES - 4)
         starts = [contents.u64() for _ in range(6)]
         self._series_at = starts[1]
         self._series_end = min([at for at in starts if at > starts[1]], default=len(data) - TOC_BYTES)
@@ -59,7 +59,7 @@ class BlockIndex:
             at = -(-at // SERIES_ALIGN) * SERIES_ALIGN
             if at >= self._series_end:
                 return
-            cursor = Cursor(self._data, self._name, at, self._series_end)
+            cursor = ByteCursor(self._data, self._name, at, self._series_end)
             size = cursor.uvarint()
             if not size:
                 return  # Only padding follows.
@@ -67,34 +67,34 @@ class BlockIndex:
             at = cursor.at
 
     def _read_symbols(self, at: int) -> list[str]:
-        cursor = Cursor(self._data, self._name, at, len(self._data))
+        cursor = ByteCursor(self._data, self._name, at, len(self._data))
         body = cursor.section(cursor.u32())
         count = body.u32()
         if count > body.end - body.at:
             raise body.corrupt(f"{count} symbols in {body.end - body.at} bytes")
         return [self._text(body) for _ in range(count)]
 
-    def _one(self, number: int, body: Cursor) -> BlockSeries:
+    def _one(self, number: int, body: ByteCursor) -> BlockSeries:
         count = body.uvarint()
         if count > LABELS_MAX:
             raise body.corrupt(f"a series of {count} labels")
         labels = tuple((self._symbol(body), self._symbol(body)) for _ in range(count))
         return BlockSeries(number, labels, tuple(_chunks(body)))
 
-    def _symbol(self, body: Cursor) -> str:
+    def _symbol(self, body: ByteCursor) -> str:
         number = body.uvarint()
         if number >= len(self._symbols):
             raise body.corrupt(f"symbol {number} of {len(self._symbols)}")
         return self._symbols[number]
 
-    def _text(self, body: Cursor) -> str:
+    def _text(self, body: ByteCursor) -> str:
         try:
             return bytes(body.take(body.uvarint())).decode()
         except UnicodeDecodeError:
             raise body.corrupt("a symbol that is not UTF-8") from None
 
 
-def _chunks(body: Cursor) -> Iterator[ChunkRef]:
+def _chunks(body: ByteCursor) -> Iterator[ChunkRef]:
     count = body.uvarint()
     if count > body.end - body.at:
         raise body.corrupt(f"{count} chunks in {body.end - body.at} bytes")

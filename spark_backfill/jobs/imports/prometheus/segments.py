@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.jobs.imports.prometheus.cursor import Cursor
+from spark_backfill.jobs.imports.prometheus.cursor import ByteCursor
 from spark_backfill.jobs.imports.prometheus.index import ChunkRef
 from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN, decode_xor_kernel
 from tsdb.model.errors import CorruptData, UnknownVersion
@@ -42,7 +42,7 @@ class Segments:
         self._ts_ms = np.empty(CHUNK_SAMPLES_MAX, np.int64)
         self._bits = np.empty(CHUNK_SAMPLES_MAX, np.uint64)
         for data, name in zip(self._data, self._names, strict=True):
-            head = Cursor(data, name, 0, min(HEADER_BYTES, len(data)))
+            head = ByteCursor(data, name, 0, min(HEADER_BYTES, len(data)))
             if head.u32() != MAGIC:
                 raise head.corrupt("no chunks of Prometheus")
             version = head.take(1)[0]
@@ -56,7 +56,7 @@ class Segments:
                 f"the index names segment {ref.segment + 1}; there are {len(self._data)}", reason="corrupt_block"
             )
         data, name = self._data[ref.segment], self._names[ref.segment]
-        cursor = Cursor(data, name, ref.offset, len(data))
+        cursor = ByteCursor(data, name, ref.offset, len(data))
         size = cursor.uvarint()
         body = cursor.section(size + 1)
         encoding = body.take(1)[0]
@@ -66,7 +66,7 @@ class Segments:
             raise UnknownVersion(f"{name}: chunk at {ref.offset} has encoding {encoding}; this process knows {XOR}")
         return self._decoded(body, ref)
 
-    def _decoded(self, body: Cursor, ref: ChunkRef) -> ChunkSamples:
+    def _decoded(self, body: ByteCursor, ref: ChunkRef) -> ChunkSamples:
         bytes_ = np.frombuffer(body.data, np.uint8)
         count = decode_xor_kernel(bytes_, body.at, body.end, self._ts_ms, self._bits)
         if count == BROKEN:

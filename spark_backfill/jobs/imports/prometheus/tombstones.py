@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.jobs.imports.prometheus.cursor import Cursor
+from spark_backfill.jobs.imports.prometheus.cursor import ByteCursor
 from tsdb.model.errors import UnknownVersion
 
 MAGIC, VERSION = 0x0130_BA30, 1
@@ -20,13 +20,13 @@ Tombstones = Mapping[int, Sequence[tuple[int, int]]]
 
 def read_tombstones(data: memoryview, name: str) -> Tombstones:
     """Parse a `tombstones` file. Raises CorruptData (corrupt_block), UnknownVersion."""
-    head = Cursor(data, name, 0, min(HEADER_BYTES, len(data)))
+    head = ByteCursor(data, name, 0, min(HEADER_BYTES, len(data)))
     if head.u32() != MAGIC:
         raise head.corrupt("no tombstones of Prometheus")
     version = head.take(1)[0]
     if version != VERSION:
         raise UnknownVersion(f"{name}: tombstones are of version {version}; this process knows {VERSION}")
-    body = Cursor(data, name, HEADER_BYTES, len(data)).section(max(len(data) - HEADER_BYTES - CRC_BYTES, 0))
+    body = ByteCursor(data, name, HEADER_BYTES, len(data)).section(max(len(data) - HEADER_BYTES - CRC_BYTES, 0))
     found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     while body.at < body.end:
         found[body.uvarint()].append((body.varint(), body.varint()))

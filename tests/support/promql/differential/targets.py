@@ -15,7 +15,7 @@ from support.promql.differential.dataset import StoredSamples
 from support.promql.memory import MemoryStorage
 from tsdb.model.errors import TsdbError
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES
@@ -103,7 +103,7 @@ def _failure(error: Exception) -> Failure:
     return Failure("crash", repr(error))
 
 
-def _answer(result: QueryResult, kind: str) -> Answer:
+def _answer(result: EvaluationResult, kind: str) -> Answer:
     rows: Sequence[Row] = ()
     text = ""
     match result.value:

@@ -11,7 +11,7 @@ import pytest
 from ingest.appends.deadlines import Deadlines
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import ThreadTimer
-from ingest.appends.waits import Waits
+from ingest.appends.waits import AppendWaits
 from ingest.inflight import Inflight
 from support.fakes.gap_lock import GapLock
 from support.fakes.manual_timer import ManualTimer
@@ -160,7 +160,7 @@ def test_a_timer_that_gets_no_thread_has_failed_and_its_caller_has_not(monkeypat
 def test_a_wait_that_begins_right_after_the_others_were_taken_ends_too() -> None:
     clock = ManualClock()
     timer = ManualTimer(clock)
-    waits, ended = Waits(timer, 1.0), list[str]()
+    waits, ended = AppendWaits(timer, 1.0), list[str]()
     waits.begin(lambda: ended.append("first"))
     clock.advance(1_000)
     waits._lock = GapLock(lambda: waits.begin(lambda: ended.append("second")))  # type: ignore[assignment]

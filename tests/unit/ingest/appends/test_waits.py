@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ingest.appends.waits import Waits
+from ingest.appends.waits import AppendWaits
 from support.fakes.manual_timer import ManualTimer
 from tsdb.model.clock import ManualClock
 
@@ -15,7 +15,7 @@ TICK_S = 0.001  # Of the clock here: a wait may end with the tick after its time
 def test_each_wait_ends_once_in_order_and_in_time() -> None:
     clock = ManualClock(0)
     timer = ManualTimer(clock)
-    waits, began, ended = Waits(timer, WAIT_S), list[float](), dict[int, float]()
+    waits, began, ended = AppendWaits(timer, WAIT_S), list[float](), dict[int, float]()
 
     def end(number: int) -> None:
         ended[number] = timer.now()
@@ -35,7 +35,7 @@ def test_each_wait_ends_once_in_order_and_in_time() -> None:
 def test_waits_that_begin_together_need_one_wake_of_the_timer() -> None:
     clock = ManualClock(0)
     timer = ManualTimer(clock)
-    waits, ended = Waits(timer, WAIT_S), list[int]()
+    waits, ended = AppendWaits(timer, WAIT_S), list[int]()
     for number in range(1000):
         waits.begin(partial(ended.append, number))
     assert timer.outstanding == 1
@@ -48,7 +48,7 @@ def test_waits_that_begin_together_need_one_wake_of_the_timer() -> None:
 def test_a_call_that_fails_keeps_no_other_from_its_turn() -> None:
     clock = ManualClock(0)
     timer = ManualTimer(clock)
-    waits, ended = Waits(timer, WAIT_S), list[str]()
+    waits, ended = AppendWaits(timer, WAIT_S), list[str]()
     waits.begin(lambda: ended.append("before"))
     waits.begin(lambda: [][1])
     waits.begin(lambda: ended.append("after"))

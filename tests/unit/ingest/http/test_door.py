@@ -22,7 +22,7 @@ from ingest.http.answers import text_answer
 from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.expand import ENCODINGS
 from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from ingest.refusals import Offender
 from ingest.rows import Rows
 from support.counters import sample
@@ -74,26 +74,26 @@ class FakePipeline:
     error: TsdbError | None = None
     refused: int = 0
     held: bool = False
-    futures: list[Future[WriteResult]] = field(default_factory=list)
+    futures: list[Future[AcceptedWrite]] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
-    def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[WriteResult]:
+    def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[AcceptedWrite]:
         assert partial
         assert 0 < deadline.remaining() <= 30
         self.values += rows.values.tolist()
-        future: Future[WriteResult] = Future()
+        future: Future[AcceptedWrite] = Future()
         self.futures.append(future)
         if not self.held:
             self.finish(future)
         return future
 
-    def finish(self, future: Future[WriteResult]) -> None:
+    def finish(self, future: Future[AcceptedWrite]) -> None:
         if self.error is not None:
             future.set_exception(self.error)
             return
         offenders = [Offender(0, "too_old", "timestamp 5 is too old")] * self.refused
         refused = {"too_old": self.refused} if self.refused else {}
-        future.set_result(WriteResult([], len(self.values) - self.refused, refused, self.refused, offenders))
+        future.set_result(AcceptedWrite([], len(self.values) - self.refused, refused, self.refused, offenders))
 
 
 @dataclass

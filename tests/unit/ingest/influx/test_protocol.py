@@ -13,7 +13,7 @@ from ingest.http.protocol import Decoded, MediaType, Outcome, WriteCall
 from ingest.influx.authorization import bearer
 from ingest.influx.lines import LineRules
 from ingest.influx.protocol import PING, WRITE_V1, WRITE_V2, influx_protocols
-from ingest.pipeline import WriteResult
+from ingest.pipeline import AcceptedWrite
 from ingest.refusals import Offender, RefusedSeries
 from support.counters import sample
 from tsdb.model.clock import ManualClock
@@ -38,7 +38,7 @@ def call(body: bytes, path: str = WRITE_V1, query: str = "") -> WriteCall:
     return WriteCall(head(path, query), MediaType("text/plain"), "", body, 1 << 20)
 
 
-def answer(path: str, body: bytes, result: WriteResult | None, error: TsdbError | None) -> HttpAnswer:
+def answer(path: str, body: bytes, result: AcceptedWrite | None, error: TsdbError | None) -> HttpAnswer:
     return WRITE.answer(call(b"", path), Outcome(result, error, decoded(body, path)))
 
 
@@ -99,11 +99,11 @@ def test_lines_refused_as_text_and_strings_are_counted() -> None:
 
 def test_a_stored_request_is_answered_with_204_and_nothing_else() -> None:
     for path in (WRITE_V1, WRITE_V2):
-        assert answer(path, b"m f=1", WriteResult([], 1, {}, 0, []), None) == HttpAnswer(204, content_type="")
+        assert answer(path, b"m f=1", AcceptedWrite([], 1, {}, 0, []), None) == HttpAnswer(204, content_type="")
 
 
 def test_refused_lines_are_listed_by_number_and_the_answer_says_what_is_stored() -> None:
-    got = answer(WRITE_V1, b"m f=1\nm f=x\nbad\n", WriteResult([], 1, {}, 0, []), None)
+    got = answer(WRITE_V1, b"m f=1\nm f=x\nbad\n", AcceptedWrite([], 1, {}, 0, []), None)
     assert got.status == 400
     assert text(got).splitlines() == [
         "partial write: 1 samples are stored",
@@ -116,7 +116,7 @@ def test_refused_lines_are_listed_by_number_and_the_answer_says_what_is_stored()
 def test_refused_series_are_named_by_their_line() -> None:
     offenders = [Offender(2, "too_old", "timestamp 5 is too old")]
     error = RefusedSeries("1 series is refused", {"too_old": 1}, offenders, reason="too_old")
-    got = answer(WRITE_V2, b"m a=1,b=2\n\nm f=1 5\nbad", WriteResult([], 2, {"too_old": 1}, 1, offenders), error)
+    got = answer(WRITE_V2, b"m a=1,b=2\n\nm f=1 5\nbad", AcceptedWrite([], 2, {"too_old": 1}, 1, offenders), error)
     assert (got.status, json.loads(got.body)["code"]) == (400, "invalid")
     assert text(got).splitlines() == [
         "partial write: 2 samples are stored",
@@ -153,7 +153,7 @@ def test_each_error_has_the_status_that_makes_senders_keep_or_drop_it(
 
 def test_an_answer_is_bounded_whatever_the_lines_hold() -> None:
     body = b"".join(b"m,%s f=1\n" % (b"\xff" * 70) for _ in range(1000))
-    got = answer(WRITE_V2, body, WriteResult([], 0, {}, 0, []), None)
+    got = answer(WRITE_V2, body, AcceptedWrite([], 0, {}, 0, []), None)
     assert got.status == 400
     assert len(got.body) < 20_000
 

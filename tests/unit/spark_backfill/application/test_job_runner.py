@@ -13,7 +13,7 @@ import pytest
 
 from spark_backfill.application.journal import Journal
 from spark_backfill.application.runner import STOPPED, Job, JobRunner
-from spark_backfill.application.runs import Cause, JobRun, JobRuns, Outcome, Result
+from spark_backfill.application.runs import Cause, JobRun, JobRuns, RunOutcome, RunResult
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.application.scheduler import Scheduler
 from spark_backfill.result import JobResult
@@ -84,21 +84,21 @@ def ended(log: Log, kind: str) -> list[JobRun]:
 @pytest.mark.parametrize(
     ("work", "outcome"),
     [
-        (ok, Outcome(Result.OK, figures={"items": 3})),
-        (failing, Outcome(Result.FAILED, "loader_behind", "the loader is away")),
-        (broken, Outcome(Result.FAILED, "internal", "KeyError: 'figure'")),
-        (finding, Outcome(Result.FINDINGS, figures={"items": 2})),
+        (ok, RunOutcome(RunResult.OK, figures={"items": 3})),
+        (failing, RunOutcome(RunResult.FAILED, "loader_behind", "the loader is away")),
+        (broken, RunOutcome(RunResult.FAILED, "internal", "KeyError: 'figure'")),
+        (finding, RunOutcome(RunResult.FINDINGS, figures={"items": 2})),
     ],
 )
 def test_an_end_is_recorded_with_its_cause_and_the_other_jobs_run(
-    log: Log, work: Callable[[Clock], JobResult], outcome: Outcome
+    log: Log, work: Callable[[Clock], JobResult], outcome: RunOutcome
 ) -> None:
     before = sample("tsdb_spark_job_runs_total", kind="verify", result=outcome.result.value)
     with running(log, {"verify": Job(work), "downsample": Job(ok)}):
         wait_until(lambda: bool(ended(log, "verify")) and len(ended(log, "downsample")) > 1)
     assert ended(log, "verify")[0].outcome == outcome
     assert sample("tsdb_spark_job_runs_total", kind="verify", result=outcome.result.value) > before
-    assert (read(log, "verify").failures > 0) == (outcome.result is Result.FAILED)
+    assert (read(log, "verify").failures > 0) == (outcome.result is RunResult.FAILED)
 
 
 def test_a_kind_runs_alone_while_its_due_times_pass(log: Log) -> None:
@@ -174,7 +174,7 @@ def test_an_end_during_an_outage_of_the_log_is_recorded_after_it(log: Log) -> No
         assert ended(log, "verify") == []
         cut.is_cut = False
         wait_until(lambda: bool(ended(log, "verify")))
-    assert ended(log, "verify")[0].outcome == Outcome(Result.OK, figures={"items": 5})
+    assert ended(log, "verify")[0].outcome == RunOutcome(RunResult.OK, figures={"items": 5})
     assert sample("tsdb_spark_jobs_meta_failures_total") > before + 2
 
 

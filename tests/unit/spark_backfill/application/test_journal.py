@@ -17,8 +17,8 @@ from spark_backfill.application.runs import (
     JobRun,
     JobRuns,
     JobState,
-    Outcome,
-    Result,
+    RunOutcome,
+    RunResult,
 )
 from support.servers.logs import LogFactory
 from tsdb.log.interface import META, METRICS, Log
@@ -59,8 +59,12 @@ def test_a_new_log_has_no_records(log: Log) -> None:
 
 def test_records_are_read_back_as_written(log: Log) -> None:
     writer, reader = Journal(log, CLOCK), read(log)
-    failed = Outcome(Result.FAILED, "loader_behind", "within 0.5 s", {})
-    runs = JobRuns(NOW_MS).begun(NOW_MS, Cause.REQUEST, 7).ended(NOW_MS + 5, Outcome(Result.OK, figures={"folded": 3}))
+    failed = RunOutcome(RunResult.FAILED, "loader_behind", "within 0.5 s", {})
+    runs = (
+        JobRuns(NOW_MS)
+        .begun(NOW_MS, Cause.REQUEST, 7)
+        .ended(NOW_MS + 5, RunOutcome(RunResult.OK, figures={"folded": 3}))
+    )
     runs = runs.begun(NOW_MS + 10, Cause.SCHEDULE, 0).ended(NOW_MS + 20, failed).begun(NOW_MS + 30, Cause.RETRY, 0)
     record = ApplicationRecord(NOW_MS, plans={"verify": Planned("0 3 * * *", NOW_MS + 1), "downsample": Planned()})
     writer.write_runs("merge-late", runs)
@@ -72,7 +76,7 @@ def test_records_are_read_back_as_written(log: Log) -> None:
     assert (runs.failures, runs.requests_done, runs.last_ok and runs.last_ok.outcome) == (
         1,
         7,
-        Outcome(Result.OK, figures={"folded": 3}),
+        RunOutcome(RunResult.OK, figures={"folded": 3}),
     )
     assert reader.view.states["verify"] == JobState(None, True, NOW_MS, log.watermarks(META, [0])[0].high)
     assert reader.view.states["downsample"] == JobState()
@@ -143,7 +147,7 @@ def test_a_good_record_replaces_an_unreadable_one(log: Log) -> None:
 
 def test_records_stay_small(log: Log) -> None:
     runs = JobRuns(0)
-    outcome = Outcome(Result.FAILED, "x", "e" * 10_000, {f"figure_{n}": n for n in range(1000)})
+    outcome = RunOutcome(RunResult.FAILED, "x", "e" * 10_000, {f"figure_{n}": n for n in range(1000)})
     for at_ms in range(3 * RUNS_MAX):
         runs = runs.begun(at_ms, Cause.SCHEDULE, 0).ended(at_ms, outcome)
     assert len(runs.runs) == RUNS_MAX
@@ -156,5 +160,5 @@ def test_records_stay_small(log: Log) -> None:
 
 
 def test_a_clock_that_steps_back_never_makes_a_run_of_negative_length() -> None:
-    ended = JobRuns(0).begun(1_000, Cause.SCHEDULE, 0).ended(400, Outcome(Result.OK))
-    assert ended.last == JobRun(1_000, Cause.SCHEDULE, 1_000, Outcome(Result.OK))
+    ended = JobRuns(0).begun(1_000, Cause.SCHEDULE, 0).ended(400, RunOutcome(RunResult.OK))
+    assert ended.last == JobRun(1_000, Cause.SCHEDULE, 1_000, RunOutcome(RunResult.OK))

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from spark_backfill.jobs.imports.result import ImportResult, RefusedRows
+from spark_backfill.jobs.imports.result import ImportResult, RefusedCount
 from spark_backfill.jobs.merge_late.result import Fragments, MergeLateResult, PartitionFolds
 from spark_backfill.jobs.rebuild.result import RebuildResult
 from spark_backfill.pipeline.counts import SUMS
@@ -68,7 +68,7 @@ def test_a_result_prints_its_known_figures_a_line_each() -> None:
         rejects=None,
         end_ms=0,
         loaded=True,
-        rows=(RefusedRows("bad_value", 1),),
+        rows=(RefusedCount("bad_value", 1),),
     )
     assert "rejects" not in str(imported), "a figure that is not known is left out"
     assert "<td>&lt;b&gt;</td>" in imported._repr_html_()

@@ -17,7 +17,7 @@ import pytest
 from spark_backfill.building.build import build
 from spark_backfill.building.items import BaseItem, Item, LateItem
 from spark_backfill.building.plan import items_of, plan_partitions, range_of
-from spark_backfill.pipeline.offsets import StreamOffset, adopted
+from spark_backfill.pipeline.offsets import PipelineOffset, adopted
 from spark_backfill.pipeline.planner import BatchLimits, Planner
 from spark_backfill.places import Places
 from support.data.recorded_log import BASE_MS, RecordedLog
@@ -51,12 +51,12 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield log
 
 
-def first_offset(log: Log) -> StreamOffset:
+def first_offset(log: Log) -> PipelineOffset:
     progress, _ = first_progress(0, BASE_MS, 0, DEMO)
-    return adopted(StreamOffset(), log.topic_id(METRICS), dict.fromkeys(range(PARTITIONS), progress))
+    return adopted(PipelineOffset(), log.topic_id(METRICS), dict.fromkeys(range(PARTITIONS), progress))
 
 
-def offsets(log: Log, limits: BatchLimits) -> list[StreamOffset]:
+def offsets(log: Log, limits: BatchLimits) -> list[PipelineOffset]:
     """Offsets of all batches, from the first query on, until there is no more work."""
     planner = Planner(log, build_options(log, Places()), limits)
     found = [first_offset(log)]
@@ -65,7 +65,7 @@ def offsets(log: Log, limits: BatchLimits) -> list[StreamOffset]:
     return found
 
 
-def items(of: list[StreamOffset]) -> list[Item]:
+def items(of: list[PipelineOffset]) -> list[Item]:
     return [item for offset in of for item in offset.items()]
 
 
@@ -110,7 +110,7 @@ def test_windows_that_the_log_never_had_whole_are_skipped(log: Log) -> None:
     whole_from_ms = progress.emitted_through_ms + 2 * DEMO.window_ms
     begun = Progress(progress.position, progress.emitted_through_ms, whole_from_ms)
     after = Planner(log, build_options(log, Places()), BatchLimits()).next(
-        adopted(StreamOffset(), log.topic_id(METRICS), dict.fromkeys(range(PARTITIONS), begun))
+        adopted(PipelineOffset(), log.topic_id(METRICS), dict.fromkeys(range(PARTITIONS), begun))
     )
     assert min(item.start_ms for item in after.items() if isinstance(item, BaseItem)) == whole_from_ms
 
@@ -146,7 +146,7 @@ def test_the_requests_of_a_plan_grow_with_its_windows_and_not_with_the_partition
     assert counted.calls["offsets_for_times"] <= 2 + 2 * windows
 
 
-def both_progress(before: StreamOffset, after: StreamOffset) -> Iterator[tuple[Progress, Progress]]:
+def both_progress(before: PipelineOffset, after: PipelineOffset) -> Iterator[tuple[Progress, Progress]]:
     return zip(before.progress.values(), after.progress.values(), strict=True)
 
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from spark_backfill.building.items import BaseItem, LateItem
-from spark_backfill.pipeline.offsets import Base, PartitionOffset, StreamOffset, adopted, is_done, offset_of
+from spark_backfill.pipeline.offsets import Base, PartitionOffset, PipelineOffset, adopted, is_done, offset_of
 from tsdb.chunks.progress import Progress
 from tsdb.model.errors import CorruptData, UnknownVersion
 
-OFFSET = StreamOffset(
+OFFSET = PipelineOffset(
     "the-log",
     2,
     (
@@ -34,7 +34,7 @@ def test_the_work_of_a_batch_follows_from_the_offset_at_its_end_windows_first() 
         LateItem(0, 50, 60),
         LateItem(0, 60, 70),
     ]
-    assert list(StreamOffset().items()) == []
+    assert list(PipelineOffset().items()) == []
 
 
 def test_a_new_query_has_no_work_and_takes_the_higher_progress() -> None:
@@ -46,7 +46,7 @@ def test_a_new_query_has_no_work_and_takes_the_higher_progress() -> None:
 
 
 def test_a_first_life_begins_where_the_group_stands() -> None:
-    life = adopted(StreamOffset(), "the-log", {0: Progress(3, 400)})
+    life = adopted(PipelineOffset(), "the-log", {0: Progress(3, 400)})
     assert (life.topic_id, life.life, life.progress) == ("the-log", 1, {0: Progress(3, 400)})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.backup.backups import WINDOWS, Ground, ground
 from support.servers.histories import HistoryFactory, announcement, row, write_rows, written
-from tsdb.backup.backup import Source, back_up
+from tsdb.backup.backup import BackupSource, back_up
 from tsdb.backup.checks import read_manifest
 from tsdb.backup.folder import BackupFolder
 from tsdb.codec.chunk.marker import HoleRecord
@@ -138,10 +138,10 @@ def test_an_interrupted_backup_is_refused_and_the_next_run_writes_the_rest(saved
     source = saved.source()
     failing = FailingStore(store, scans=9)
     with pytest.raises(Unavailable):
-        back_up(folder, Source(source.log, failing, source.admin, GROUP), saved.clock)  # type: ignore[arg-type]
+        back_up(folder, BackupSource(source.log, failing, source.admin, GROUP), saved.clock)  # type: ignore[arg-type]
     refused(saved, tmp_path / "second", InvalidRequest, "no_manifest", "`tsdb history backup` with the same folder")
     failing.left = 7
-    made = back_up(folder, Source(source.log, failing, source.admin, GROUP), saved.clock)  # type: ignore[arg-type]
+    made = back_up(folder, BackupSource(source.log, failing, source.admin, GROUP), saved.clock)  # type: ignore[arg-type]
     assert failing.left == 0, "finished parts are not read again"
     assert made == read_manifest(folder)
     held = {one.key: one.value for tokens in store.token_ranges(1) for piece in store.scan(tokens) for one in piece}

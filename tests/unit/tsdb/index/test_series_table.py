@@ -3,24 +3,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.index.series_table import LOAD_MAX, SeriesTable
+from tsdb.index.series_table import LOAD_MAX, SeriesIdTable
 from tsdb.index.series_table_kernels import NO_REF, insert_ref_kernel
 
 
-def insert(table: SeriesTable, entries: dict[int, int]) -> None:
+def insert(table: SeriesIdTable, entries: dict[int, int]) -> None:
     table.reserve(len(entries))
     for series_id, ref in entries.items():
         insert_ref_kernel(*table.arrays, table.used, np.uint64(series_id), ref)
     table.inserted(len(entries))
 
 
-def find(table: SeriesTable, *ids: int) -> list[int]:
+def find(table: SeriesIdTable, *ids: int) -> list[int]:
     refs: list[int] = table.find(np.array(ids, np.uint64)).tolist()
     return refs
 
 
 def test_ids_at_the_ends_of_64_bits_are_ids_like_any_other() -> None:
-    table = SeriesTable()
+    table = SeriesIdTable()
     assert find(table, 0, 2**64 - 1) == [NO_REF, NO_REF]
     insert(table, {0: 7, 2**64 - 1: 0, 2**63: 3})
     assert find(table, 0, 2**64 - 1, 2**63, 1) == [7, 0, 3, NO_REF]
@@ -28,7 +28,7 @@ def test_ids_at_the_ends_of_64_bits_are_ids_like_any_other() -> None:
 
 
 def test_ids_that_want_one_slot_are_all_found_and_removing_one_hides_no_other() -> None:
-    table = SeriesTable()
+    table = SeriesIdTable()
     ids = [slot << 32 | 5 for slot in range(100)]
     insert(table, {series_id: ref for ref, series_id in enumerate(ids)})
     assert find(table, *ids) == list(range(100))
@@ -38,7 +38,7 @@ def test_ids_that_want_one_slot_are_all_found_and_removing_one_hides_no_other() 
 
 
 def test_a_removed_id_can_come_back_with_another_ref() -> None:
-    table = SeriesTable()
+    table = SeriesIdTable()
     insert(table, {1: 1, 1025: 2})
     table.remove(np.array([1], np.uint64))
     insert(table, {1: 9})
@@ -47,7 +47,7 @@ def test_a_removed_id_can_come_back_with_another_ref() -> None:
 
 
 def test_growth_leaves_the_arrays_that_a_reader_holds_as_they_were() -> None:
-    table = SeriesTable()
+    table = SeriesIdTable()
     insert(table, {series_id: series_id for series_id in range(500)})
     keys, refs = table.arrays
     before = keys.copy(), refs.copy()
@@ -59,7 +59,7 @@ def test_growth_leaves_the_arrays_that_a_reader_holds_as_they_were() -> None:
 
 @pytest.mark.parametrize("kept", [0, 300])
 def test_load_stays_bounded_when_series_come_and_go_and_so_does_the_table(kept: int) -> None:
-    table = SeriesTable()
+    table = SeriesIdTable()
     insert(table, {series_id: series_id for series_id in range(kept)})
     rng = np.random.default_rng(1)
     for _ in range(200):

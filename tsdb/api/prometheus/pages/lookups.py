@@ -10,7 +10,7 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import Result, json_of, plain
 from tsdb.api.prometheus.pages.query import TRUNCATED
 from tsdb.api.prometheus.request import parameters
-from tsdb.api.prometheus.request.parameters import Range
+from tsdb.api.prometheus.request.parameters import LookupRange
 from tsdb.api.prometheus.request.selectors import selectors
 from tsdb.api.prometheus.storage import QueryStorage, is_utf8
 from tsdb.model.errors import InvalidRequest
@@ -23,7 +23,7 @@ SERIES_COPIES = 3  # Of the labels: canonical, and the pieces in hand.
 
 _ESCAPED = re.compile(r"_(_|[0-9a-fA-F]{1,6}_)")
 
-Lookup = Callable[[QueryStorage, Sequence[Matcher], Range], Sequence[str]]
+Lookup = Callable[[QueryStorage, Sequence[Matcher], LookupRange], Sequence[str]]
 
 
 def series(call: ApiCall) -> Result:

@@ -19,7 +19,7 @@ from tsdb.api.prometheus.request import parameters
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, histogram
-from tsdb.promql.evaluate.query import QueryOptions, QueryResult, instant_query, range_query
+from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.errors import QueryError
@@ -109,7 +109,7 @@ class Timing:
 class Evaluated:
     """A result with what its evaluation read and took. times: a request with the times alone."""
 
-    found: QueryResult
+    found: EvaluationResult
     read: MeteredStorage
     timing: Timing
     times: reader_pb2.QueryRequest
@@ -128,7 +128,7 @@ def instant_result(call: ApiCall, text: str, at_ms: int, *, finds_newest: bool =
     )
 
 
-def range_result(call: ApiCall, text: str, steps: parameters.Steps, *, finds_newest: bool = False) -> Evaluated:
+def range_result(call: ApiCall, text: str, steps: parameters.QuerySteps, *, finds_newest: bool = False) -> Evaluated:
     """The values of a query over steps. Raises as `instant_result`."""
     times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
     return _evaluated(
@@ -144,7 +144,7 @@ def _evaluated(
     call: ApiCall,
     text: str,
     times: reader_pb2.QueryRequest,
-    evaluate: Callable[[Storage, QueryOptions], QueryResult],
+    evaluate: Callable[[Storage, QueryOptions], EvaluationResult],
     *,
     finds_newest: bool,
 ) -> Evaluated:

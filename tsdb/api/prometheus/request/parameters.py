@@ -30,7 +30,7 @@ _EDGES_MS = {"-292273086-05-16T16:47:06Z": -TIME_MAX_MS, "+292277025-08-18T07:12
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LookupRange:
     """Times of a request for labels, both in. None: not given."""
 
     start_ms: int | None
@@ -151,13 +151,13 @@ def integer(text: str) -> int:
     return int(text)
 
 
-def lookup_range(form: Form) -> Range:
+def lookup_range(form: Form) -> LookupRange:
     """`start` and `end` of a request for labels. Raises BadParameter."""
-    return Range(optional_time(form, "start"), optional_time(form, "end"))
+    return LookupRange(optional_time(form, "start"), optional_time(form, "end"))
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class QuerySteps:
     """start_ms, start_ms + step_ms, ... up to end_ms."""
 
     start_ms: int
@@ -165,7 +165,7 @@ class Steps:
     step_ms: int
 
 
-def steps(form: Form) -> Steps:
+def steps(form: Form) -> QuerySteps:
     """`start`, `end` and `step` of a range query. Raises InvalidRequest."""
     start, end = time_parameter(form, "start"), time_parameter(form, "end")
     if end < start:
@@ -181,7 +181,7 @@ def steps(form: Form) -> Steps:
             " (?step=XX)",
             reason="too_many_points",
         )
-    return Steps(start // MS_NS, end // MS_NS, step // MS_NS)
+    return QuerySteps(start // MS_NS, end // MS_NS, step // MS_NS)
 
 
 def check_not_empty(selectors: Sequence[Sequence[Matcher]]) -> None:

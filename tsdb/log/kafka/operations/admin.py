@@ -16,7 +16,7 @@ from tsdb.log.kafka.operations.client import (
     open_client,
     translate_errors,
 )
-from tsdb.log.kafka.operations.state import Broker, Cluster, Partition, PartitionId, Replicas, Topic
+from tsdb.log.kafka.operations.state import Broker, Cluster, PartitionId, PartitionReplicas, Replicas, Topic
 from tsdb.log.settings import LogSettings
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
@@ -178,7 +178,9 @@ class ClusterAdmin:
         return Topic(name, values["min.insync.replicas"], *(None if limit < 0 else limit for limit in limits))
 
 
-def _partition(topic: str, row: dict[str, Any], running: Mapping[Any, dict[str, Any]], sizes: Sizes) -> Partition:
+def _partition(
+    topic: str, row: dict[str, Any], running: Mapping[Any, dict[str, Any]], sizes: Sizes
+) -> PartitionReplicas:
     place = PartitionId(topic, row["partition_index"])
     change = running.get(TopicPartition(*place), {})
     leader = row["leader_id"] if row["leader_id"] >= 0 else None
@@ -188,7 +190,7 @@ def _partition(topic: str, row: dict[str, Any], running: Mapping[Any, dict[str, 
             f"{place}: no broker tells its size; the user needs DESCRIBE of the cluster, and a disk may be offline",
             reason="unknown_size",
         )
-    return Partition(
+    return PartitionReplicas(
         place,
         # The controller lists reassignments; metadata of a broker may be a moment older.
         tuple(change.get("replicas", row["replica_nodes"])),
@@ -200,7 +202,7 @@ def _partition(topic: str, row: dict[str, Any], running: Mapping[Any, dict[str, 
     )
 
 
-def _growth(partition: Partition, before: Sizes, after: Sizes) -> int:
+def _growth(partition: PartitionReplicas, before: Sizes, after: Sizes) -> int:
     """Bytes that a replica in sync has grown; deleted segments hide growth, so the largest of the replicas counts."""
     keys = [(partition.place, broker) for broker in partition.in_sync]
     return max((after[key] - before[key] for key in keys if key in before and key in after), default=0)

@@ -1,4 +1,4 @@
-"""Application of a plan, step by step: throttles, reassignments, elections, and what a crash left behind.
+"""PlanRun: applies a plan step by step: throttles, reassignments, elections, and the remains of a crashed run.
 
 The cluster holds all state, so the same plan continues after any stop. A stop by signal, or an error, cancels the step
 under way and removes the throttles. After a kill both remain, and the next run takes the step over.
@@ -48,7 +48,7 @@ class StepState:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepProgress:
     """A step under way. number: from 1. done: finished moves. left_bytes: of this step's copies."""
 
     number: int
@@ -63,7 +63,7 @@ class Stopped(Exception):
     """A stop was requested; the step under way is cancelled and the throttles are removed."""
 
 
-class Application:
+class PlanRun:
     """Runs one plan. stopping: set by a signal handler. report: called about once in `poll_s`."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Application:
         clock: Clock,
         *,
         stopping: threading.Event,
-        report: Callable[[Progress], None],
+        report: Callable[[StepProgress], None],
         poll_s: float = POLL_S,
     ) -> None:
         self._admin = admin
@@ -157,7 +157,9 @@ class Application:
                 self._stalled(number, now - best_at, error.message)
             else:
                 seconds_left = mine.seconds_left(first)
-                self._report(Progress(number, len(self._plan.steps), done, len(moves), mine.left_bytes, seconds_left))
+                self._report(
+                    StepProgress(number, len(self._plan.steps), done, len(moves), mine.left_bytes, seconds_left)
+                )
                 if done == len(moves):
                     return
                 if (done, -mine.left_bytes) > best or first is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tsdb.log.kafka.operations.refusals import DISK_RESERVE, duration, mib
-from tsdb.log.kafka.operations.state import Cluster, Partition
+from tsdb.log.kafka.operations.state import Cluster, PartitionReplicas
 from tsdb.log.topics import Difference
 
 
@@ -44,7 +44,7 @@ def health(cluster: Cluster, topics: Sequence[str], log_topic: str, needs: Needs
     return found
 
 
-def _in_sync(one: Partition, cluster: Cluster) -> Iterator[Difference]:
+def _in_sync(one: PartitionReplicas, cluster: Cluster) -> Iterator[Difference]:
     topic, name = cluster.topics[one.place.topic], f"partition {one.place.partition}"
     if len(one.in_sync) < topic.min_isr:
         want = f"{topic.min_isr} or more (min.insync.replicas): it refuses writes"

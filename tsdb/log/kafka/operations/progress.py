@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tsdb.log.kafka.operations.admin import ClusterAdmin, Sizes
-from tsdb.log.kafka.operations.state import Cluster, Partition, PartitionId, Replicas
+from tsdb.log.kafka.operations.state import Cluster, PartitionId, PartitionReplicas, Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def look(admin: ClusterAdmin, cluster: Cluster, at_s: float) -> Look:
     return Look(at_s, [_copy(one, sizes) for one in sorted(running, key=lambda one: one.place)])
 
 
-def left_bytes(partition: Partition, brokers: Iterable[int], sizes: Sizes) -> int:
+def left_bytes(partition: PartitionReplicas, brokers: Iterable[int], sizes: Sizes) -> int:
     """Bytes that replicas on these brokers still have to copy."""
     return sum(
         max(0, partition.size_bytes - sizes.get((partition.place, broker), 0))
@@ -61,5 +61,5 @@ def left_bytes(partition: Partition, brokers: Iterable[int], sizes: Sizes) -> in
     )
 
 
-def _copy(one: Partition, sizes: Sizes) -> Copy:
+def _copy(one: PartitionReplicas, sizes: Sizes) -> Copy:
     return Copy(one.place, one.target, one.adding, one.removing, one.size_bytes, left_bytes(one, one.adding, sizes))

@@ -39,7 +39,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionReplicas:
     """A partition as it is. leader: None while the partition has no leader. size_bytes: of the leader's replica.
 
     adding, removing: the change of a running reassignment, whose replicas are the union of old and new ones.
@@ -70,7 +70,7 @@ class Cluster:
     cluster_id: str
     brokers: Mapping[int, Broker]
     topics: Mapping[str, Topic]
-    partitions: Mapping[PartitionId, Partition]
+    partitions: Mapping[PartitionId, PartitionReplicas]
     write_rates: Mapping[PartitionId, float]
 
     @property
@@ -83,12 +83,12 @@ class Cluster:
         broker = self.brokers.get(broker_id)
         return broker.rack if broker else None
 
-    def of_topics(self, topics: Iterable[str]) -> list[Partition]:
+    def of_topics(self, topics: Iterable[str]) -> list[PartitionReplicas]:
         """Partitions of these topics, ascending."""
         chosen = set(topics)
         return [self.partitions[place] for place in sorted(self.partitions) if place.topic in chosen]
 
-    def under_min_isr(self) -> list[Partition]:
+    def under_min_isr(self) -> list[PartitionReplicas]:
         """Partitions with fewer replicas in sync than `min.insync.replicas`, ascending: they refuse writes."""
         return [
             self.partitions[place]

@@ -84,7 +84,7 @@ def step_seconds(moves: Iterable[Move], cluster: Cluster, throttle_bytes_s: floa
     Copies have to catch up with producers: a broker gains the throttle minus the rate of the partitions it copies.
     """
 
-    def seconds(flow: Flow) -> float:
+    def seconds(flow: CopyTraffic) -> float:
         gained = throttle_bytes_s - flow.write_bytes_s
         return flow.copied_bytes / gained if gained > 0 else math.inf
 
@@ -92,7 +92,7 @@ def step_seconds(moves: Iterable[Move], cluster: Cluster, throttle_bytes_s: floa
 
 
 @dataclass(slots=True)
-class Flow:
+class CopyTraffic:
     """Copy traffic of one broker in one direction. write_bytes_s: new records of these partitions meanwhile."""
 
     broker_id: int
@@ -101,9 +101,9 @@ class Flow:
     write_bytes_s: float = 0.0
 
 
-def flows(moves: Iterable[Move], cluster: Cluster) -> list[Flow]:
+def flows(moves: Iterable[Move], cluster: Cluster) -> list[CopyTraffic]:
     """The traffic of each broker that receives or sends copies."""
-    found: dict[tuple[int, str], Flow] = {}
+    found: dict[tuple[int, str], CopyTraffic] = {}
     for move in moves:
         rate = cluster.write_rates.get(move.place, 0.0)
         leader = cluster.partitions[move.place].leader
@@ -111,7 +111,7 @@ def flows(moves: Iterable[Move], cluster: Cluster) -> list[Flow]:
             for broker_id, direction in ((broker, "receive"), (leader, "send")):
                 if broker_id is None:
                     continue
-                flow = found.setdefault((broker_id, direction), Flow(broker_id, direction))
+                flow = found.setdefault((broker_id, direction), CopyTraffic(broker_id, direction))
                 flow.copied_bytes += move.size_bytes
                 flow.write_bytes_s += rate
     return list(found.values())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tsdb.log.kafka.operations.leaders import balanced_leaders
-from tsdb.log.kafka.operations.state import Cluster, Partition, PartitionId, Replicas
+from tsdb.log.kafka.operations.state import Cluster, PartitionId, PartitionReplicas, Replicas
 
 Spread = Literal["leaders", "replicas"]
 
@@ -59,7 +59,7 @@ def target_replicas(cluster: Cluster, wish: Wish) -> dict[PartitionId, Replicas]
     return result
 
 
-def _topic_target(cluster: Cluster, wish: Wish, partitions: Sequence[Partition]) -> dict[PartitionId, Replicas]:
+def _topic_target(cluster: Cluster, wish: Wish, partitions: Sequence[PartitionReplicas]) -> dict[PartitionId, Replicas]:
     placement = _Placement(cluster, wish.allowed(cluster), partitions)
     drained = wish.drained(cluster)
     for partition in partitions:
@@ -75,7 +75,7 @@ def _topic_target(cluster: Cluster, wish: Wish, partitions: Sequence[Partition])
 class _Placement:
     """Replicas of one topic while a target is found. allowed: brokers that may get replicas."""
 
-    def __init__(self, cluster: Cluster, allowed: set[int], partitions: Sequence[Partition]) -> None:
+    def __init__(self, cluster: Cluster, allowed: set[int], partitions: Sequence[PartitionReplicas]) -> None:
         self._cluster = cluster
         self._allowed = allowed
         self._sizes = {partition.place: partition.size_bytes for partition in partitions}

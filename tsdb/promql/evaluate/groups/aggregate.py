@@ -8,7 +8,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups import aggregate_kernels as codes
 from tsdb.promql.evaluate.groups.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
@@ -44,7 +44,7 @@ class Grouping:
     of_row: NDArray[np.int64]
 
 
-def aggregated(context: Context, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
+def aggregated(context: EvaluationContext, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
     """parameter: float64 (steps,), of those that have one. Raises EvaluationError for one that has no meaning."""
     grouping = _grouping(node, block.labels)
     if node.operator in _CODES:
@@ -64,7 +64,7 @@ def check_label(name: str) -> None:
         raise EvaluationError(f"invalid label name {quoted(name)}")
 
 
-def counted_values(context: Context, node: Aggregation, block: Block, label: str) -> Block:
+def counted_values(context: EvaluationContext, node: Aggregation, block: Block, label: str) -> Block:
     """A series for each value of a group, with the value in a label, which was checked."""
     rows, steps = np.nonzero(block.present)
     found, value_of = np.unique(block.values[rows, steps].view(np.int64), return_inverse=True)
@@ -90,7 +90,7 @@ def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:
 
 
 def _reduced(
-    context: Context, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
+    context: EvaluationContext, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
 ) -> Block:
     if node.operator == "quantile":
         _warn_of_quantile(context, node, parameter)
@@ -118,7 +118,7 @@ def _reduced(
 
 
 def _chosen(
-    context: Context, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
+    context: EvaluationContext, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
 ) -> Block:
     """topk, bottomk and limitk."""
     if not len(parameter) or not np.nanmax(parameter, initial=-np.inf) >= 1:
@@ -151,7 +151,7 @@ def _chosen(
     return block.take(ranked)
 
 
-def _ratio(context: Context, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
+def _ratio(context: EvaluationContext, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
     """limit_ratio: series whose labels hash to a share of all hashes."""
     if np.isnan(parameter).any():
         raise EvaluationError("Ratio value is NaN")
@@ -179,7 +179,7 @@ def _sized(text: bytes) -> bytes:
     return (bytes([size]) if size < 255 else b"\xff" + size.to_bytes(3, "little")) + text
 
 
-def _warn_of_quantile(context: Context, node: Aggregation, parameter: NDArray[np.float64]) -> None:
+def _warn_of_quantile(context: EvaluationContext, node: Aggregation, parameter: NDArray[np.float64]) -> None:
     assert node.parameter is not None
     bad: list[float] = []
     if np.isnan(parameter).any():

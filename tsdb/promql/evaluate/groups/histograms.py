@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import ForcedMonotonicity
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
 from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
-from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.errors import TextSpan
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call
 
@@ -42,14 +42,16 @@ class Histograms:
     present: NDArray[np.bool_]
 
 
-def histogram_quantile(context: Context, node: Call, quantile: Scalar, block: Block) -> Block:
+def histogram_quantile(context: EvaluationContext, node: Call, quantile: Scalar, block: Block) -> Block:
     """The quantile of each histogram, between bounds by straight lines."""
     warn_of_quantiles(context, quantile.values, node)
     histograms = _histograms(context, block, node.args[1].span)
     return without_name(context, _quantiles(context, histograms, [quantile], node.args[1].span)[0])
 
 
-def histogram_quantiles(context: Context, node: Call, block: Block, label: str, quantiles: Sequence[Scalar]) -> Block:
+def histogram_quantiles(
+    context: EvaluationContext, node: Call, block: Block, label: str, quantiles: Sequence[Scalar]
+) -> Block:
     """Several quantiles, each in a label."""
     for index, quantile in enumerate(quantiles):
         warn_of_quantiles(context, quantile.values, node, 2 + index)
@@ -65,13 +67,15 @@ def histogram_quantiles(context: Context, node: Call, block: Block, label: str, 
     return without_name(context, merged(stacked(parts)))
 
 
-def histogram_fraction(context: Context, node: Call, lower: Scalar, upper: Scalar, block: Block) -> Block:
+def histogram_fraction(context: EvaluationContext, node: Call, lower: Scalar, upper: Scalar, block: Block) -> Block:
     """The share of observations between two values."""
     histograms = _histograms(context, block, node.args[2].span)
     return without_name(context, _computed(context, histograms, FRACTION, [lower], [upper])[0][0])
 
 
-def _quantiles(context: Context, histograms: Histograms, quantiles: Sequence[Scalar], span: Span) -> list[Block]:
+def _quantiles(
+    context: EvaluationContext, histograms: Histograms, quantiles: Sequence[Scalar], span: TextSpan
+) -> list[Block]:
     """The values of each quantile. span: of the buckets."""
     blocks, forced = _computed(context, histograms, QUANTILE, quantiles, quantiles)
     times_ms = context.times_ms
@@ -86,7 +90,7 @@ def _quantiles(context: Context, histograms: Histograms, quantiles: Sequence[Sca
 
 
 def _computed(
-    context: Context, histograms: Histograms, code: int, one: Sequence[Scalar], two: Sequence[Scalar]
+    context: EvaluationContext, histograms: Histograms, code: int, one: Sequence[Scalar], two: Sequence[Scalar]
 ) -> tuple[list[Block], NDArray[np.float64]]:
     """The values for each of the parameters, and what had to be raised for it, float64 (parameters, histograms, 6):
     see `histogram_kernel`."""
@@ -112,7 +116,7 @@ def _computed(
     return [Block(histograms.labels, each, present, loses_name).compact() for each in values], forced
 
 
-def _histograms(context: Context, block: Block, span: Span) -> Histograms:
+def _histograms(context: EvaluationContext, block: Block, span: TextSpan) -> Histograms:
     texts = block.labels.texts(BOUND)
     names = block.labels.texts(METRIC_NAME)
     known = {text: _bound(text) for text in dict.fromkeys(texts)}

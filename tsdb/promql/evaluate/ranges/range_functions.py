@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.parts import over_parts
@@ -17,7 +17,7 @@ from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
 from tsdb.promql.evaluate.selection.select import Ranges
 from tsdb.promql.evaluate.vectors.block import Block, Scalar
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
-from tsdb.promql.syntax.errors import Span
+from tsdb.promql.syntax.errors import TextSpan
 from tsdb.promql.syntax.tree import Call, Extension, Subquery
 
 RANGE_FUNCTIONS = {
@@ -64,7 +64,7 @@ _EXTENDED = {
 }
 
 
-def over_range(context: Context, node: Call, ranges: Ranges, parameters: Sequence[Scalar]) -> Block:
+def over_range(context: EvaluationContext, node: Call, ranges: Ranges, parameters: Sequence[Scalar]) -> Block:
     """The value of each range. parameters: the other arguments, in their order."""
     if ranges.extension is not Extension.NONE and node.name not in _EXTENDED[ranges.extension]:
         names = ", ".join(sorted(_EXTENDED[ranges.extension]))
@@ -119,7 +119,7 @@ def over_range(context: Context, node: Call, ranges: Ranges, parameters: Sequenc
     return merged(block) if node.name in _KEEP_NAME else without_name(context, block)
 
 
-def visits(samples: int, context: Context, range_ms: int) -> int:
+def visits(samples: int, context: EvaluationContext, range_ms: int) -> int:
     """About how often ranges of this length, one at each step, visit these samples in all."""
     overlap = range_ms // context.step_ms + 1 if context.step_ms else 1
     return samples * min(context.steps, overlap)
@@ -130,10 +130,10 @@ def _pieces(steps: int, count: int) -> Iterator[slice]:
     return (slice(first, end) for first, end in pairwise(ends))
 
 
-def _annotate(context: Context, node: Call, block: Block, quantile: NDArray[np.float64]) -> None:
+def _annotate(context: EvaluationContext, node: Call, block: Block, quantile: NDArray[np.float64]) -> None:
     if node.name in ("rate", "increase"):
         # Prometheus has forgotten the place of a subquery when it evaluates the function.
-        span = Span(0, 0) if isinstance(node.args[0], Subquery) else node.args[0].span
+        span = TextSpan(0, 0) if isinstance(node.args[0], Subquery) else node.args[0].span
         for name in dict.fromkeys(block.labels.texts(METRIC_NAME)):
             if name and not name.endswith(_COUNTER_SUFFIXES):
                 problem = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket:"
@@ -142,7 +142,9 @@ def _annotate(context: Context, node: Call, block: Block, quantile: NDArray[np.f
         warn_of_quantiles(context, quantile[block.present.any(axis=0)], node)
 
 
-def warn_of_quantiles(context: Context, quantiles: NDArray[np.float64], node: Call, argument: int = 0) -> None:
+def warn_of_quantiles(
+    context: EvaluationContext, quantiles: NDArray[np.float64], node: Call, argument: int = 0
+) -> None:
     """Warn of quantiles outside of [0, 1]. argument: that gave them."""
     for value in quantiles[~((quantiles >= 0) & (quantiles <= 1))].tolist():
         context.annotations.warn_of_quantile(value, node.args[argument].span)

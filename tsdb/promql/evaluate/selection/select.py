@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.context import Context
+from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.selection.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.storage import StoredSeries
@@ -33,7 +33,7 @@ class Ranges:
 
 
 def shifted_times(
-    context: Context, node: VectorSelector | Subquery, times_ms: NDArray[np.int64] | None = None
+    context: EvaluationContext, node: VectorSelector | Subquery, times_ms: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """The times at which a selector looks, int64 (steps,): with `@` and offset. times_ms: instead of the steps' own."""
     times = context.times_ms if times_ms is None else times_ms
@@ -46,13 +46,13 @@ def shifted_times(
     return times if node.offset is None else times - context.offset_ms(node.offset)
 
 
-def newest(context: Context, node: VectorSelector) -> Block:
+def newest(context: EvaluationContext, node: VectorSelector) -> Block:
     """The vector of a selector."""
     return _newest(context, node, shifted_times(context, node), with_times=False)[0]
 
 
 def newest_with_times(
-    context: Context, node: VectorSelector, at_ms: NDArray[np.int64]
+    context: EvaluationContext, node: VectorSelector, at_ms: NDArray[np.int64]
 ) -> tuple[Block, NDArray[np.int64]]:
     """The vector of a selector at these times, and the time of each sample in it, int64 (series, steps)."""
     block, times_ms = _newest(context, node, at_ms, with_times=True)
@@ -61,7 +61,7 @@ def newest_with_times(
 
 
 def _newest(
-    context: Context, node: VectorSelector, at_ms: NDArray[np.int64], *, with_times: bool
+    context: EvaluationContext, node: VectorSelector, at_ms: NDArray[np.int64], *, with_times: bool
 ) -> tuple[Block, NDArray[np.int64]]:
     after_ms = context.lookback_ms if node.extension is Extension.SMOOTHED else 0
     stored = _stored(context, node, int(at_ms.min()) - context.lookback_ms + 1, int(at_ms.max()) + after_ms)
@@ -88,7 +88,7 @@ def _newest(
     return block.take(rows), times_ms[rows] if with_times else times_ms
 
 
-def _smoothed(context: Context, labels: LabelSets, stored: StoredSeries, at_ms: NDArray[np.int64]) -> Block:
+def _smoothed(context: EvaluationContext, labels: LabelSets, stored: StoredSeries, at_ms: NDArray[np.int64]) -> Block:
     shape = len(stored.labels), context.steps
     samples = _live(labels, stored)
     values, present = np.empty(shape), np.empty(shape, np.bool_)
@@ -96,7 +96,7 @@ def _smoothed(context: Context, labels: LabelSets, stored: StoredSeries, at_ms: 
     return Block(labels, values, present, np.zeros(shape[0], np.bool_)).compact()
 
 
-def selected(context: Context, node: MatrixSelector) -> Ranges:
+def selected(context: EvaluationContext, node: MatrixSelector) -> Ranges:
     """The ranges of a range selector."""
     selector = node.selector
     range_ms = context.length_ms(node.range)
@@ -121,7 +121,7 @@ def as_samples(block: Block, times_ms: NDArray[np.int64]) -> Samples:
     return Samples(block.labels, starts, times_ms[steps], block.values[rows, steps], block.loses_name)
 
 
-def _stored(context: Context, node: VectorSelector, start_ms: int, end_ms: int) -> StoredSeries:
+def _stored(context: EvaluationContext, node: VectorSelector, start_ms: int, end_ms: int) -> StoredSeries:
     context.check()
     stored = context.storage.select(node.matchers, start_ms, end_ms)
     context.subqueries.read(len(stored.labels), len(stored.ts_ms))

@@ -64,7 +64,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class LabelGroups:
     """of_row: int64 (rows,), the group of each row. first: int64 (groups,), the first row of each group, ascending."""
 
     of_row: NDArray[np.int64]
@@ -125,10 +125,10 @@ class LabelSets:
         found = {name: self.pool.text(value) for name, value in zip(self.names, values, strict=True) if value}
         return dict(sorted(found.items()))
 
-    def groups(self) -> Groups:
+    def groups(self) -> LabelGroups:
         """Groups of rows with the same labels."""
         if not len(self):
-            return Groups(np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return LabelGroups(np.zeros(0, np.int64), np.zeros(0, np.int64))
         hashes = self._hashes()
         groups = _groups_of(hashes)
         if not (self.numbers == self.numbers[groups.first[groups.of_row]]).all():  # Two label sets with one hash.
@@ -166,7 +166,7 @@ class LabelSets:
 
 
 def group_starts(of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """As Groups.starts, of rows in groups that some rows may not use."""
+    """As LabelGroups.starts, of rows in groups that some rows may not use."""
     return np.concatenate(([0], np.cumsum(np.bincount(of_row, minlength=groups)))).astype(np.int64)
 
 
@@ -223,9 +223,9 @@ def joined(first: LabelSets, second: LabelSets) -> LabelSets:
     )
 
 
-def _groups_of(keys: NDArray[np.uint64] | NDArray[np.int64]) -> Groups:
+def _groups_of(keys: NDArray[np.uint64] | NDArray[np.int64]) -> LabelGroups:
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return Groups(place[inverse], first[order])
+    return LabelGroups(place[inverse], first[order])

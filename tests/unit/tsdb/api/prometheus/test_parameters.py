@@ -112,8 +112,8 @@ def test_steps_are_refused_with_the_words_of_prometheus(url: str, problem: str) 
 
 
 def test_steps_of_11000_points_are_taken() -> None:
-    assert parameters.steps(form("start=0&end=11000&step=1")) == parameters.Steps(0, 11_000_000, 1000)
-    assert parameters.steps(form("start=1.25&end=2&step=250ms")) == parameters.Steps(1250, 2000, 250)
+    assert parameters.steps(form("start=0&end=11000&step=1")) == parameters.QuerySteps(0, 11_000_000, 1000)
+    assert parameters.steps(form("start=1.25&end=2&step=250ms")) == parameters.QuerySteps(1250, 2000, 250)
 
 
 @pytest.mark.parametrize(

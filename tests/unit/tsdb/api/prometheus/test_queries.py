@@ -18,7 +18,7 @@ from tsdb.model.errors import (
     TsdbError,
     Unavailable,
 )
-from tsdb.promql.evaluate.query import QueryOptions, QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.query.shadow.seen import NothingSeen
 from tsdb.v1 import reader_pb2
@@ -45,9 +45,9 @@ class _Results(NothingSeen):
     """The requests and results that the hook of a process gets."""
 
     def __init__(self) -> None:
-        self.got: list[tuple[reader_pb2.QueryRequest, QueryResult]] = []
+        self.got: list[tuple[reader_pb2.QueryRequest, EvaluationResult]] = []
 
-    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: QueryResult, seconds: float) -> None:
+    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         self.got.append((request(), result))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tsdb.cli.agent import scrape
 from tsdb.cli.agent.sample import Measured
-from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, Target, parse_target, refusals
+from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, ScrapeTarget, parse_target, refusals
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import metric_name, parse_labels
 
@@ -69,7 +69,7 @@ def own(samples: list[Measured]) -> dict[str, float]:
 def test_samples_carry_job_and_instance_and_keep_their_own_time(endpoint: Endpoint) -> None:
     url, answers = endpoint
     answers.append(body(b'# TYPE hits counter\nhits 3\nold{a="b"} 4 123\n'))
-    found = ScrapeSource(Target("web", url), 5.0).measure(1_000)
+    found = ScrapeSource(ScrapeTarget("web", url), 5.0).measure(1_000)
     labels = {"job": "web", "instance": url.split("/")[2]}
     assert [(dict(parse_labels(s.canonical)), s.ts_ms, s.value) for s in found[:2]] == [
         ({"__name__": "hits", **labels}, 1_000, 3.0),
@@ -104,7 +104,7 @@ def test_a_bad_scrape_gives_nothing_but_up_0(
     monkeypatch.setattr(scrape, "LINE_BYTES_MAX", 40)
     url, answers = endpoint
     answers.append(answer)
-    source = ScrapeSource(Target("web", url), 5.0)
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
     found = own(source.measure(1_000))
     assert set(found) == TARGET_SERIES
     assert found["up"] == 0.0
@@ -144,7 +144,7 @@ def raw(answer: bytes) -> Answer:
 def test_an_answer_that_is_no_page_is_up_0_whatever_it_is(endpoint: Endpoint, answer: bytes, what: str) -> None:
     url, answers = endpoint
     answers.append(raw(answer))
-    source = ScrapeSource(Target("web", url), 5.0)
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
     assert own(source.measure(1_000))["up"] == 0.0
     assert what in (source.failure or "")
 
@@ -165,7 +165,7 @@ def test_an_endpoint_that_never_ends_costs_one_timeout(endpoint: Endpoint, drips
             pass  # The scraper has left, as it should.
 
     answers.append(answer)
-    source = ScrapeSource(Target("web", url), 0.2)
+    source = ScrapeSource(ScrapeTarget("web", url), 0.2)
     found = own(source.measure(1_000))
     released.set()
     assert found["up"] == 0.0
@@ -176,7 +176,7 @@ def test_a_page_whose_parsing_takes_too_long_costs_one_timeout(endpoint: Endpoin
     url, answers = endpoint
     labels = b"".join(b',l%d="v"' % n for n in range(5_000))  # 50 KB, which take some 10 ms a line.
     answers.append(body(b"".join(b'a{x="%d"%s} 1\n' % (n, labels) for n in range(300))))
-    source = ScrapeSource(Target("web", url), 0.3)
+    source = ScrapeSource(ScrapeTarget("web", url), 0.3)
     found = own(source.measure(1_000))
     assert found["up"] == 0.0
     assert 0.3 <= found["scrape_duration_seconds"] < 2.0
@@ -186,32 +186,32 @@ def test_a_page_whose_parsing_takes_too_long_costs_one_timeout(endpoint: Endpoin
 def test_openmetrics_is_read_as_such(endpoint: Endpoint) -> None:
     url, answers = endpoint
     answers.append(body(b'a_total 3 1.5 # {t="x"} 1\n# EOF\n', content_type="application/openmetrics-text"))
-    [sample, *_] = ScrapeSource(Target("web", url), 5.0).measure(1_000)
+    [sample, *_] = ScrapeSource(ScrapeTarget("web", url), 5.0).measure(1_000)
     assert (metric_name(sample.canonical), sample.ts_ms, sample.value) == (b"a_total", 1500, 3.0)
 
 
 def test_a_round_that_is_missed_is_up_0() -> None:
-    assert own(ScrapeSource(Target("web", "http://h/"), 5.0).missed(7)) == {"up": 0.0}
+    assert own(ScrapeSource(ScrapeTarget("web", "http://h/"), 5.0).missed(7)) == {"up": 0.0}
 
 
 def test_nobody_listening_is_up_0() -> None:
-    assert own(ScrapeSource(Target("web", "http://127.0.0.1:1/metrics"), 1.0).measure(0))["up"] == 0.0
+    assert own(ScrapeSource(ScrapeTarget("web", "http://127.0.0.1:1/metrics"), 1.0).measure(0))["up"] == 0.0
 
 
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("http://h:9100/metrics", Target("scrape", "http://h:9100/metrics")),
-        ("node=https://h/metrics?a=b", Target("node", "https://h/metrics?a=b")),
+        ("http://h:9100/metrics", ScrapeTarget("scrape", "http://h:9100/metrics")),
+        ("node=https://h/metrics?a=b", ScrapeTarget("node", "https://h/metrics?a=b")),
     ],
 )
-def test_a_target_is_a_url_with_or_without_a_job(text: str, target: Target) -> None:
+def test_a_target_is_a_url_with_or_without_a_job(text: str, target: ScrapeTarget) -> None:
     assert parse_target(text) == target
 
 
 def test_the_instance_is_host_and_port_without_credentials() -> None:
-    assert Target("j", "https://user:secret@h/metrics").instance == "h:443"
-    assert Target("j", "http://h:81/").instance == "h:81"
+    assert ScrapeTarget("j", "https://user:secret@h/metrics").instance == "h:443"
+    assert ScrapeTarget("j", "http://h:81/").instance == "h:81"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def series(name: str, **labels: str) -> tuple[tuple[str, str], ...]:
 def test_a_series_that_vanishes_or_whose_page_is_down_gets_one_stale_marker(endpoint: Endpoint, gone: Answer) -> None:
     url, answers = endpoint
     answers.append(body(b"a 1\n"))
-    source = ScrapeSource(Target("web", url), 5.0)
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
     assert stored(source.measure(1_000)) == {series("a"): ONE}
     answers[0] = gone
     found = source.measure(2_000)
@@ -296,7 +296,7 @@ def test_le_and_quantile_are_stored_as_floats_of_openmetrics(
 ) -> None:
     url, answers = endpoint
     answers.append(body(page))
-    source = ScrapeSource(Target("web", url), 5.0)
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
     assert stored(source.measure(1_000)) == {labels: ONE}
     answers[0] = body(b'a_bucket{le="1"} 1\n')  # The type of the last page does not last.
     assert series("a_bucket", le="1") in stored(source.measure(2_000))
@@ -317,13 +317,13 @@ def test_names_in_quotes_may_be_any_text(
 ) -> None:
     url, answers = endpoint
     answers.append(body(line + b"\n# EOF\n", content_type=kind))
-    assert stored(ScrapeSource(Target("web", url), 5.0).measure(1_000)) == {labels: ONE}
+    assert stored(ScrapeSource(ScrapeTarget("web", url), 5.0).measure(1_000)) == {labels: ONE}
 
 
 def test_of_two_samples_of_one_series_the_first_counts(endpoint: Endpoint) -> None:
     url, answers = endpoint
     answers.append(body(b'a{x="1",y="2"} 1\na{y="2",x="1"} 5\na{x="1",y="2"} 6 9000\na{x="1",y="2"} 7 9000\nup 4\n'))
-    found = ScrapeSource(Target("web", url), 5.0).measure(1_000)
+    found = ScrapeSource(ScrapeTarget("web", url), 5.0).measure(1_000)
     of_a = [(sample.ts_ms, sample.value) for sample in found if metric_name(sample.canonical) == b"a"]
     assert of_a == [(1_000, 1.0), (9_000, 6.0)]
     assert [sample.value for sample in found if metric_name(sample.canonical) == b"up"] == [4.0]
@@ -333,7 +333,7 @@ def test_of_two_samples_of_one_series_the_first_counts(endpoint: Endpoint) -> No
 def test_the_series_of_a_target_count_samples_and_new_series(endpoint: Endpoint) -> None:
     url, answers = endpoint
     answers.append(body(b"a 1\nb 1\n"))
-    source = ScrapeSource(Target("web", url), 5.0)
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
     counts = []
     for page in (b"a 1\nb 1\n", b"a 1\n", b"a 1\nb 1\nc 1\n"):
         answers[0] = body(page)
@@ -351,7 +351,7 @@ def test_the_page_is_asked_for_as_prometheus_asks(endpoint: Endpoint) -> None:
         body(b"a 1\n")(handler)
 
     answers.append(answer)
-    ScrapeSource(Target("web", url), 2.5).measure(1_000)
+    ScrapeSource(ScrapeTarget("web", url), 2.5).measure(1_000)
     (headers,) = asked
     assert headers["Accept"].startswith("application/openmetrics-text;version=1.0.0")
     assert "text/plain;version=0.0.4" in headers["Accept"]
@@ -372,7 +372,7 @@ def test_a_gzip_bomb_costs_no_more_than_the_limit(endpoint: Endpoint) -> None:
             handler.wfile.write(bomb)
 
     answers.append(answer)
-    source = ScrapeSource(Target("web", url), 5.0, ScrapeRules(body_size_limit=1_000_000))
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0, ScrapeRules(body_size_limit=1_000_000))
     assert own(source.measure(1_000))["up"] == 0.0
     assert "over 1000000 bytes" in (source.failure or "")
 
@@ -392,7 +392,7 @@ def test_a_page_over_a_limit_is_a_failed_scrape_that_names_it(
 ) -> None:
     url, answers = endpoint
     answers.append(body(b'a{longer_name="%s"} 1\nb 1\n' % (b"x" * 30)))
-    source = ScrapeSource(Target("web", url), 5.0, replace(ScrapeRules(), **rules))
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0, replace(ScrapeRules(), **rules))
     found = source.measure(1_000)
     assert own(found)["up"] == 0.0
     assert stored(found) == {}
@@ -400,7 +400,11 @@ def test_a_page_over_a_limit_is_a_failed_scrape_that_names_it(
 
 
 def test_a_job_with_too_many_targets_is_not_scraped() -> None:
-    targets = [Target("web", "http://h:1/"), Target("web", "http://h:2/"), Target("db", "http://h:3/")]
+    targets = [
+        ScrapeTarget("web", "http://h:1/"),
+        ScrapeTarget("web", "http://h:2/"),
+        ScrapeTarget("db", "http://h:3/"),
+    ]
     refused = refusals(targets, 1)
     assert refused == {"web": "job web has 2 targets; target_limit is 1, so none of them is scraped"}
     source = ScrapeSource(targets[0], 5.0, refusal=refused["web"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_backfill.application.journal import Journal
-from spark_backfill.application.runs import Cause, Outcome, Result
+from spark_backfill.application.runs import Cause, RunOutcome, RunResult
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.application.scheduler import Scheduler
 from support.cli import Shell
@@ -53,7 +53,7 @@ def test_jobs_of_an_application_are_paused_resumed_and_requested_from_anywhere(s
         scheduler = Scheduler(Journal(opened, CLOCK), {"verify": HOURLY, "merge-late": None}, CLOCK)
         scheduler.open()
         scheduler.begin("merge-late", Cause.REQUEST)
-        scheduler.end("merge-late", Outcome(Result.FAILED, "loader_behind", "the loader is away"), CLOCK.now_ms())
+        scheduler.end("merge-late", RunOutcome(RunResult.FAILED, "loader_behind", "the loader is away"), CLOCK.now_ms())
         scheduler.begin("verify", Cause.SCHEDULE)
         scheduler.beat()
 
@@ -67,7 +67,7 @@ def test_jobs_of_an_application_are_paused_resumed_and_requested_from_anywhere(s
         paused = shell.ok("spark", "jobs", "pause", "verify", "--log", log)
         assert "pause verify: recorded; the application follows within a second" in paused.err
         shell.ok("spark", "jobs", "run", "merge-late", "--log", log)
-        scheduler.end("verify", Outcome(Result.OK, figures={"items": 4}), CLOCK.now_ms())
+        scheduler.end("verify", RunOutcome(RunResult.OK, figures={"items": 4}), CLOCK.now_ms())
         assert [kind for kind, _ in scheduler.due()] == ["merge-late"]
         scheduler.beat()
         text = shell.ok("spark", "jobs", "--log", log).text

@@ -21,7 +21,7 @@ from tsdb.log.kafka.watch import (
     REBALANCED_WITHIN_S,
     SETTLED_WITHIN_S,
     GroupState,
-    Standing,
+    IdleMemberState,
     standing_of,
 )
 from tsdb.model.clock import ManualClock
@@ -364,15 +364,15 @@ def test_a_member_is_a_spare_while_others_have_all(
 @pytest.mark.parametrize(
     ("members", "standing"),
     [
-        ([{0, 1}, set()], Standing.JOINING),  # The other one would give up a partition.
-        ([{0}, {1}, set()], Standing.SPARE),
-        ([{0}, set()], Standing.JOINING),
-        ([{0}, {1}], Standing.SPARE),  # The group does not know this member, and has no partition for it.
-        ([], Standing.JOINING),
+        ([{0, 1}, set()], IdleMemberState.JOINING),  # The other one would give up a partition.
+        ([{0}, {1}, set()], IdleMemberState.SPARE),
+        ([{0}, set()], IdleMemberState.JOINING),
+        ([{0}, {1}], IdleMemberState.SPARE),  # The group does not know this member, and has no partition for it.
+        ([], IdleMemberState.JOINING),
     ],
 )
-def test_the_standing_of_a_member_without_partitions(members: list[set[int]], standing: Standing) -> None:
+def test_the_standing_of_a_member_without_partitions(members: list[set[int]], standing: IdleMemberState) -> None:
     assigned = [frozenset((METRICS, number) for number in one) for one in members]
     assert standing_of(GroupState(True, assigned), {METRICS: 2}) is standing
-    if standing is Standing.JOINING:
-        assert standing_of(GroupState(False, assigned), {METRICS: 2}) is Standing.REBALANCING
+    if standing is IdleMemberState.JOINING:
+        assert standing_of(GroupState(False, assigned), {METRICS: 2}) is IdleMemberState.REBALANCING

@@ -20,7 +20,7 @@ from tsdb.parallel_consumer.kafka.progress import (
     REBALANCED_WITHIN_S,
     SETTLED_WITHIN_S,
     STUCK_S,
-    Progress,
+    StallDetector,
 )
 from tsdb.parallel_consumer.kafka.topics import TopicFacts
 from tsdb.parallel_consumer.record import Position, TopicPartition
@@ -92,13 +92,13 @@ def admin() -> FakeAdmin:
 
 
 @pytest.fixture
-def progress(clock: VirtualClock, admin: FakeAdmin) -> Progress:
-    found = Progress(CONFIG, clock=clock, admin=admin)
+def progress(clock: VirtualClock, admin: FakeAdmin) -> StallDetector:
+    found = StallDetector(CONFIG, clock=clock, admin=admin)
     found.sizes = {"t": 2}
     return found
 
 
-def run(progress: Progress, clock: VirtualClock, seconds: float, *, has_partitions: bool = True) -> str:
+def run(progress: StallDetector, clock: VirtualClock, seconds: float, *, has_partitions: bool = True) -> str:
     """Polls four times a second; the first reason, or empty."""
     for _ in range(int(4 * seconds)):
         clock.advance(0.25)
@@ -108,7 +108,7 @@ def run(progress: Progress, clock: VirtualClock, seconds: float, *, has_partitio
     return ""
 
 
-def test_a_member_that_gets_nothing_of_a_longer_log_is_stuck(progress: Progress, clock: VirtualClock) -> None:
+def test_a_member_that_gets_nothing_of_a_longer_log_is_stuck(progress: StallDetector, clock: VirtualClock) -> None:
     progress.assigned({P0: 5, P1: 3})
     assert run(progress, clock, STUCK_S) == ""
     assert "topic t, partition 1" in run(progress, clock, 10.0)
@@ -117,14 +117,16 @@ def test_a_member_that_gets_nothing_of_a_longer_log_is_stuck(progress: Progress,
     assert run(progress, clock, STUCK_S) == "", "the new one has its time"
 
 
-def test_a_member_at_the_end_is_well_however_long_nothing_comes(progress: Progress, clock: VirtualClock) -> None:
+def test_a_member_at_the_end_is_well_however_long_nothing_comes(progress: StallDetector, clock: VirtualClock) -> None:
     progress.assigned({P0: 3, P1: 3})
     progress.moved(P0, 5)
     progress.moved(P1, 5)
     assert run(progress, clock, 600.0) == ""
 
 
-def test_an_outage_is_no_reason_however_long_it_is(progress: Progress, clock: VirtualClock, admin: FakeAdmin) -> None:
+def test_an_outage_is_no_reason_however_long_it_is(
+    progress: StallDetector, clock: VirtualClock, admin: FakeAdmin
+) -> None:
     progress.assigned({P0: 3})
     run(progress, clock, STUCK_S)
     admin.away = True
@@ -134,7 +136,7 @@ def test_an_outage_is_no_reason_however_long_it_is(progress: Progress, clock: Vi
 
 
 def test_a_paused_partition_and_a_consumer_that_does_not_poll_are_no_reason(
-    progress: Progress, clock: VirtualClock
+    progress: StallDetector, clock: VirtualClock
 ) -> None:
     progress.assigned({P0: 3, P1: 3})
     progress.removed([P0])
@@ -150,7 +152,7 @@ def test_a_paused_partition_and_a_consumer_that_does_not_poll_are_no_reason(
     [([{0, 1}, set()], False), ([{0}, {1}, set()], True), ([{0}, set()], False), ([], False), ([{0}, {1}], True)],
 )
 def test_a_member_without_partitions_is_stuck_unless_others_have_all(
-    progress: Progress, clock: VirtualClock, admin: FakeAdmin, members: list[set[int]], spare: bool
+    progress: StallDetector, clock: VirtualClock, admin: FakeAdmin, members: list[set[int]], spare: bool
 ) -> None:
     admin.members = members
     assert run(progress, clock, IDLE_S + SETTLED_WITHIN_S - 1.0, has_partitions=False) == ""
@@ -158,7 +160,7 @@ def test_a_member_without_partitions_is_stuck_unless_others_have_all(
 
 
 def test_a_rebalance_has_the_time_of_a_killed_members_session(
-    progress: Progress, clock: VirtualClock, admin: FakeAdmin
+    progress: StallDetector, clock: VirtualClock, admin: FakeAdmin
 ) -> None:
     admin.state = ConsumerGroupState.PREPARING_REBALANCING
     assert run(progress, clock, IDLE_S + REBALANCED_WITHIN_S - 1.0, has_partitions=False) == ""
@@ -166,7 +168,7 @@ def test_a_rebalance_has_the_time_of_a_killed_members_session(
 
 
 def test_a_group_is_not_asked_about_while_no_broker_answers(
-    progress: Progress, clock: VirtualClock, admin: FakeAdmin
+    progress: StallDetector, clock: VirtualClock, admin: FakeAdmin
 ) -> None:
     admin.away = True
     assert run(progress, clock, 600.0, has_partitions=False) == ""
@@ -214,7 +216,7 @@ class FakeConsumer:
         self.closed.set()
 
 
-class FakeProgress(Progress):
+class FakeProgress(StallDetector):
     """Finds the reason that the test has set, once."""
 
     why = ""

@@ -19,7 +19,7 @@ from tsdb.parallel_consumer.offsets.metadata import (
     encode_metadata,
     map_bytes_max,
 )
-from tsdb.parallel_consumer.offsets.runs import Form, decode_runs
+from tsdb.parallel_consumer.offsets.runs import OffsetEncoding, decode_runs
 from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
 from tsdb.parallel_consumer.options import UNITS_MAX
 
@@ -111,7 +111,7 @@ def test_untrusted_metadata_is_refused(text: str, reason: str) -> None:
 def test_a_frame_with_a_large_content_size_is_refused_before_unpacking() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(1 << 28))
     with pytest.raises(MetadataRefused, match="unpacks to"):
-        decode_runs(0, Form.BITSET_ZSTD, bomb)
+        decode_runs(0, OffsetEncoding.BITSET_ZSTD, bomb)
 
 
 def test_a_flip_of_any_bit_is_noticed() -> None:

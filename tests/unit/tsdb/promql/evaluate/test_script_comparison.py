@@ -12,7 +12,7 @@ from support.promql.comparison import Mismatch, almost_equal, check_annotations,
 from support.promql.evaluation import Evaluation
 from support.promql.notation import METRIC_NAME, STALE
 from support.promql.script import commands
-from tsdb.promql.evaluate.query import QueryResult
+from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, label_sets
 
@@ -39,9 +39,9 @@ def block(**series: Sequence[float | None]) -> Block:
 
 def result(
     value: Block | Samples | Scalar | Text, warnings: tuple[str, ...] = (), infos: tuple[str, ...] = ()
-) -> QueryResult:
+) -> EvaluationResult:
     steps = value.steps if isinstance(value, Block) else 1
-    return QueryResult(value, np.arange(steps, dtype=np.int64) * 60_000, warnings, infos)
+    return EvaluationResult(value, np.arange(steps, dtype=np.int64) * 60_000, warnings, infos)
 
 
 @pytest.mark.parametrize(

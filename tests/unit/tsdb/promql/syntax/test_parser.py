@@ -14,9 +14,9 @@ from tsdb.promql.syntax.printer import shown
 from tsdb.promql.syntax.tree import (
     Binary,
     Call,
-    Cardinality,
     Edge,
     Expression,
+    MatchCardinality,
     MatrixSelector,
     NumberLiteral,
     Paren,
@@ -135,7 +135,7 @@ def test_matching_modifiers() -> None:
     node = parse("a / on (x, y) group_left (z) b")
     assert isinstance(node, Binary)
     assert (node.matching.on, node.matching.labels, node.matching.include) == (True, ("x", "y"), ("z",))
-    assert node.matching.cardinality is Cardinality.MANY_TO_ONE
+    assert node.matching.cardinality is MatchCardinality.MANY_TO_ONE
     node = parse("a + ignoring (x) group_right fill_left (-1) fill_right (NaN) b", ALL_FEATURES)
     assert isinstance(node, Binary)
     assert node.matching.fill_left == -1.0

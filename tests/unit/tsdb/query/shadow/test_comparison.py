@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.query.shadow.comparison import RECENT_MS, ROWS_SHOWN_MAX, SERIES_SHOWN_MAX, Column, Rows, compare
+from tsdb.query.shadow.comparison import RECENT_MS, ROWS_SHOWN_MAX, SERIES_SHOWN_MAX, Column, ComparedAnswer, compare
 
 AT_MS = 10_000_000
 OLD_MS = AT_MS - RECENT_MS - 10_000
@@ -15,8 +15,8 @@ def column(*values: float, start_ms: int = OLD_MS) -> Column:
     return start_ms + 1000 * np.arange(len(values)), np.array(values)
 
 
-def rows(*, exact: bool = True, coverage: frozenset[str] = frozenset(), **series: Column) -> Rows:
-    return Rows({name.encode(): one for name, one in series.items()}, coverage, exact)
+def rows(*, exact: bool = True, coverage: frozenset[str] = frozenset(), **series: Column) -> ComparedAnswer:
+    return ComparedAnswer({name.encode(): one for name, one in series.items()}, coverage, exact)
 
 
 def test_equal_answers_are_equal_bit_for_bit() -> None:
@@ -37,7 +37,7 @@ def test_equal_answers_are_equal_bit_for_bit() -> None:
         (rows(a=column(1, 2, 3), coverage=frozenset({"hole"})), {"coverage": 1}),
     ],
 )
-def test_a_difference_is_counted_by_its_kind(shadow: Rows, counts: dict[str, int]) -> None:
+def test_a_difference_is_counted_by_its_kind(shadow: ComparedAnswer, counts: dict[str, int]) -> None:
     found = compare(rows(a=column(1, 2, 3)), shadow, AT_MS)
     assert (found.counts, found.result) == (counts, "different")
 
@@ -66,7 +66,9 @@ def test_samples_of_the_last_minute_are_recent_and_no_finding() -> None:
 
 def test_rows_of_both_sides_are_shown_within_bounds() -> None:
     keys = [f"s{number}".encode() for number in range(50)]
-    own, shadow = (Rows(dict.fromkeys(keys, column(*range(first, first + 100))), frozenset(), True) for first in (0, 1))
+    own, shadow = (
+        ComparedAnswer(dict.fromkeys(keys, column(*range(first, first + 100))), frozenset(), True) for first in (0, 1)
+    )
     found = compare(own, shadow, AT_MS + 200_000)
     assert (len(found.shown), len(found.shown[0].rows)) == (SERIES_SHOWN_MAX, ROWS_SHOWN_MAX)
     assert found.shown[0].rows[0] == (OLD_MS, 0.0, 1.0)

@@ -29,7 +29,7 @@ from tsdb.promql.evaluate.query import range_query
 from tsdb.query.service import QuerierService
 from tsdb.query.shadow.kept import KeptPairs, kept_files
 from tsdb.query.shadow.shadow import WAITING_MAX, Shadow, ShadowOptions
-from tsdb.query.shadow.target import HEADER, Target, decoded
+from tsdb.query.shadow.target import HEADER, ShadowTarget, decoded
 from tsdb.reader.limits import SelectLimits
 from tsdb.v1 import reader_pb2
 
@@ -90,7 +90,7 @@ def make(seam: Seam, tmp_path: Path) -> Iterator[Callable[..., Rig]]:
         reader = LyingReader(server.address).__enter__()
         server.state.topic_id = TOPIC_ID
         fill(server, seam)
-        target = Target(
+        target = ShadowTarget(
             address or (reader if lies else server).address, TOPIC_ID, timeout_s=timeout_s, bytes_max=bytes_max
         )
         shadow = Shadow(target, ShadowOptions(share, bytes_max, KeptPairs(tmp_path, 3)), SystemClock(), draw)

@@ -9,14 +9,14 @@ from support.fakes.fake_reader import FakeServer
 from tsdb.client.call import Method
 from tsdb.client.query import query_range
 from tsdb.client.result import SelectResult
-from tsdb.query.shadow.target import Target, decoded
+from tsdb.query.shadow.target import ShadowTarget, decoded
 from tsdb.v1 import common_pb2, reader_pb2
 
 
 def test_a_shadow_of_some_partitions_gets_the_part_of_a_read_that_is_theirs() -> None:
     """The shadow holds partition 0."""
     with FakeServer() as server:
-        target = Target(server.address, server.state.topic_id, timeout_s=10.0, bytes_max=1 << 20)
+        target = ShadowTarget(server.address, server.state.topic_id, timeout_s=10.0, bytes_max=1 << 20)
         target.check_log()
 
         def part(partitions: list[int], after: list[int]) -> Any:
