@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from ingest.log_errors import as_seen_by_sender
+from ingest.refusals import as_seen_by_sender
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.clock import Clock

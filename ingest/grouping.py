@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.grouping_kernels import fill_groups_kernel, order_rows_kernel
-from ingest.rows import Rows
-from ingest.series.resolved_series import ResolvedSeries
+from ingest.rows import ResolvedSeries, Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,27 +16,28 @@ from functools import partial as bound
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.age_clock import AgeClock
 from ingest.appends.joined import JoinedAppends
 from ingest.appends.timer import ThreadTimer, Timer
 from ingest.broker_clock import BrokerClock
 from ingest.grouping import group
 from ingest.inflight import Inflight, Reservation
 from ingest.limits import IngestLimits
-from ingest.log_errors import deadline_error
-from ingest.quota.live_limits import LiveLimits
-from ingest.quota.pack_sources import PackSources
-from ingest.quota.source_quota import SourceQuota
-from ingest.refusals import Offender, Refusals, count_refused_request, count_refused_samples, shown_series
-from ingest.rows import Rows
-from ingest.series.admission import SeriesAdmission
-from ingest.series.announcements import NEW, Announcements, DueAnnouncements
-from ingest.series.resolved_series import ResolvedSeries
+from ingest.quota.limits_file import LiveLimits
+from ingest.quota.source_quota import PackSources, SourceQuota
+from ingest.refusals import (
+    Offender,
+    Refusals,
+    count_refused_request,
+    count_refused_samples,
+    deadline_error,
+    shown_series,
+)
+from ingest.rows import ResolvedSeries, Rows
+from ingest.series.admission import SeriesAdmission, shown_source
+from ingest.series.announcements import NEW, AgeClock, Announcements, DueAnnouncements
 from ingest.series.resolver import SeriesResolver
-from ingest.series.source_name import shown_source
 from ingest.series.table import SeriesTable
-from ingest.shape import check_shape
-from ingest.validate import validate
+from ingest.validate import check_shape, validate
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.clock import Clock

@@ -1,6 +1,8 @@
 """Refusals: refused rows of a request, their reasons, and the report to the sender.
 
 Reasons are a bounded set: they label the counter, the offenders of a partial answer and the details of an error.
+
+Errors of the log, translated for the sender of a request. The sender's next step is always to send again later.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
+from tsdb.log.interface import Appended
+from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.model.labels import format_series
 from tsdb.ops.metrics import counter
 
@@ -21,7 +24,6 @@ MESSAGE_BYTES_MAX = 224
 # An error is sent in HTTP/2 headers. tsdb.ops.grpc.errors allows 12 values there; three of them are counts.
 LISTED_IN_ERROR_MAX = 9
 SERIES_CHARS_MAX = 100
-
 ROW_REASONS = (
     "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
     "id_conflict", "too_old", "too_far_ahead", "source_series_limit", "gateway_series_limit",
@@ -42,11 +44,12 @@ REQUEST_REASONS = (
 IN_REFUSED_REQUEST = "in_refused_request"
 OTHER = "other"
 _REASONS = (*ROW_REASONS, *REQUEST_REASONS, IN_REFUSED_REQUEST, OTHER)
-
 _refused_samples = counter("tsdb_ingest_refused_samples_total", "Samples that were not accepted.", "reason", _REASONS)
 _refused_requests = counter(
     "tsdb_ingest_refused_requests_total", "Requests answered with an error.", "reason", _REASONS
 )
+
+RETRY_AFTER_S = 1.0  # A broker fail-over takes seconds, and senders buffer for longer than that.
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +186,42 @@ def shown_series(canonical: bytes) -> str:
     """Labels for a message, short enough that the rest of the message survives `cut`."""
     text = format_series(canonical)
     return text if len(text) <= SERIES_CHARS_MAX else text[: SERIES_CHARS_MAX - 3] + "..."
+
+
+def as_seen_by_sender(error: TsdbError) -> TsdbError:
+    """Retryable errors, each with a time to wait. Any other error is not the sender's problem, and becomes Unavailable.
+
+    A sender of OTLP drops a request after RESOURCE_EXHAUSTED without RetryInfo.
+    """
+    if isinstance(error, Overloaded | Unavailable):
+        if error.retry_after_s is None:
+            error.retry_after_s = RETRY_AFTER_S
+        return error
+    return Unavailable(
+        f"the log refused the write: {error.message}",
+        reason=error.reason,
+        retry_after_s=RETRY_AFTER_S,
+        **error.metadata,
+    )
+
+
+def deadline_error(what: str) -> Unavailable:
+    """The error of a request past its deadline. Some partitions may already hold its samples."""
+    return Unavailable(
+        f"the log did not answer before the deadline: {what}; sending again is safe",
+        reason="deadline",
+        retry_after_s=RETRY_AFTER_S,
+    )
+
+
+def clock_error(record: Appended, newest_ms: int, ahead_ms: int) -> Unavailable:
+    """The error of a record that is on the log with a sample too far ahead of the broker's clock: readers ignore it."""
+    return Unavailable(
+        f"the clocks of gateway and broker differ: a sample at {newest_ms} is {newest_ms - record.broker_ms} ms ahead "
+        f"of the broker's time in partition {record.partition}; readers ignore samples over {ahead_ms} ms ahead",
+        reason="clock",
+        retry_after_s=RETRY_AFTER_S,
+        partition=record.partition,
+        broker_ms=record.broker_ms,
+        sample_ms=newest_ms,
+    )

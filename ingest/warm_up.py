@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.appends.join import join_records
-from ingest.appends.records import encode_ranges, ranges_by_partition
+from ingest.appends.records import encode_ranges, join_records, ranges_by_partition
 from ingest.grouping import group
 from ingest.grpc.write_request import decode_write_request
 from ingest.limits import IngestLimits

@@ -2,21 +2,20 @@
 
 A request alone is sent at once. While requests meet, what arrives within some milliseconds is joined: a record a
 partition. A request is answered once, after its last record or at its deadline.
+
+Deadlines of the requests that wait for the log: each is answered when its time has passed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Protocol
 
-from ingest.appends.deadlines import Deadlines
-from ingest.appends.join import record_counts
-from ingest.appends.open_requests import OpenRequests
-from ingest.appends.partition_queue import WAIT_S, Part, PartitionQueue
-from ingest.appends.record_bytes import RecordBytes
-from ingest.appends.records import encode_ranges, ranges_by_partition, split
+from ingest.appends.partition_queue import WAIT_S, AppendWaits, OpenRequests, Part, PartitionQueue, RecordBytes
+from ingest.appends.records import encode_ranges, ranges_by_partition, record_counts, split
 from ingest.appends.request import AppendRequest
-from ingest.appends.timer import Timer
-from ingest.appends.waits import AppendWaits
+from ingest.appends.timer import Timer, call_all
 from ingest.broker_clock import BrokerClock
 from ingest.grouping import Grouped
 from ingest.inflight import Reservation
@@ -94,3 +93,47 @@ class JoinedAppends:
         self._deadlines.add(request, deadline.remaining())
         if request.answered:  # Meanwhile, so that `remove` came before `add`.
             self._deadlines.remove(request)
+
+
+class Expirable(Protocol):
+    """A request with a deadline."""
+
+    def expire(self) -> None:
+        """The deadline has passed. Has no effect on an answered request."""
+
+
+class Deadlines:
+    """Thread-safe. One call of the timer is outstanding at a time, for the earliest deadline."""
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self._lock = threading.Lock()  # Guards all below.
+        self._open: dict[Expirable, float] = {}
+        self._wakes_at = float("inf")
+
+    def add(self, request: Expirable, remaining_s: float) -> None:
+        """Expire the request after remaining_s, unless it is removed first."""
+        at = self._timer.now() + remaining_s
+        with self._lock:
+            self._open[request] = at
+            if at >= self._wakes_at:
+                return
+            self._wakes_at = at
+        self._timer.after(remaining_s, self._sweep)
+
+    def remove(self, request: Expirable) -> None:
+        """The request is answered."""
+        with self._lock:
+            self._open.pop(request, None)
+
+    def _sweep(self) -> None:
+        now = self._timer.now()
+        with self._lock:
+            late = [request for request, at in self._open.items() if at <= now]
+            for request in late:
+                del self._open[request]
+            at = self._wakes_at = min(self._open.values(), default=float("inf"))
+        # `add` of another thread may have moved _wakes_at since, and has called the timer itself then.
+        if at < float("inf"):
+            self._timer.after(at - now, self._sweep)
+        call_all(self._timer, [request.expire for request in late])

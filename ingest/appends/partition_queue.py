@@ -4,21 +4,25 @@ The part of a request that is alone in the gateway is sent at once. While reques
 others, at most WAIT_S and until they fill a record. The waits of all partitions end together: the log then gets a
 record a partition, its answers come together, and so do the next requests. Parts are sent in the order of their
 arrival.
+
+Record bytes: the largest record that the gateway makes, learned from the broker's refusals.
+
+Open requests: whether requests meet, so that it pays to wait for one another.
+
+AppendWaits: calls functions after a fixed time. Waits that begin together end with one wake of the timer.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ingest.appends.join import first_series_id, halve_record, join_records, newest_ms, record_counts
-from ingest.appends.open_requests import OpenRequests
-from ingest.appends.record_bytes import RecordBytes
+from ingest.appends.records import first_series_id, halve_record, join_records, newest_ms, record_counts
 from ingest.appends.request import TOO_LARGE, AppendRequest
-from ingest.appends.waits import AppendWaits
+from ingest.appends.timer import Timer, call_all
 from ingest.broker_clock import BrokerClock
 from tsdb.codec.records.log_record import encoded_size
 from tsdb.log.interface import METRICS, Appended, Log
@@ -26,16 +30,85 @@ from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-WAIT_S = 0.003  # A third of the time of a write at half load (docs/benchmarks.md).
+# Lower bound of the learned size: below it one request with long packs would needlessly shrink all other records.
+RECORD_BYTES_LEAST = 16 * 1024
+_halved = counter("tsdb_ingest_records_halved_total", "Log records that the broker found too large.")
 
+# Requests meet for this long after two were open at once: senders that are answered together send again within it.
+MEET_S = 0.05
+
+WAIT_S = 0.003  # A third of the time of a write at half load (docs/benchmarks.md).
 _records = counter("tsdb_ingest_records_total", "Log records that the log acknowledged.")
 _record_bytes = counter("tsdb_ingest_record_bytes_total", "Bytes of log records that the log acknowledged.")
 _record_parts = counter(
     "tsdb_ingest_record_parts_total",
     "Parts of requests in acknowledged log records: a record has one, or those of requests that met.",
 )
-
 logger = get_logger(__name__)
+
+
+class RecordBytes:
+    """`max`: bytes of a record at most. Never raised, so a race without a lock costs at most one more refusal."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.max = bytes_max
+
+    def too_large(self, size: int) -> None:
+        """The broker has refused a record of `size` bytes."""
+        _halved.inc()
+        learned = max(size // 2, RECORD_BYTES_LEAST)
+        if learned < self.max:
+            logger.warning("broker accepts only smaller records", record_bytes=size, record_bytes_max=learned)
+            self.max = learned
+
+
+class OpenRequests:
+    """Thread-safe. monotonic: seconds on a clock that never steps."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()  # Guards both below; _meet_until is read without it.
+        self._open = 0
+        self._meet_until = float("-inf")
+
+    def opened(self) -> None:
+        """A request has come."""
+        with self._lock:
+            self._open += 1
+            if self._open > 1:
+                self._meet_until = self._monotonic() + MEET_S
+
+    def closed(self) -> None:
+        """A request is answered."""
+        with self._lock:
+            self._open -= 1
+
+    def meet(self) -> bool:
+        """Whether two were open at once within MEET_S."""
+        return self._monotonic() < self._meet_until
+
+
+class AppendWaits:
+    """Thread-safe. A gateway begins thousands of waits a second, so a wake of a thread for each would be dear."""
+
+    def __init__(self, timer: Timer, seconds: float) -> None:
+        self._timer = timer
+        self._seconds = seconds
+        self._lock = threading.Lock()  # Guards _begun.
+        self._begun: list[Callable[[], None]] = []  # A call of the timer is outstanding while there is one.
+
+    def begin(self, end: Callable[[], None]) -> None:
+        """Call `end` once, at most the time later, in the order of the begins. It must not block."""
+        with self._lock:
+            self._begun.append(end)
+            if len(self._begun) > 1:
+                return
+        self._timer.after(self._seconds, self._end_all)
+
+    def _end_all(self) -> None:
+        with self._lock:
+            begun, self._begun = self._begun, []
+        call_all(self._timer, begun)
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from ingest.inflight import Reservation
-from ingest.log_errors import as_seen_by_sender, clock_error, deadline_error
+from ingest.refusals import as_seen_by_sender, clock_error, deadline_error
 from tsdb.log.interface import Appended, Headers
 from tsdb.model.errors import InvalidRequest, TsdbError
 

@@ -1,19 +1,33 @@
-"""The Ingest service (proto/tsdb/v1/ingest.proto): wire bytes to rows, the pipeline, tokens back."""
+"""The Ingest service (proto/tsdb/v1/ingest.proto): wire bytes to rows, the pipeline, tokens back.
+
+Calls of writes over gRPC: what their services share, from the caller's deadline to the wait for the log.
+"""
 
 from __future__ import annotations
 
-import grpc
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
-from ingest.grpc.calls import charge, deadline_of, write_service, written
+import grpc
+from google.protobuf.message import Message
+
 from ingest.grpc.write_request import claimed_samples, decode_write_request
 from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import count_refused_request
 from tsdb.model.errors import InvalidRequest
+from tsdb.ops.grpc.auth import authorization_of
 from tsdb.ops.grpc.server import GrpcService
+from tsdb.ops.grpc.slots import step_aside
+from tsdb.ops.lifecycle import Deadline
 from tsdb.v1 import common_pb2, ingest_pb2
 
 NAME = "tsdb.v1.Ingest"
+
+WITHOUT_DEADLINE_S = 3600.0  # The pipeline's own timeout comes first.
+ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since a refusal contains the retry time.
+Answer = TypeVar("Answer", bound=Message)
 
 
 class IngestService:
@@ -55,3 +69,48 @@ def _response(result: AcceptedWrite) -> ingest_pb2.WriteResponse:
             for offender in result.offenders
         ],
     )
+
+
+def write_service(
+    name: str,
+    method: str,
+    write: Callable[[bytes, grpc.ServicerContext], Answer],
+    tokens: TokenQuota | None,
+    parse: Callable[[bytes], Any],
+) -> GrpcService:
+    """A service with one method. It takes the bytes of a request as they are, in place of the generated message.
+
+    tokens: asked before a request is read. parse: gives the bytes; it decides how their memory is counted
+    (tsdb.ops.grpc.messages).
+    """
+
+    def add(servicer: Callable[[bytes, grpc.ServicerContext], Answer], server: grpc.Server) -> None:
+        handler = grpc.unary_unary_rpc_method_handler(
+            servicer, request_deserializer=parse, response_serializer=lambda answer: answer.SerializeToString()
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {method: handler}),))
+
+    admit = None if tokens is None else tokens.admit
+    return GrpcService(name, write, add, patient=(method,), admit=admit)
+
+
+def deadline_of(context: grpc.ServicerContext) -> Deadline:
+    """The caller's deadline, less the time for the answer."""
+    remaining_s = context.time_remaining()
+    return Deadline.after(WITHOUT_DEADLINE_S if remaining_s is None else remaining_s * (1 - ANSWER_SHARE))
+
+
+def charge(tokens: TokenQuota | None, context: grpc.ServicerContext, samples: int) -> None:
+    """Count the samples of an admitted request for its token."""
+    if tokens is not None and tokens.limited:
+        tokens.charge(authorization_of(context.invocation_metadata()), samples)
+
+
+def written(answer: Future[AcceptedWrite]) -> AcceptedWrite:
+    """Wait for the log. Raises the error of the write."""
+    if not answer.done():
+        step_aside()  # The wait needs no core.
+    try:
+        return answer.result()
+    finally:
+        del answer  # Else an error, its traceback, this frame and the future hold each other, and the request's bytes.

@@ -12,10 +12,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ingest.http.answers import LENGTH, METHOD, partial_error
 from ingest.http.expand import expand
-from ingest.http.media import encoding, media_type, parse_media_type
-from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
+from ingest.http.protocol import (
+    LENGTH,
+    METHOD,
+    Decoded,
+    Outcome,
+    WriteCall,
+    WriteProtocol,
+    encoding,
+    media_type,
+    parse_media_type,
+    partial_error,
+)
 from ingest.pipeline import AcceptedWrite, Submit
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import bounded_reason, count_refused_request

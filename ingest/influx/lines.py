@@ -2,6 +2,10 @@
 
 A line is stored whole or refused whole. A field with a number or a boolean is a row; strings are counted, for a sample
 is a number.
+
+Precision: the unit of a request's timestamps, in the spellings of InfluxDB 1 and 2.
+
+Warm-up of line protocol: compile its kernel, or load it from the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.influx import line_kernels as kernels
-from ingest.influx.precision import Precision
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits
@@ -23,7 +26,6 @@ from tsdb.model.labels import LabelLimits
 LISTED_MAX = 16  # Refused lines with a text. A text for each of many lines would cost more than the write.
 SHOWN_BYTES_MAX = 80
 ROW_BYTES = 48  # Of the arrays of one row, its place in `Rows` included.
-
 REASONS: Mapping[int, tuple[str, str]] = {
     kernels.MISSING_MEASUREMENT: ("missing_measurement", "want a measurement"),
     kernels.BAD_TAG: ("bad_tag", "want tag=value; commas, spaces and equals signs in tags need a backslash"),
@@ -222,3 +224,43 @@ def _refused_line(body: bytes | bytearray, line: int, code: int, start: int, at:
     reason, want = REASONS[code]
     shown = body[start : start + SHOWN_BYTES_MAX].split(b"\n")[0].rstrip(b"\r").decode(errors="replace")
     return RefusedLine(line, reason, f"line {line}, byte {at - start + 1}: {want}: {shown!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A timestamp t is floor(t * multiply / divide) ms since the epoch."""
+
+    multiply: int
+    divide: int
+
+
+_NS, _US, _MS = Precision(1, 1_000_000), Precision(1, 1000), Precision(1, 1)
+
+
+_UNITS = {
+    "": _NS,
+    "n": _NS,
+    "ns": _NS,
+    "u": _US,
+    "us": _US,
+    "\u00b5": _US,
+    "\u00b5s": _US,
+    "ms": _MS,
+    "s": Precision(1000, 1),
+    "m": Precision(60_000, 1),
+    "h": Precision(3_600_000, 1),
+}
+
+
+def parse_precision(text: str) -> Precision:
+    """The unit that a request names; nanoseconds when it names none. Raises InvalidRequest (bad_precision)."""
+    if text not in _UNITS:
+        raise InvalidRequest(
+            f"precision is {text[:20]!r}; allowed are ns, n, us, u, ms, s, m, h, or none for ns", reason="bad_precision"
+        )
+    return _UNITS[text]
+
+
+def warm_up() -> None:
+    """Decode one line, so that the next one waits for no compiler."""
+    decode_lines(b"m f=1", parse_precision(""), 0, LineRules())

@@ -6,6 +6,8 @@ store does not take (delta temporality) makes its points errors; the others are 
 - `delta_temporality`: the sender has to keep cumulative sums, which is the default of SDKs;
 - `unspecified_temporality`, `native_histogram` (by setting), `histogram_scale` (below -4, as in Prometheus);
 - `labels_malformed`, `labels_too_many`: of a point's or a resource's attributes.
+
+Warm-up of the OTLP decoder.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from numpy.typing import NDArray
 
 from ingest.bucket_memory import BucketMemory
 from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, buckets_kernel
-from ingest.otlp.mapping.families import SHOWN_MAX, FamilyMapper, MappedMetrics
-from ingest.otlp.mapping.layout import (
+from ingest.otlp.mapping.families import SHOWN_MAX, Arena, FamilyMapper, MappedMetrics, boundary_texts, odd_texts
+from ingest.otlp.mapping.label_kernels import (
     ATTRIBUTE_EXTRA_BYTES,
     CONTEXT_BYTES,
     NAME_IN_ARENA,
@@ -33,10 +35,9 @@ from ingest.otlp.mapping.layout import (
     SCRATCH_COLUMNS,
     TOO_MANY_ATTRIBUTES,
 )
-from ingest.otlp.mapping.rules import OtlpRules
+from ingest.otlp.mapping.names import OtlpRules
 from ingest.otlp.mapping.series_kernels import STALE, series_kernel
-from ingest.otlp.mapping.texts import Arena, boundary_texts, odd_texts
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
     EXPONENTIAL,
@@ -65,8 +66,6 @@ DELTA_REASON = "delta_temporality"
 WARN_EVERY_S = 60.0
 SOURCES_MAX = 1_000  # With a line in the log; above it all may have another one.
 ROW_ARRAYS_BYTES = 64  # Of one row, beside its labels: positions, timestamp, value, boundary and its text.
-
-
 logger = get_logger(__name__)
 
 
@@ -364,3 +363,8 @@ def _rows(
         )
         values = bits.view(np.float64)
     return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors)
+
+
+def warm_up() -> None:
+    """Compile or load the kernels. An empty request calls each of them."""
+    OtlpDecoder().decode(b"")

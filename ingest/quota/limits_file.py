@@ -1,4 +1,9 @@
-"""Limits file: all limits of sources and bearer tokens, as TOML (docs/runbooks, "A source is at a limit").
+"""Live limits: of series, requests and samples, from settings and from a watched file.
+
+The file is read again when it changes, so a limit changes without a restart. An unreadable or invalid file leaves the
+limits unchanged.
+
+Limits file: all limits of sources and bearer tokens, as TOML (docs/runbooks, "A source is at a limit").
 
 A key that the file leaves out is as in the settings.
 """
@@ -11,12 +16,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ingest.limits import Rate, RateLimits, SeriesLimits
+import structlog
+
+from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.quota.token_quota import holder_of
-from ingest.series.process_hash import source_hash
+from ingest.series.canonical import source_hash
+from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import canonical_labels
 from tsdb.model.placement import PlacementRule
+from tsdb.ops.metrics import counter
+from tsdb.ops.watched_file import WatchedFile
+
+LOOK_EVERY_S = 1.0
+_reload_failures = counter(
+    "tsdb_ingest_limits_reload_failures_total", "Changes of limits_file that could not be applied."
+)
+logger = structlog.get_logger(__name__)
 
 FILE_BYTES_MAX = 4 << 20
 FILE_ENTRIES_MAX = 10_000  # Of each kind.
@@ -24,12 +40,50 @@ SERIES_MAX = 100_000_000
 RATE_MAX = 1e12
 BURST_S_MAX = 3600.0
 NAME_CHARS_MAX = 64
-
 _SERIES = ("source_series_max", "gateway_series_max")
 _RATES = ("requests_per_s", "samples_per_s")
 _TOP = (*_SERIES, *(f"{holder}_{rate}" for holder in ("source", "token") for rate in _RATES), "rate_burst_s")
-
 Table = Mapping[str, Any]
+
+
+class LiveLimits:
+    """The current limits. Thread-safe. Raises ConfigMismatch (limits_file) when the file is invalid."""
+
+    def __init__(self, limits: IngestLimits, rule: PlacementRule, clock: Clock) -> None:
+        self._settings = CurrentLimits(limits.series, limits.source_rates, limits.token_rates)
+        self._rule = rule
+        self._file: WatchedFile[CurrentLimits] | None = None
+        if limits.limits_file is not None:
+            self._file = WatchedFile(
+                limits.limits_file, self._read, clock, look_every_s=LOOK_EVERY_S, on_failure=_reload_failures.inc
+            )
+
+    def series(self) -> SeriesLimits:
+        """Limits of active series. Each of these functions checks for a changed file at most once a second."""
+        return self._now().series
+
+    def source_rates(self) -> RateLimits:
+        """Requests and samples a second of sources."""
+        return self._now().source_rates
+
+    def token_rates(self) -> RateLimits:
+        """Requests and samples a second of bearer tokens."""
+        return self._now().token_rates
+
+    def _now(self) -> CurrentLimits:
+        return self._settings if self._file is None else self._file.now()
+
+    def _read(self, file: Path) -> CurrentLimits:
+        limits = read_limits(file, self._settings, self._rule)
+        logger.info(
+            "limits read",
+            file=str(file),
+            source_series_max=limits.series.source_series_max,
+            gateway_series_max=limits.series.gateway_series_max,
+            sources=len(limits.series.of_source.keys() | limits.source_rates.own.keys()),
+            tokens=len(limits.token_rates.own),
+        )
+        return limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.bucket_memory import BucketMemory
-from ingest.http.answers import text_answer
-from ingest.http.media import VERSION, shown
-from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
+from ingest.http.protocol import VERSION, Decoded, Outcome, WriteCall, WriteProtocol, shown, text_answer
 from ingest.limits import IngestLimits
 from ingest.remote_write.histogram_rows import with_histograms
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire

@@ -2,10 +2,13 @@
 
 Runs only for requests that need announcements, so a request of known series costs nothing. A refused series never
 reaches the log; known series of the same source are still accepted.
+
+Source name: the text of a source, for messages.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -15,17 +18,17 @@ from numpy.typing import NDArray
 from ingest.limits import SeriesLimits
 from ingest.refusals import Refusals
 from ingest.rows import Rows
-from ingest.series.active import ActiveSeries, LimitCheck
+from ingest.series.active import ActiveSeries, LimitCheck, keys_of
 from ingest.series.announcements import NEW, DueAnnouncements
-from ingest.series.generation import keys_of
 from ingest.series.resolver import SeriesResolver
-from ingest.series.source_name import shown_source
 from tsdb.model.clock import Clock
+from tsdb.model.labels import SEPARATOR, parse_labels
 from tsdb.model.placement import PlacementRule
 
 WARN_EVERY_S = 60.0
-
 logger = structlog.get_logger(__name__)
+
+SOURCE_CHARS_MAX = 64
 
 
 class SeriesAdmission:
@@ -110,3 +113,13 @@ class SeriesAdmission:
         if self._warned_at is None or now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now
             logger.warning("new series refused", reason=reason, example=text)
+
+
+def shown_source(labels: bytes, rule: PlacementRule) -> str:
+    """The placement labels of the series, or its metric family; at most SOURCE_CHARS_MAX characters."""
+    held = [(name, value) for name, value in parse_labels(labels) if name in rule.labels]
+    if held:
+        text = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in held)
+    else:
+        text = rule.place(labels).placement.replace(SEPARATOR, b",").decode(errors="replace")
+    return text if len(text) <= SOURCE_CHARS_MAX else text[: SOURCE_CHARS_MAX - 3] + "..."

@@ -5,28 +5,37 @@ time before it was sent. Stores keep labels for two windows. An unknown pair is 
 write continues. A known pair is announced again without waiting, by the first write after a time in the second half of
 the window. The series' hash chooses that time, so that renewals do not come in bursts. After a restart a gateway knows
 no series and announces all of them again.
+
+Acks: the log's answers to one batch of appends, with one callback for all of them.
+
+Answers may come from any thread, also during the append. Each append answers once.
+
+Age clock: time since an event, never less than the real time.
+
+A monotonic clock stops while a virtual machine is suspended, and a wall clock may step back. Between two readings this
+clock advances by the larger of both differences, because an age decides whether stores still keep a series.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from ingest.acks import Acks, Answer
-from ingest.age_clock import AgeClock
 from ingest.inflight import Reservation
-from ingest.rows import Rows
+from ingest.rows import ResolvedSeries, Rows
 from ingest.series.announcement_kernels import due_kernel
 from ingest.series.canonical import CanonicalLabels
-from ingest.series.resolved_series import ResolvedSeries
 from ingest.series.resolver import SeriesResolver
 from ingest.series.table import SeriesTable
 from tsdb.codec.records.series_record import encode_announcements
-from tsdb.log.interface import SERIES, Log
+from tsdb.log.interface import SERIES, Appended, Log
+from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import EPOCH_MS
@@ -35,7 +44,6 @@ from tsdb.ops.metrics import counter
 # After a failed renewal, a write retries it 1/16 of a window later: several times before the announcement lapses.
 RETRY_SHARE = 16
 NEW, RENEWAL = "new", "renewal"
-
 _announcements = counter(
     "tsdb_ingest_announcements_total",
     "Announcements sent: new ones, which a write waits for, and renewals, which no write waits for.",
@@ -48,8 +56,9 @@ _failures = counter(
     "kind",
     (NEW, RENEWAL),
 )
-
 logger = structlog.get_logger(__name__)
+
+Answer = Appended | TsdbError
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +196,56 @@ def find_due(rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_], now_ms
     row, epoch, is_new = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_)
     count = due_kernel(good, rows.starts, rows.ts_ms, series.series_id, series.known, now_ms, row, epoch, is_new)
     return FoundDue(row[:count], epoch[:count], is_new[:count])
+
+
+class Acks:
+    """`answers[i]` belongs to the i-th `expect()`. `on_all(answers)` runs once, after `seal()` and the last answer."""
+
+    def __init__(self, on_all: Callable[[list[Answer | None]], None]) -> None:
+        self.answers: list[Answer | None] = []
+        self._on_all = on_all
+        self._lock = threading.Lock()  # Guards _pending and the first write of each answer.
+        self._pending = 1  # One for the sender, until seal(): inline answers must not complete a half-sent batch.
+
+    def expect(self) -> Callable[[Answer], None]:
+        """The callback of one append. Only for the sender's thread."""
+        index = len(self.answers)
+        self.answers.append(None)
+        with self._lock:
+            self._pending += 1
+        return partial(self._answer, index)
+
+    def seal(self) -> None:
+        """State that no append follows."""
+        self._count_down()
+
+    def _answer(self, index: int, answer: Answer) -> None:
+        assert self.answers[index] is None, f"append {index} was answered twice"
+        self.answers[index] = answer
+        self._count_down()
+
+    def _count_down(self) -> None:
+        with self._lock:
+            self._pending -= 1
+            if self._pending:
+                return
+        self._on_all(self.answers)
+
+
+class AgeClock:
+    """Milliseconds from 1 on that never decrease; comparable within one process. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # Guards all below.
+        self._wall_ms = clock.now_ms()
+        self._monotonic_ms = clock.monotonic() * 1000
+        self._age_ms = 1.0
+
+    def now_ms(self) -> int:
+        """The current time, to compare with earlier results of this method."""
+        with self._lock:
+            wall_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic() * 1000
+            self._age_ms += max(0.0, wall_ms - self._wall_ms, monotonic_ms - self._monotonic_ms)
+            self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms
+            return int(self._age_ms)

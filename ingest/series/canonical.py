@@ -1,17 +1,27 @@
-"""Canonical labels: checks the label sets of some rows, and gives their canonical form, hashes, pack and partition."""
+"""Canonical labels: checks the label sets of some rows, and gives their canonical form, hashes, pack and partition.
+
+Process hash: xxh3-64 with a random seed of this process, so that a sender cannot choose inputs with equal hashes.
+
+Sources and series are compared by it within the process; it is never written.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from ingest.rows import Rows
 from ingest.series.label_kernels import SPAN, hash_rows_kernel, normalize_kernel
-from ingest.series.process_hash import PLAIN_SECRET, SEED, SEEDED_SECRET
+from tsdb.codec.xxh3_kernels import long_secret
 from tsdb.model.labels import LabelLimits
 from tsdb.model.placement import PlacementRule
+
+SEED = int.from_bytes(os.urandom(8), "little")
+PLAIN_SECRET, SEEDED_SECRET = long_secret(0), long_secret(SEED)
 
 _SEED = np.uint64(SEED)
 
@@ -91,3 +101,13 @@ def hash_rows(rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     series_id, check = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
     hash_rows_kernel(rows.labels, rows.label_starts, PLAIN_SECRET, _SEED, SEEDED_SECRET, series_id, check)
     return series_id, check
+
+
+def source_hash(placement: bytes) -> int:
+    """Hash of a placement, kept in place of its text; unsigned, 32 bit."""
+    return xxhash.xxh3_64_intdigest(placement, SEED) >> 32
+
+
+def check_hash(canonical: bytes) -> int:
+    """Hash of canonical labels beside their series id; unsigned, 64 bit."""
+    return xxhash.xxh3_64_intdigest(canonical, SEED)

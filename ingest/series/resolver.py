@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
 from ingest.refusals import OFFENDERS_MAX, shown_series
-from ingest.rows import Rows
+from ingest.rows import ResolvedSeries, Rows, unresolved
 from ingest.series.canonical import CanonicalLabels, LabelNormalizer, hash_rows
 from ingest.series.label_kernels import DUPLICATE, EMPTY, MALFORMED, RESERVED, TOO_LONG, TOO_MANY, VALID
-from ingest.series.resolved_series import ResolvedSeries, unresolved
 from ingest.series.table import SeriesTable
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, format_series, normalize_labels

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.series.resolved_series import ResolvedSeries
+from ingest.rows import ResolvedSeries
 from ingest.series.table_kernels import (
     BUCKET,
     CONFLICT,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
-from ingest.otlp.http import PATHS
+from ingest.otlp.receivers import PATHS
 from ingest.remote_write.protocol import PATH
 from support.data.otlp_requests import export_request
 from support.senders.remote_write import request_1, snappy

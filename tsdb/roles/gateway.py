@@ -10,17 +10,16 @@ from ingest.grpc.service import ingest_service
 from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.protocol import WriteProtocol
 from ingest.influx.lines import LineRules
+from ingest.influx.lines import warm_up as warm_up_influx
 from ingest.influx.protocol import influx_preparations, influx_protocols
-from ingest.influx.warm_up import warm_up as warm_up_influx
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.otlp.decode import OtlpDecoder, OtlpLimits
-from ingest.otlp.http import otlp_http
-from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
-from ingest.otlp.metrics_service import MetricsService, metrics_service
-from ingest.otlp.warm_up import warm_up as warm_up_otlp
+from ingest.otlp.decode import warm_up as warm_up_otlp
+from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy
+from ingest.otlp.receivers import MetricsService, metrics_service, otlp_http
 from ingest.otlp.wire.tables import TableLimits
 from ingest.remote_write.protocol import remote_write
-from ingest.remote_write.warm_up import warm_up as warm_up_remote_write
+from ingest.remote_write.wire import warm_up as warm_up_remote_write
 from ingest.warm_up import warm_up
 from tsdb.config import CommonSettings, GatewaySettings
 from tsdb.config.gateway import GatewayFields

@@ -15,7 +15,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     BOUNDS_AT,
     BOUNDS_END,
     COUNTS_AT,

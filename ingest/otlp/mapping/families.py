@@ -2,24 +2,37 @@
 
 This is the part of the mapping that runs in Python, once a metric and once a resource. Names and resources repeat from
 request to request, so they are remembered.
+
+Texts: the arena of all bytes that Python makes for the kernels, and the texts of numbers in it.
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.otlp.mapping.layout import CONTEXT_COLUMNS, FAMILY_COLUMNS
-from ingest.otlp.mapping.names import metric_name, unit_name
+from ingest.otlp.mapping.label_kernels import CONTEXT_COLUMNS, FAMILY_COLUMNS, PIECES
+from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy, metric_name, unit_name
 from ingest.otlp.mapping.resources import ContextLabel, Resource, merged, read_resource, read_scope
-from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
-from ingest.otlp.mapping.texts import Arena
-from ingest.otlp.wire.fields import CUMULATIVE, DELTA, EXPONENTIAL, GAUGE, HISTOGRAM, KINDS, SUM, SUMMARY
+from ingest.otlp.wire.field_kernels import (
+    CUMULATIVE,
+    DELTA,
+    EXPONENTIAL,
+    GAUGE,
+    HISTOGRAM,
+    KINDS,
+    ODD_KIND,
+    ODD_VALUE_AT,
+    ODD_VALUE_END,
+    SUM,
+    SUMMARY,
+)
 from ingest.otlp.wire.tables import Tables
-from ingest.otlp.wire.values import Buffer
+from ingest.otlp.wire.values import Buffer, odd_value, plain_text, text_of
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.model.labels import SEPARATOR
@@ -28,8 +41,10 @@ from tsdb.model.labels import SEPARATOR
 RESOURCE_BYTES_MAX, NAME_BYTES_MAX = 4096, 512
 RESOURCES_MAX, NAMES_MAX = 2048, 16_384
 SHOWN_MAX = 100
-
 TYPES = {GAUGE: "gauge", SUM: "gauge", HISTOGRAM: "histogram", EXPONENTIAL: "histogram", SUMMARY: "summary"}
+
+_BITS = struct.Struct("<q")
+_DOUBLE = struct.Struct("<d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +188,46 @@ def _remembered_unit(unit: bytes) -> str:
 
 def _unit_name(unit: bytes) -> str:
     return _remembered_unit(unit) if len(unit) <= SHOWN_MAX else unit_name(unit.decode(errors="replace"))
+
+
+class Arena:
+    """Bytes that only grow; a span of them is (start, end)."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray(PIECES)
+
+    def add(self, text: bytes) -> tuple[int, int]:
+        """Append a text; its span."""
+        start = len(self._bytes)
+        self._bytes += text
+        return start, len(self._bytes)
+
+    def array(self) -> NDArray[np.uint8]:
+        """All bytes. Nothing may be added afterwards."""
+        return np.frombuffer(self._bytes, np.uint8)
+
+
+def boundary_texts(boundaries: NDArray[np.float64], arena: Arena) -> NDArray[np.int64]:
+    """int64 (n, 2): the span of the text of `le` or `quantile` of each boundary."""
+    distinct, index = np.unique(boundaries.view(np.int64), return_inverse=True)
+    spans = [arena.add(_boundary_text(bits)) for bits in distinct.tolist()]
+    return np.array(spans, np.int64).reshape(-1, 2)[index]
+
+
+def odd_texts(tables: Tables, data: Buffer, arena: Arena) -> NDArray[np.int64]:
+    """int64 (n, 2): the span of the text of each odd value. Equal values of one request share their text."""
+    known: dict[tuple[int, bytes], tuple[int, int]] = {}
+    spans = []
+    for kind, at, end in tables.odd[:, [ODD_KIND, ODD_VALUE_AT, ODD_VALUE_END]].tolist():
+        key = kind, bytes(data[at:end])
+        span = known.get(key)
+        if span is None:
+            span = known[key] = arena.add(text_of(odd_value(data, kind, at, end)))
+        spans.append(span)
+    return np.array(spans, np.int64).reshape(-1, 2)
+
+
+# Boundaries repeat from request to request; their texts have at most 350 bytes.
+@functools.lru_cache(maxsize=4096)
+def _boundary_text(bits: int) -> bytes:
+    return plain_text(_DOUBLE.unpack(_BITS.pack(bits))[0]).encode()

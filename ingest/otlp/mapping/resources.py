@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ingest.otlp.mapping.names import label_name
-from ingest.otlp.mapping.rules import OtlpRules
-from ingest.otlp.wire.fields import LENGTH
+from ingest.otlp.mapping.names import OtlpRules, label_name
+from ingest.otlp.wire.field_kernels import LENGTH
 from ingest.otlp.wire.values import Value, fields, read_attributes, text_of
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import SEPARATOR

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, unsigned
-from ingest.otlp.mapping.label_kernels import base_labels, write_row
-from ingest.otlp.mapping.layout import (
+from ingest.otlp.mapping.label_kernels import (
     BUCKET,
     COUNT_SUFFIX,
     FAMILY,
@@ -27,8 +26,10 @@ from ingest.otlp.mapping.layout import (
     SCALE_TOO_SMALL,
     SUM_SUFFIX,
     TOO_MANY_ATTRIBUTES,
+    base_labels,
+    write_row,
 )
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     ATTRIBUTES,
     EXPONENTIAL,
     HISTOGRAM,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ingest.otlp.wire.fields import FIXED64, LENGTH, VARINT
+from ingest.otlp.wire.field_kernels import FIXED64, LENGTH, VARINT
 from ingest.otlp.wire.values import DEPTH_MAX
 from tsdb.model.errors import InvalidRequest
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.otlp.wire.field_kernels import next_field, read_attribute, zigzag
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     ATTRIBUTE,
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
@@ -73,6 +72,9 @@ from ingest.otlp.wire.fields import (
     ZERO_COUNT,
     ZERO_THRESHOLD,
     Int64Tables,
+    next_field,
+    read_attribute,
+    zigzag,
 )
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.otlp.wire.field_kernels import next_field, read_attribute
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     ERROR_AT,
     HELP_AT,
     HELP_END,
@@ -42,6 +41,8 @@ from ingest.otlp.wire.fields import (
     UNIT_END,
     VARINT,
     Int64Tables,
+    next_field,
+    read_attribute,
 )
 from ingest.otlp.wire.point_kernels import scan_point
 from tsdb.codec.jit import helper, kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     BOUNDS_SIZE,
     COUNTS,
     ERROR_AT,

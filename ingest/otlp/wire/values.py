@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import TypeAlias
 
-from ingest.otlp.wire.fields import (
+from ingest.otlp.wire.field_kernels import (
     ARRAY,
     BOOL,
     BYTES,

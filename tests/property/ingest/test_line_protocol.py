@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.influx.lines import LISTED_MAX, LineRules, Lines, decode_lines
-from ingest.influx.precision import parse_precision
+from ingest.influx.lines import LISTED_MAX, LineRules, Lines, decode_lines, parse_precision
 from support.oracles.line_twin import Twin, TwinRules, decode
 from tsdb.model.labels import LabelLimits
 

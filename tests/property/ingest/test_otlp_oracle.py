@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from ingest.otlp.decode import OtlpDecoder
-from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
+from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy
 from ingest.otlp.wire.json_request import json_to_wire
 from support.data.column_cases import STALE_BITS
 from support.data.otlp_requests import REQUESTS, refused_points, samples_of

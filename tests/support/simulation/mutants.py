@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingest.appends.join import join_records
+from ingest.appends.records import join_records
 from spark_backfill.building.reading import read_into
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
 from support.simulation.profile import (

@@ -7,8 +7,7 @@ import pytest
 
 from ingest.appends.records import RecordRange, encode_ranges, ranges_by_partition, split
 from ingest.grouping import Grouped, group
-from ingest.rows import Rows, make_rows
-from ingest.series.resolved_series import ResolvedSeries, unresolved
+from ingest.rows import ResolvedSeries, Rows, make_rows, unresolved
 from tsdb.codec.records.log_record import decode_records, encode_record, encoded_size
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ingest.grpc.calls import written
+from ingest.grpc.service import written
 from ingest.limits import IngestLimits
 from ingest.pipeline import AcceptedWrite
 from ingest.rows import make_rows

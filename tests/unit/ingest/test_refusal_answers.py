@@ -27,8 +27,7 @@ from ingest.influx.lines import LineRules
 from ingest.influx.protocol import influx_protocols
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.otlp.decode import OtlpDecoder
-from ingest.otlp.http import PATHS, otlp_http
-from ingest.otlp.metrics_service import MetricsService, metrics_service
+from ingest.otlp.receivers import PATHS, MetricsService, metrics_service, otlp_http
 from ingest.quota.token_quota import TokenQuota
 from ingest.remote_write.protocol import PATH, remote_write
 from support.data.otlp_requests import attributes, export_request, gauge, number_point

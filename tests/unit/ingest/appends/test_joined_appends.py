@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
-from ingest.appends.open_requests import MEET_S
-from ingest.appends.partition_queue import WAIT_S
+from ingest.appends.partition_queue import MEET_S, WAIT_S, AppendWaits
 from ingest.limits import IngestLimits
 from support.counters import sample
 from support.fakes.fake_log import Fault
+from support.fakes.manual_timer import ManualTimer
 from support.servers.gateways import NOW_MS, Bench, label_set
 from tsdb.chain import Link
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import METRICS, SERIES
+from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.time_set import PRODUCTION
+
+TIMER_S = 0.005
+TICK_S = 0.001  # Of the clock here: a wait may end with the tick after its time.
 
 
 def waiting_bench(**limits: int) -> Bench:
@@ -248,3 +253,53 @@ def test_a_request_of_several_records_has_one_of_them_in_flight() -> None:
     got = {key: float(np.int64(bits).view(np.float64)) for key, bits in bench.log.samples().items()}
     assert got == last
     assert [token.record_offset for token in answer.result(0).tokens] == list(range(1, len(bench.log.of(METRICS))))
+
+
+def test_each_wait_ends_once_in_order_and_in_time() -> None:
+    clock = ManualClock(0)
+    timer = ManualTimer(clock)
+    waits, began, ended = AppendWaits(timer, TIMER_S), list[float](), dict[int, float]()
+
+    def end(number: int) -> None:
+        ended[number] = timer.now()
+
+    for number in range(40):
+        began.append(timer.now())
+        waits.begin(partial(end, number))
+        clock.advance(1)
+        timer.fire()
+    clock.advance(5)
+    timer.fire()
+    assert list(ended) == list(range(40))
+    assert max(ended[number] - began[number] for number in range(35)) < TIMER_S + TICK_S + 1e-9
+    assert len(set(ended.values())) <= 9, "those that began within one time end together"
+
+
+def test_waits_that_begin_together_need_one_wake_of_the_timer() -> None:
+    clock = ManualClock(0)
+    timer = ManualTimer(clock)
+    waits, ended = AppendWaits(timer, TIMER_S), list[int]()
+    for number in range(1000):
+        waits.begin(partial(ended.append, number))
+    assert timer.outstanding == 1
+    clock.advance(5)
+    timer.fire()
+    assert ended == list(range(1000))
+    assert timer.outstanding == 0
+
+
+def test_a_call_that_fails_keeps_no_other_from_its_turn() -> None:
+    clock = ManualClock(0)
+    timer = ManualTimer(clock)
+    waits, ended = AppendWaits(timer, TIMER_S), list[str]()
+    waits.begin(lambda: ended.append("before"))
+    waits.begin(lambda: [][1])
+    waits.begin(lambda: ended.append("after"))
+    clock.advance(5)
+    failures = 0
+    while timer.outstanding:
+        try:
+            timer.fire()
+        except IndexError:
+            failures += 1
+    assert (ended, failures) == (["before", "after"], 1)

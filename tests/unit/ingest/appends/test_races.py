@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.appends.deadlines import Deadlines
+from ingest.appends.joined import Deadlines
+from ingest.appends.partition_queue import AppendWaits
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import ThreadTimer
-from ingest.appends.waits import AppendWaits
 from ingest.inflight import Inflight
 from support.fakes.gap_lock import GapLock
 from support.fakes.manual_timer import ManualTimer

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ingest.appends import timer as timer_module
-from ingest.appends.deadlines import Deadlines
+from ingest.appends.joined import Deadlines
 from ingest.appends.timer import ThreadTimer
 from support.fakes.manual_timer import ManualTimer
 from tsdb.model.clock import ManualClock

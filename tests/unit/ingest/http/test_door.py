@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from ingest.http.answers import text_answer
 from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.expand import ENCODINGS
-from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol
+from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol, text_answer
 from ingest.pipeline import AcceptedWrite
 from ingest.refusals import Offender
 from ingest.rows import Rows

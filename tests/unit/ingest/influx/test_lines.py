@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ingest.influx.line_kernels import LINE_BYTES_MAX, NUMBER_BYTES_MAX
-from ingest.influx.lines import LISTED_MAX, LineRules, Lines, decode_lines
-from ingest.influx.precision import parse_precision
+from ingest.influx.lines import LISTED_MAX, LineRules, Lines, decode_lines, parse_precision
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, format_series
 

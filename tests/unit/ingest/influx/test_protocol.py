@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from ingest.http.protocol import Decoded, MediaType, Outcome, WriteCall
-from ingest.influx.authorization import bearer
 from ingest.influx.lines import LineRules
 from ingest.influx.protocol import PING, WRITE_V1, WRITE_V2, influx_protocols
+from ingest.influx.queries import bearer
 from ingest.pipeline import AcceptedWrite
 from ingest.refusals import Offender, RefusedSeries
 from support.counters import sample

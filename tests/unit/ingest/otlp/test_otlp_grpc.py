@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import Me
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from ingest.otlp.decode import OtlpDecoder
-from ingest.otlp.metrics_service import MetricsService, metrics_service
+from ingest.otlp.receivers import MetricsService, metrics_service
 from support.counters import sample
 from support.data.otlp_requests import export_request, gauge, number_point
 from support.fakes.fake_log import Fault

@@ -18,7 +18,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from ingest.limits import IngestLimits, SeriesLimits
 from ingest.otlp.decode import OtlpDecoder
-from ingest.otlp.http import PATHS, otlp_http
+from ingest.otlp.receivers import PATHS, otlp_http
 from support.counters import sample
 from support.data.otlp_requests import attributes, export_request, gauge, number_point
 from support.fakes.fake_log import Fault

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from ingest.otlp.decode import OtlpDecoder
-from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
+from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy
 from support.data.column_cases import STALE_BITS
 from support.data.otlp_requests import (
     attributes,

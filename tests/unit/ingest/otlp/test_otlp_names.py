@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.otlp.mapping.names import PER_UNITS, UNITS, label_name, metric_name, unit_name
-from ingest.otlp.mapping.rules import OtlpRules, TranslationStrategy
-from ingest.otlp.wire.fields import GAUGE, HISTOGRAM, SUM
+from ingest.otlp.mapping.names import (
+    PER_UNITS,
+    UNITS,
+    OtlpRules,
+    TranslationStrategy,
+    label_name,
+    metric_name,
+    unit_name,
+)
+from ingest.otlp.wire.field_kernels import GAUGE, HISTOGRAM, SUM
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 
 CLASSIC = TranslationStrategy.UNDERSCORES_WITH_SUFFIXES

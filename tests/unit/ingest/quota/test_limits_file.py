@@ -8,7 +8,7 @@ import pytest
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.quota.limits_file import BURST_S_MAX, FILE_BYTES_MAX, FILE_ENTRIES_MAX, CurrentLimits, read_limits
 from ingest.quota.token_quota import holder_of
-from ingest.series.process_hash import source_hash
+from ingest.series.canonical import source_hash
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.placement import PlacementRule
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ingest.limits import SeriesLimits
-from ingest.series.active import ActiveSeries
-from ingest.series.generation import keys_of
+from ingest.series.active import ActiveSeries, keys_of
 from tsdb.model.clock import ManualClock
 
 WINDOW_MS = 1000

@@ -8,9 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.rows import make_rows
-from ingest.series.canonical import LabelNormalizer, hash_rows
+from ingest.series.canonical import LabelNormalizer, check_hash, hash_rows, source_hash
 from ingest.series.label_kernels import VALID
-from ingest.series.process_hash import check_hash, source_hash
 from ingest.series.resolver import REASONS
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, normalize_labels, series_id

@@ -9,8 +9,7 @@ import pytest
 
 from ingest.limits import IngestLimits
 from ingest.refusals import OFFENDERS_MAX
-from ingest.rows import Rows, make_rows
-from ingest.series.resolved_series import ResolvedSeries, unresolved
+from ingest.rows import ResolvedSeries, Rows, make_rows, unresolved
 from ingest.series.resolver import SeriesResolver, conflicts_within
 from ingest.series.table import SeriesTable
 from support.counters import sample

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ingest.series.resolved_series import ResolvedSeries, unresolved
+from ingest.rows import ResolvedSeries, unresolved
 from ingest.series.table import PAGE_BYTES, SeriesTable
 from ingest.series.table_kernels import ADMITTED_SHARE, PAGE_ROWS_MAX, ROOTS
 

@@ -7,10 +7,12 @@ import threading
 import numpy as np
 import pytest
 
+from ingest.series.announcements import Acks, AgeClock, Answer
 from support.counters import sample
 from support.fakes.fake_log import Fault
 from support.servers.gateways import NOW_MS, Bench, label_set
-from tsdb.log.interface import METRICS, SERIES
+from tsdb.log.interface import METRICS, SERIES, Appended
+from tsdb.model.clock import ManualClock
 from tsdb.model.errors import ConfigMismatch, Overloaded, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.placement import PlacementRule
@@ -292,3 +294,106 @@ def test_announcements_are_counted() -> None:
     bench.write([label_set(number) for number in range(7)])
     assert sample("tsdb_ingest_announcements_total", kind="new") == before + 7
     assert np.unique(bench.log.decoded().series_id).size == 7
+
+
+def test_inline_answers_do_not_end_a_batch_half_sent() -> None:
+    ended: list[list[Answer | None]] = []
+    acks = Acks(ended.append)
+    acks.expect()(Appended(0, 0, 0))
+    acks.expect()(Unavailable("away"))
+    assert ended == []
+    acks.seal()
+    assert len(ended) == 1
+
+
+def test_answers_keep_the_order_of_the_appends() -> None:
+    acks = Acks(lambda answers: None)
+    callbacks = [acks.expect() for _ in range(5)]
+    acks.seal()
+    for index in (3, 0, 4, 2, 1):
+        callbacks[index](Appended(0, index, 0))
+    assert [answer.offset for answer in acks.answers if isinstance(answer, Appended)] == [0, 1, 2, 3, 4]
+
+
+def test_an_empty_batch_ends_at_once() -> None:
+    ended: list[list[Answer | None]] = []
+    Acks(ended.append).seal()
+    assert ended == [[]]
+
+
+def test_an_append_answered_twice_is_a_bug() -> None:
+    acks = Acks(lambda answers: None)
+    callback = acks.expect()
+    callback(Appended(0, 0, 0))
+    with pytest.raises(AssertionError, match="answered twice"):
+        callback(Appended(0, 0, 0))
+
+
+def test_answers_from_many_threads_end_a_batch_once() -> None:
+    ended: list[object] = []
+    acks = Acks(ended.append)
+    callbacks = [acks.expect() for _ in range(400)]
+    acks.seal()
+
+    def answer(some: int) -> None:
+        for callback in callbacks[some::4]:
+            callback(Appended(0, 0, 0))
+
+    threads = [threading.Thread(target=answer, args=(some,)) for some in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 1
+
+
+class TwoClocks:
+    """Wall and monotonic time, moved apart."""
+
+    def __init__(self) -> None:
+        self.wall_ms = 1_000_000
+        self.monotonic_s = 5.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic(self) -> float:
+        return self.monotonic_s
+
+    def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+def test_it_starts_above_zero_and_follows_both_clocks() -> None:
+    clock = ManualClock(1_700_000_000_000)
+    age = AgeClock(clock)
+    assert age.now_ms() == 1
+    clock.advance(1500)
+    assert age.now_ms() == 1501
+
+
+def test_a_suspended_machine_ages_by_the_wall() -> None:
+    clocks = TwoClocks()
+    age = AgeClock(clocks)
+    clocks.wall_ms += 60_000
+    assert age.now_ms() == 60_001
+
+
+def test_a_wall_clock_set_back_ages_by_the_monotonic_one() -> None:
+    clocks = TwoClocks()
+    age = AgeClock(clocks)
+    clocks.wall_ms -= 3_600_000
+    clocks.monotonic_s += 2.0
+    assert age.now_ms() == 2001
+    clocks.monotonic_s += 2.0
+    clocks.wall_ms += 2000
+    assert age.now_ms() == 4001, "and does not wait for the wall to catch up"
+
+
+def test_many_short_looks_lose_nothing() -> None:
+    clocks = TwoClocks()
+    age = AgeClock(clocks)
+    for _ in range(1000):
+        clocks.monotonic_s += 0.0004
+        age.now_ms()
+    assert age.now_ms() >= 400

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.limits import IngestLimits
 from ingest.rows import make_rows
-from ingest.shape import check_shape
+from ingest.validate import check_shape
 from support.servers.gateways import Bench, label_set
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.ops.lifecycle import Deadline

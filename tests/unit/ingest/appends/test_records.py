@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.appends.join import first_series_id, halve_record, join_records, newest_ms, record_counts
+from ingest.appends.records import first_series_id, halve_record, join_records, newest_ms, record_counts
 from tsdb.codec.records.log_record import decode_records, encode_record, id_vector_hash
 
 PACKS = 5
