@@ -76,7 +76,7 @@ def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Ing
 
 
 @contextmanager
-def prometheus(binary: str, folder: Path | None = None) -> Iterator[IngestTarget]:
+def prometheus(binary: str, folder: Path | None = None, more_flags: Sequence[str] = ()) -> Iterator[IngestTarget]:
     """The control: a Prometheus server that takes remote write. folder: as for `standalone`."""
     with ExitStack() as stack, Ports(1) as ports:
         made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-prometheus-")))
@@ -84,7 +84,9 @@ def prometheus(binary: str, folder: Path | None = None) -> Iterator[IngestTarget
         config = made / "prometheus.yml"
         config.write_text(PROMETHEUS_CONFIG)
         flags = [f"--config.file={config}", f"--storage.tsdb.path={made}/data", f"--web.listen-address={address}"]
-        with _process([binary, *flags, "--web.enable-remote-write-receiver", "--log.level=warn"], address) as pid:
+        with _process(
+            [binary, *flags, *more_flags, "--web.enable-remote-write-receiver", "--log.level=warn"], address
+        ) as pid:
             addresses = {REMOTE_WRITE: f"{address}/{REMOTE_WRITE_PATH}"}
             yield IngestTarget(PROMETHEUS, addresses, {"prometheus": pid}, made / "data")
 

@@ -6,7 +6,7 @@ import http.client
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -15,14 +15,15 @@ BUFFER_BYTES = 1 << 20
 
 
 class PromqlConnection:
-    """One connection to HOST:PORT, for one thread. A context manager."""
+    """One connection to HOST:PORT, for one thread. A context manager. refusals: codes of answers that count too."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, refusals: Collection[int] = ()) -> None:
+        self._accepted = frozenset({200, *refusals})
         self._connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
         self._buffer = bytearray(BUFFER_BYTES)
 
     def read(self, path: str) -> int:
-        """Bytes of the answer's body, which are read and dropped. Raises RuntimeError for a code other than 200."""
+        """Bytes of the answer's body, which are read and dropped. Raises RuntimeError for another code."""
         answer = self._answer(path)
         size = 0
         while count := answer.readinto(self._buffer):
@@ -30,7 +31,7 @@ class PromqlConnection:
         return size
 
     def body(self, path: str) -> bytes:
-        """The answer's body. Raises RuntimeError for a code other than 200."""
+        """The answer's body. Raises RuntimeError for another code."""
         return self._answer(path).read()
 
     def __enter__(self) -> Self:
@@ -44,7 +45,7 @@ class PromqlConnection:
     def _answer(self, path: str) -> http.client.HTTPResponse:
         self._connection.request("GET", path)
         answer = self._connection.getresponse()
-        if answer.status != 200:
+        if answer.status not in self._accepted:
             raise RuntimeError(f"{answer.status} {answer.read(500)!r} for {path}")
         return answer
 

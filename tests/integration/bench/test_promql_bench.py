@@ -1,4 +1,5 @@
-"""`bench promql` runs: both servers get the same samples, answer alike, and the table has a row for each way."""
+"""`bench promql` and `bench promql_generated` run: both servers get the same samples, and the table has a row for each
+way. Those of `bench promql` answer alike."""
 
 from __future__ import annotations
 
@@ -28,6 +29,19 @@ def test_a_quick_run_measures_both_servers(flow: tuple[str, ...]) -> None:
     assert [cell["way"] for cell in cells] == ["cold", "warm", "8 clients"]
     assert all(cell[name]["count"] >= 10 for cell in cells for name in ("standalone", "prometheus"))
     assert [line.split("|")[1].strip() for line in table[2:]] == ["sum by rate"] * 3
+
+
+@pytest.mark.slow
+def test_generated_queries_are_answered_by_both_servers() -> None:
+    options = ["--quick", "--queries", "50", "--prometheus", binary("prometheus")]
+    command = [sys.executable, "-m", "bench", "promql_generated", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    *table, last = done.stdout.splitlines()
+    cells = json.loads(last)["cells"]
+    assert [cell["way"] for cell in cells] == ["first", "warm", "8 clients"]
+    assert all(cell[name]["count"] == 50 for cell in cells for name in ("standalone", "prometheus"))
+    assert [line.split("|")[1].strip() for line in table[2:]] == ["first", "warm", "8 clients"]
 
 
 def test_a_further_matcher_stands_in_each_selector() -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.fixed import Fixed
 from tsdb.promql.evaluate.in_hand import VALUE_BYTES, ValuesInHand
+from tsdb.promql.evaluate.prepared import Prepared
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
@@ -53,6 +53,7 @@ class EvaluationContext:
     the whole query. subqueries: of the whole query.
     """
 
+    query: Prepared
     storage: Storage
     annotations: Annotations
     pool: Pool
@@ -68,7 +69,6 @@ class EvaluationContext:
     values_max: int
     in_hand: ValuesInHand
     check: Callable[[], None]
-    fixed: Fixed = field(default_factory=Fixed)
     subqueries: SubqueryWork = field(default_factory=SubqueryWork)
 
     @property

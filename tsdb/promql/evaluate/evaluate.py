@@ -66,7 +66,7 @@ def _evaluated(context: EvaluationContext, node: Expression) -> Step[Value]:
     context.check()
     before = context.in_hand.bytes
     value: Value
-    if context.steps > 1 and context.fixed.holds(node):
+    if context.steps > 1 and context.query.is_fixed(node):
         once: Value = yield _evaluated(context.at(context.start_ms, context.start_ms, context.step_ms), node)
         value = _repeated(context, once)
     else:
@@ -146,7 +146,7 @@ def _binary(context: EvaluationContext, node: Binary) -> Step[Value]:
     """A chain of operators from its first operand on, so that it takes the memory of one operation."""
     before = context.in_hand.bytes
     chain, first = [node], node.left
-    while isinstance(first, Binary) and not (context.steps > 1 and context.fixed.holds(first)):
+    while isinstance(first, Binary) and not (context.steps > 1 and context.query.is_fixed(first)):
         chain.append(first)
         first = first.left
     value: Value = yield _evaluated(context, first)

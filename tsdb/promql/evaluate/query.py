@@ -14,14 +14,13 @@ from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
 from tsdb.promql.evaluate.in_hand import ValuesInHand
 from tsdb.promql.evaluate.names import at_end, samples_at_end
+from tsdb.promql.evaluate.prepared import PREPARED, Prepared
 from tsdb.promql.evaluate.selection.matrix import range_vector
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import Pool
-from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features
-from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import ValueType
 
 LOOKBACK_MS = 5 * 60 * 1000
@@ -69,11 +68,12 @@ def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions
 
     Raises QueryError for the text, EvaluationError for the samples, and what the storage raises.
     """
-    node = parse(text, options.features)
-    context = _context(text, storage, (at_ms, at_ms, 0), options)
+    query = PREPARED.of(text, options.features)
+    node = query.node
+    context = _context(query, storage, (at_ms, at_ms, 0), options)
     value: Block | Samples | Scalar | Text
     with np.errstate(all="ignore"):
-        if type_of(node) is ValueType.MATRIX:
+        if query.type is ValueType.MATRIX:
             value = samples_at_end(range_vector(range_of(context, node)))
         else:
             found = evaluate(context, node)
@@ -88,12 +88,12 @@ def range_query(
 
     Raises as instant_query, and QueryError for an expression that is neither a vector nor a scalar.
     """
-    node = parse(text, options.features)
-    kind = type_of(node)
-    if kind not in (ValueType.VECTOR, ValueType.SCALAR):
-        problem = f'invalid expression type "{kind.value}" for range query, must be Scalar or instant Vector'
+    query = PREPARED.of(text, options.features)
+    node = query.node
+    if query.type not in (ValueType.VECTOR, ValueType.SCALAR):
+        problem = f'invalid expression type "{query.type.value}" for range query, must be Scalar or instant Vector'
         raise QueryError(problem, text, node.span)
-    context = _context(text, storage, (start_ms, end_ms, step_ms), options)
+    context = _context(query, storage, (start_ms, end_ms, step_ms), options)
     context.admit(1, context.steps)
     with np.errstate(all="ignore"):
         value = evaluate(context, node)
@@ -105,11 +105,14 @@ def range_query(
     return _result(context, value)
 
 
-def _context(text: str, storage: Storage, steps: tuple[int, int, int], options: QueryOptions) -> EvaluationContext:
+def _context(
+    query: Prepared, storage: Storage, steps: tuple[int, int, int], options: QueryOptions
+) -> EvaluationContext:
     start_ms, end_ms, step_ms = steps
     return EvaluationContext(
         storage=storage,
-        annotations=Annotations(text),
+        query=query,
+        annotations=Annotations(query.text),
         pool=Pool(),
         start_ms=start_ms,
         end_ms=end_ms,

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tsdb.ops import cores
-from tsdb.ops.cores import LARGE_BYTES, on_cores
+from tsdb.ops.cores import LARGE_BYTES, on_cores, over_parts
 
 ITEMS = range(200)
 
@@ -47,3 +47,18 @@ def test_an_error_is_raised_after_all_threads_have_ended() -> None:
     with pytest.raises(ValueError, match="item 50"):
         on_cores(fail, ITEMS, LARGE_BYTES)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 6, 7, 100])
+@pytest.mark.parametrize("size", [LARGE_BYTES - 1, LARGE_BYTES])
+def test_parts_cover_the_range_once(count: int, size: int) -> None:
+    covered: list[int] = []
+    parts: list[slice] = []
+
+    def work(part: slice) -> None:
+        parts.append(part)
+        covered.extend(range(part.start, part.stop))
+
+    over_parts(work, count, size)
+    assert sorted(covered) == list(range(count))
+    assert len(parts) == (min(count, 6) if size == LARGE_BYTES else min(count, 1))

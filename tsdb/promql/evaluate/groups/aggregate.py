@@ -8,12 +8,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups import aggregate_kernels as codes
 from tsdb.promql.evaluate.groups.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
 from tsdb.promql.evaluate.names import merged
-from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.literals import quoted

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged, without_name
-from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.ranges import range_kernels as codes
 from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
 from tsdb.promql.evaluate.selection.select import Ranges

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
-from tsdb.promql.evaluate.parts import over_parts
 from tsdb.promql.evaluate.selection.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples
