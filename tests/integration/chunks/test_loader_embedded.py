@@ -136,7 +136,7 @@ def test_an_outage_blocks_shows_in_readiness_and_diverts_nothing(log: Log) -> No
         assert health.details["chunks_lag_records"]
         assert loader.stalled() == ""
         store.fault = lambda kind: None
-        wait_until(lambda: is_loaded(log) and len(store.loaded_rows) == PARTITIONS)
+        wait_until(lambda: is_loaded(log) and store.loaded(log.topic_id(METRICS)) == expected.loaded)
         wait_until(lambda: all(one.ready for one in loader.health().values()))
         assert loader.health()[0].details["chunks_lag_records"] == 0
     assert store.rows == expected.rows
@@ -150,7 +150,7 @@ def test_a_history_away_at_the_start_is_waited_for(log: Log) -> None:
         wait_until(lambda: loader.failure() is None)
         assert store.writes == []
         store.fault = lambda kind: None
-        wait_until(lambda: is_loaded(log) and len(store.loaded_rows) == PARTITIONS)
+        wait_until(lambda: is_loaded(log) and store.loaded(log.topic_id(METRICS)) == expected.loaded)
     assert store.rows == expected.rows
 
 
