@@ -26,7 +26,7 @@ from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 
 PARTITIONS = 18
-PARTITIONS_FEW = 2  # The share of one worker.
+PARTITIONS_FEW = 2  # The partitions of one worker.
 FILL_SETTINGS = LogSettings(idempotence=False, linger_ms=20.0, queue_bytes_max=512 << 20, delivery_timeout_s=120.0)
 # Without idempotence, one request at a time keeps the order. Idempotence would cost CPU and is not measured here.
 

@@ -81,7 +81,7 @@ def sample_count(records: DecodedRecords) -> int:
 
 
 def starts_of(parts: Sequence[bytes]) -> NDArray[np.int64]:
-    """Start of each part in their concatenation, and its end: int64 (n + 1,)."""
+    """Start of each part in the concatenation of all parts, and the end of the last one: int64 (n + 1,)."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 

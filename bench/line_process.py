@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LineProcess:
-    """The parent's side, for one thread. module: run with `python -m`."""
+    """The parent's side of the process, for one thread. module: the module that the child runs with `python -m`."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._module = module
@@ -35,14 +35,15 @@ class LineProcess:
         return found
 
     def ask(self, text: str = "") -> dict[str, Any]:
-        """Send a line; the answer to it."""
+        """Send a line and return its answer."""
         assert self._child.stdin is not None
         self._child.stdin.write(text + "\n")
         self._child.stdin.flush()
         return self.answer()
 
     def end(self, within_s: float) -> None:
-        """Close the child's stdin and wait for its end; SIGKILL after within_s. A second call does nothing."""
+        """Close the child's stdin and wait for its end. After within_s the child is killed. A second call does
+        nothing."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         try:

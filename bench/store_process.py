@@ -22,7 +22,7 @@ READY_WITHIN_S = 300.0
 
 
 class StoreProcess:
-    """The parent's side. A context manager, which ends the child on exit."""
+    """The parent's side of the process. A context manager, which ends the child on exit."""
 
     def __init__(self, url: str, *options: str) -> None:
         self.started = time.monotonic()
@@ -93,7 +93,7 @@ def serve(argv: Sequence[str]) -> None:
         lag_leave_s=20.0,
         snapshots=None if folder is None else SnapshotOptions(folder, meta, arguments.snapshot_interval),
     )
-    # As in a role: kernels are loaded first.
+    # A role loads the kernels first, too.
     warm_up()
     started = time.monotonic()
     store = Store(log, range(log.partitions(METRICS)), options, SystemClock())

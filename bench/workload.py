@@ -37,7 +37,8 @@ class PartitionShare:
     pack_lengths: NDArray[np.uint32]
 
     def part(self, number: int, parts: int) -> PartitionShare | None:
-        """Part `number` of `parts` parts with equal numbers of packs; None for a part without packs."""
+        """Series of part `number`, when the packs are divided equally among `parts` parts. None for a part without
+        packs."""
         first, last = (len(self.pack_ids) * edge // parts for edge in (number, number + 1))
         if first == last:
             return None

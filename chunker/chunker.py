@@ -30,8 +30,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChunkerOptions:
-    """stage: options of every partition. inflight_bytes_max: of unacknowledged chunks. lag_enter_s, lag_leave_s: ready
-    below, no longer ready above."""
+    """stage: options of each partition. inflight_bytes_max: bound of the bytes of unacknowledged chunks. A partition is
+    ready below lag_enter_s, and no longer ready above lag_leave_s."""
 
     stage: StageOptions
     inflight_bytes_max: int
@@ -111,8 +111,8 @@ class Chunker:
         return self._reporter.statuses()
 
     def health(self) -> dict[int, PartitionHealth]:
-        """The statuses in the form of `/-/ready`. Without an assignment every partition is not ready (joining), except
-        for a spare: with more members than partitions some members have none."""
+        """The statuses in the form of `/-/ready`. Without an assignment every partition is not ready (joining). A spare
+        is an exception: when the group has more members than partitions, some members have none."""
         if not self._member.partitions and not (self._member.is_spare and self._reporter.log_answers):
             return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
         return {status.partition: status.health for status in self.statuses()}

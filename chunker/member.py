@@ -85,7 +85,7 @@ class Member(ThreadComponent):
         self._give_up({partition for _, partition in partitions})
 
     def on_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """As on_revoked, which commits nothing either. This member has to join the group again."""
+        """Act like on_revoked, which commits nothing either. This member has to join the group again."""
         self._give_up({partition for _, partition in partitions})
 
     def _give_up(self, gone: set[int]) -> None:

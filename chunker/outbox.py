@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 class Budget:
-    """Bytes in flight of all outboxes of a process, with a limit. Thread-safe."""
+    """Budget for the bytes in flight of all outboxes of a process. Thread-safe."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -31,7 +31,7 @@ class Budget:
         self._lock = threading.Lock()  # Guards _bytes; an innermost lock.
 
     def take(self, size: int) -> bool:
-        """Reserve `size` bytes. False: over the limit; never when nothing else is in flight."""
+        """Reserve `size` bytes. Returns False over the limit, but never when nothing else is in flight."""
         with self._lock:
             if self._bytes and self._bytes + size > self._bytes_max:
                 return False

@@ -11,7 +11,8 @@ EVENTS_MAX = 4  # Batches that may wait for a partition that cannot apply; furth
 
 
 class PartitionSource:
-    """A bounded queue filled by `put`. Events that do not fit are dropped and read again when there is room."""
+    """A bounded queue that `put` fills. Events that do not fit are dropped, and read again when the queue has
+    capacity."""
 
     def __init__(self, group: Group, place: TopicPartition) -> None:
         self._group = group
@@ -50,13 +51,13 @@ class PartitionSource:
         return events
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
-        """As LogReader.seek. Drops all queued events."""
+        """Implements LogReader.seek. Drops all queued events."""
         self._waiting.clear()
         self._dropped_from = self._lost = self.end_offset = None
         self._group.seek(topic, partition, next_offset)
 
     def pause(self, topic: str, partition: int) -> None:
-        """As LogReader.pause. Drops all queued events."""
+        """Implements LogReader.pause. Drops all queued events."""
         self._waiting.clear()
         self._dropped_from = None
         self._group.pause(topic, partition)

@@ -74,7 +74,7 @@ tick_failures_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class StagePlace:
-    """One partition as its engine sees it. None: not known yet."""
+    """State of one partition, as its engine sees it. None: not known yet."""
 
     partition: int
     ready: bool
@@ -84,7 +84,7 @@ class StagePlace:
 
 
 class StageMetrics:
-    """The family of one engine. Its counters without a reason show 0 from here on."""
+    """The metrics of one engine. Counters without a reason show 0 from the start."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine: Engine = engine

@@ -40,6 +40,7 @@ class ChunkPartitionStatus:
     """Status of a partition at one moment. committed: progress in the group's commit; None before the take-over.
 
     lag_records: from the committed position to the high watermark; None while one of them is not known.
+
     """
 
     partition: int

@@ -23,8 +23,8 @@ TRIES = 5  # A try fails when the log is trimmed between two of its requests.
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Where to begin. next_offset: first record to read. series_offset: first announcement to read. case: commit,
-    marker or first. hole: of a trimmed log."""
+    """Start of a partition's stage. next_offset: first record to read. series_offset: first announcement to read. case:
+    commit, marker or first. hole: the loss of a trimmed log."""
 
     case: str
     topic_id: str
@@ -74,7 +74,8 @@ def highest_marker(log: Log, partition: int, topic_id: str) -> ProgressMarker | 
 
 
 def together(one: ProgressMarker, other: ProgressMarker) -> ProgressMarker:
-    """The higher value of each field. Each field of a marker is true of `chunks` alone, so the result is true too."""
+    """Join two markers: each field gets the higher value. Each field of a marker is true of `chunks` alone, so the
+    result is true."""
     return ProgressMarker(
         one.topic_id,
         max(one.position, other.position),

@@ -22,8 +22,9 @@ from demo.standalone import Agent, Standalone, run_tsdb
 from tsdb.model.time_set import DEMO, slice_lengths
 from tsdb.model.window import ceil_to
 
-COMPARED_MS = 2_000  # At least. The compared range ends where a merged slice ends: memory drops whole slices.
-SETTLE_MS = 3_000  # From the end of the range to the kill, so that every sample of the range is acknowledged.
+# The range has at least this length. It ends where a merged slice ends, because memory drops whole slices.
+COMPARED_MS = 2_000
+SETTLE_MS = 3_000  # Time from the end of the range to the kill, so that all samples of the range are acknowledged.
 EVICTED_WITHIN_S = 240  # Memory holds 90 s with the demo time set; a busy machine drops them later.
 LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}
 EVERYTHING = '{__name__=~".+"}'
@@ -107,7 +108,7 @@ def show_late(server: Standalone, at_ms: int) -> bool:
 
 
 def show_spanning(server: Standalone, start_ms: int) -> bool:
-    """One query from `start_ms` to now; True when history and memory answered it together."""
+    """Query from `start_ms` to now; True when history and memory answered together."""
     console.rule("one query over history and memory")
     before = server.metric("tsdb_query_partitions_answered_total", 'source="both"')
     span = ("--start", str(start_ms), "--end", str(now_ms()))

@@ -76,5 +76,5 @@ def _row(server: Standalone, rate: float, samples: float) -> tuple[str, ...]:
 
 
 def _covers_s(server: Standalone, partitions: float) -> float:
-    """Seconds from now back to the start of coverage, mean of the ready partitions."""
+    """Seconds from now back to the start of coverage, as the mean of the ready partitions."""
     return time.time() - server.metric("tsdb_store_coverage_start_timestamp_seconds") / max(partitions, 1)

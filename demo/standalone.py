@@ -23,7 +23,7 @@ class DemoFailed(SystemExit):
 
 
 def run_tsdb(*arguments: str, stdin: bytes = b"") -> bytes:
-    """stdout of a client command; fails the demo with its stderr."""
+    """Run a client command and return its stdout. An error ends the demo with the command's stderr."""
     done = subprocess.run([*TSDB, *arguments], input=stdin, capture_output=True, check=False)
     if done.returncode:
         raise DemoFailed(f"tsdb {' '.join(arguments)} failed:\n{done.stderr.decode()}")
@@ -31,7 +31,7 @@ def run_tsdb(*arguments: str, stdin: bytes = b"") -> bytes:
 
 
 class Standalone:
-    """`tsdb standalone` over a folder. `kill` and `start` may follow each other."""
+    """Process `tsdb standalone` over a folder. `kill` and `start` may follow each other."""
 
     def __init__(self, scratch: Path) -> None:
         self._ports = Ports(2)  # Reserved while the process is down: it restarts on the same addresses.

@@ -19,7 +19,8 @@ JOBS_OFF = ("--merge-late", "off", "--downsample", "off", "--verify", "off")  # 
 
 
 class Stream:
-    """`tsdb spark run` on two cores, without its jobs, while the context is open. places: flags of log and history."""
+    """`tsdb spark run` on two cores, without its jobs, while the context is open. places: options for log and
+    history."""
 
     def __init__(self, places: tuple[str, ...], http: str, scratch: Path) -> None:
         checkpoint = ("--checkpoint", (scratch / "checkpoint").as_uri(), "--trigger", "1s")

@@ -1,4 +1,4 @@
-"""The asyncio client: one write, then several reads at a time over one connection.
+"""The asyncio client: one write, then several concurrent reads over one connection.
 
 python examples/async_client.py [HOST:PORT]
 """

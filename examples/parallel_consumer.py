@@ -33,7 +33,7 @@ def main() -> None:
     all_handled = threading.Semaphore(0)
 
     def handle(record: Record) -> None:
-        time.sleep(0.01)  # A slow call to some service.
+        time.sleep(0.01)  # Stands for a slow call to a service.
         handled[record.key or b""].append(record.value or b"")
         all_handled.release()
 

@@ -27,7 +27,7 @@ FIRST_DELAY_S = 30.0
 
 @dataclass(frozen=True)
 class Day:
-    """The day of a run: [start, end), UTC. incoming: folder with a file for each day. copies: folder for exports."""
+    """The day [start, end) of a run, UTC. incoming: folder with a file for each day. copies: folder for exports."""
 
     start: date
     incoming: str
@@ -82,7 +82,7 @@ TASKS: dict[Callable[[Day], JobResult], set[Callable[[Day], JobResult]]] = {
 
 
 def run_task(task: Callable[[Day], JobResult], day: Day, delay_s: float = FIRST_DELAY_S) -> JobResult:
-    """Run a task; repeat it when log, history or loader were away or busy. Another error is the caller's to see."""
+    """Run a task. Repeats it while log, history or loader are unavailable or busy; raises any other error."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return task(day)

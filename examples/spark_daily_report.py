@@ -1,4 +1,4 @@
-"""PySpark: a daily report over history in SQL. Conditions on labels and times are applied before anything is read.
+"""PySpark: a daily report over history in SQL. Conditions on labels and times are applied before any data is read.
 
 python examples/spark_daily_report.py cassandra://10.0.0.7/tsdb node 2026-01-01 2026-02-01
 
@@ -26,7 +26,7 @@ REPORT = """
 
 
 def daily_report(spark: SparkSession, history: dict[str, str], job: str, first: str, end: str) -> DataFrame:
-    """The report of the days from `first` to before `end`, as 2026-01-01. history: options of the history."""
+    """The report of the days [first, end), given like 2026-01-01. history: options of the history."""
     spark_backfill.register(spark)
     samples = spark.read.format("tsdb").options(**history, wide="__name__,job,instance").load()
     samples.createOrReplaceTempView("samples")

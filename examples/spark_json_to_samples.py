@@ -32,7 +32,7 @@ def messages(spark: SparkSession, place: str) -> DataFrame:
 
 
 def samples_of(raw: DataFrame) -> DataFrame:
-    """One sample a message. Text that is no such JSON gives nulls, which the sink counts and leaves out."""
+    """One sample for each message. Text that is not such JSON gives nulls, which the sink counts and leaves out."""
     fields = raw.select(F.from_json("value", MESSAGE).alias("message")).select("message.*")
     labels = F.create_map(
         F.lit("__name__"),

@@ -34,7 +34,7 @@ def means(samples: DataFrame, metric: str) -> DataFrame:
 def recording_rule(
     spark: SparkSession, log: dict[str, str], metric: str, checkpoint: str, start: str = "latest"
 ) -> DataStreamWriter:
-    """The query, not started. log: options of the log, for the source and the sink. start: of the first run."""
+    """The query, not started. log: options of the log, for the source and the sink. start: time of the first run."""
     spark_backfill.register(spark)
     # Only this metric leaves the log. Its label `job` is a column.
     samples = spark.readStream.format("tsdb").options(**log, selector=metric, wide="job", start=start).load()

@@ -25,7 +25,7 @@ AGAIN_S = 1.0  # After an error of the log.
 WAIT_S = 2.0  # A request waits this long for the first reading; a later one is sent away with the time to come back.
 RETRY_AFTER_S = 1.0
 HISTOGRAMS_MAX = 200_000
-BOUNDARIES_MAX = 1_000  # Of a histogram.
+BOUNDARIES_MAX = 1_000  # Boundaries of one histogram.
 TEXTS_MAX = 100_000
 _SEPARATOR, _NAME, _LE, _BUCKET = b"\xff", b"__name__", b"le", b"_bucket"
 _HAS_LE = b"\xffle\xff"
@@ -56,7 +56,7 @@ class SeriesBoundaries:
         self._texts: dict[bytes, bytes] = {}
 
     def of(self, histogram: int) -> Collection[bytes]:
-        """As AnnouncedBoundaries has it. The first call starts the thread."""
+        """Implements AnnouncedBoundaries.of. The first call starts the thread."""
         if not self._loaded.is_set():
             self._load()
         return self._boundaries.get(histogram, ())

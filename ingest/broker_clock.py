@@ -1,4 +1,4 @@
-"""Broker clock: whether the clock of this gateway agrees with those of the brokers, by the broker times of its appends.
+"""Broker clock: compares the clock of this gateway with those of the brokers, by the broker times of its appends.
 
 A slow gateway finds every good sample too far ahead, a fast one too old, and senders drop what is refused. So a gateway
 with a wrong clock is unready and answers UNAVAILABLE (clock), and senders keep their samples for another gateway.
@@ -29,8 +29,8 @@ from tsdb.ops.metrics import counter, gauge
 FRESH_S = 5.0
 STEP_MS = 1000.0
 AGAIN_S = 1.0  # Between two measurements of a clock that is wrong.
-TICKS_MAX = 16  # Of one measurement of a clock that is wrong.
-LIMIT_SHARE = 2  # Of gateway_ahead: the other half is for the clocks of senders.
+TICKS_MAX = 16  # Ticks of one measurement, while the clock is wrong.
+LIMIT_SHARE = 2  # Share of gateway_ahead. The other half is for the clocks of senders.
 REASON = "clock"
 
 OnMeasured = Callable[[TsdbError | None], None]
@@ -178,7 +178,8 @@ class BrokerClock:
 
 
 def _ahead_ms(sent_ms: int, acknowledged_ms: int, broker_ms: int) -> int:
-    """By how much the gateway is certainly ahead of the broker, or behind it; 0 where the append's time explains it."""
+    """How far the gateway's clock is certainly ahead of the broker's, or behind it. 0 where the duration of the append
+    explains it."""
     if broker_ms < sent_ms:
         return sent_ms - broker_ms
     return min(0, acknowledged_ms - broker_ms)

@@ -29,7 +29,8 @@ class AnnouncedBoundaries(Protocol):
     """The boundaries on the topic `series`."""
 
     def of(self, histogram: int) -> Collection[bytes]:
-        """Texts of `le` but +Inf, by `histogram_of`. Only ever grows. Raises Unavailable while they are read."""
+        """Texts of `le` below +Inf, by `histogram_of`. The set only grows. Raises Unavailable while the texts are
+        read."""
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class BucketMemory:
 
 
 def histogram_of(bucket: bytes) -> int:
-    """Number of a histogram: hash of the labels of its bucket series without `le`, in any order."""
+    """Number of a histogram: a hash of the labels of its bucket series without `le`, in any order."""
     parts = bucket.split(_SEPARATOR)
     pairs = sorted(zip(parts[::2], parts[1::2], strict=False))
     return xxhash.xxh3_64_intdigest(_SEPARATOR.join(part for pair in pairs for part in pair))

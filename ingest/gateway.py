@@ -24,9 +24,10 @@ logger = structlog.get_logger(__name__)
 
 
 class Gateway:
-    """A Component and Fallible (tsdb.ops.lifecycle) around one pipeline. The caller owns the log, and closes it later.
+    """A Component and Fallible (tsdb.ops.lifecycle) around one pipeline. The caller owns the log and closes it later.
 
     buckets: of the histograms that protocols convert. tokens: for the servers, which ask it before they read a request.
+
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Grouping: the good samples of a request in log order: by partition, then by pack, then by series.
+"""Grouping: sorts the good samples of a request by partition, then by pack, then by series.
 
 Series of one pack are in the order of their ids, whatever the sender's order. So the records of one scraper repeat the
 same id vectors, and readers recognise them by hash. Samples of one (series, timestamp) keep the order of the request.

@@ -12,7 +12,7 @@ from tsdb.codec.jit import helper, short_kernel
 from tsdb.codec.memory_kernels import copy_bytes
 
 RUN = 8  # Rows sorted by insertion before merging starts.
-BUCKETS_A_ROW = 2  # At most.
+BUCKETS_A_ROW = 2  # At most this number of buckets for each row.
 
 
 @helper
@@ -81,10 +81,12 @@ def order_rows_kernel(
     order: NDArray[np.int64],
     scratch: NDArray[np.int64],
 ) -> int:
-    """Good rows by (partition, pack_id, series_id), equal ones as they came; fills order, returns their count.
+    """Good rows, ordered by (partition, pack_id, series_id); equal keys stay in the order of arrival. Fills `order` and
+    returns the number of rows.
 
     Rows are first counted into buckets, of a partition and the first bits of a pack id, which is a hash. So a bucket
     has a few rows to sort: 1,000 rows in no order take half of the time of one sort, 10,000 a third.
+
     """
     count = last_partition = 0
     for row in range(good.size):
@@ -95,7 +97,7 @@ def order_rows_kernel(
     bits = 0
     while (last_partition + 1) << (bits + 1) <= BUCKETS_A_ROW * count:
         bits += 1
-    if bits == 0:  # Few rows in each partition.
+    if bits == 0:  # Each partition has few rows.
         order[:count] = scratch[:count]
         _sort_rows(0, count, partition, pack_id, series_id, order, scratch)
         return count

@@ -1,4 +1,4 @@
-"""Bytes in flight: a bound on all requests that wait for the log.
+"""Bytes in flight: bounds the memory of all requests that wait for the log.
 
 A reservation lasts until its request has been answered and the log has answered each of its appends. So a request past
 its deadline still counts while its records are in the log's queue. Thread-safe.
@@ -87,7 +87,7 @@ class Reservation:
         self._holders = 1
 
     def hold(self) -> None:
-        """Add a holder; it calls `release` once."""
+        """Add a user of the reservation, which calls `release` once."""
         with self._lock:
             assert self._holders > 0, "a reservation that was given back cannot be held"
             self._holders += 1

@@ -15,13 +15,14 @@ from tsdb.model.labels import LabelLimits
 
 _MIB = 1024 * 1024
 REQUESTS, SAMPLES = 0, 1  # Columns of all arrays of rates and levels.
-UNLIMITED = 1e15  # A second; a finite number, so that levels stay numbers.
+UNLIMITED = 1e15  # Requests or samples a second. A finite number, so that levels stay numbers.
 BURST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesLimits:
-    """The most active series of a source and of the gateway. of_source: limits of single sources, by source hash."""
+    """Limits of the active series of a source and of the gateway. of_source: limits of single sources, by source
+    hash."""
 
     source_series_max: int = 100_000
     gateway_series_max: int = 2_000_000
@@ -37,7 +38,7 @@ class SeriesLimits:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """None is no limit; 0 refuses every request. name: of a token, for messages."""
+    """None means no limit; 0 refuses every request. name: name of a token, for messages."""
 
     requests_per_s: float | None = None
     samples_per_s: float | None = None
@@ -51,9 +52,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """default: of every holder. own: of single ones, by the holder's hash; what one leaves open is as in `default`.
+    """default: rates of each holder. own: rates of single holders, by their hash; a rate that is left open there is as
+    in `default`.
 
     burst_s: a holder that was quiet may bring this many seconds of its rate at once.
+
     """
 
     default: Rate = field(default_factory=Rate)

@@ -1,4 +1,4 @@
-"""Write pipeline: the path of all protocols from arrays to the log. It uses no types of a protocol.
+"""Write pipeline: takes the arrays of all protocols to the log. It uses no types of a protocol.
 
 Steps: shape, bytes in flight, series, validation, admission, grouping, announcements, append, acknowledgement. The
 first ones run on the caller's thread; the rest on threads of the log, as its answers come. No thread waits.
@@ -104,7 +104,7 @@ class WritePipeline:
         *,
         timer: Timer | None = None,
     ) -> None:
-        """timer: of joined appends and of deadlines; None: one with a thread."""
+        """timer: for joined appends and deadlines; None: the pipeline makes one, with a thread."""
         _check(log, partitions, time_set, limits)
         self._log = log
         self._time_set = time_set
@@ -121,7 +121,7 @@ class WritePipeline:
         self._admission = SeriesAdmission(self._resolver, rule, self.limits_now.series, time_set.window_ms, clock)
         self._announcements = Announcements(log, self._table, self._resolver, time_set, self._age)
         self._broker_clock = BrokerClock(log, partitions, time_set.gateway_ahead_ms, clock)
-        self._thread_timer = ThreadTimer("append-timer")  # Without a thread until its first call.
+        self._thread_timer = ThreadTimer("append-timer")  # It has no thread until its first call.
         chain = chain_of("gateway", clock.now_ms)
         self._appends = JoinedAppends(
             log,

@@ -99,7 +99,8 @@ class Refusals:
             self.retry_after_s = max(retry_after_s, self.retry_after_s or 0)
 
     def error(self, samples: int) -> RefusedRows:
-        """The error of a whole request of `samples`: first offender in the text, the next ones in the metadata."""
+        """The error for a whole request of `samples` samples. Its text has the first offender, its metadata the next
+        ones."""
         first = self.offenders[0]
         more = f" (and {len(self.rows) - 1} more series)" if len(self.rows) > 1 else ""
         listed = self.offenders[1 : 1 + LISTED_IN_ERROR_MAX]

@@ -40,7 +40,7 @@ class Rows:
 
     @property
     def samples(self) -> int:
-        """Samples of all rows."""
+        """Number of samples of all rows."""
         return len(self.ts_ms)
 
     @property
@@ -60,7 +60,7 @@ class Rows:
 def make_rows(
     labels: Sequence[bytes], counts: NDArray[np.uint32] | None, ts_ms: NDArray[np.int64], values: NDArray[np.float64]
 ) -> Rows:
-    """Rows of series `labels[i]` with counts[i] samples each, series after series; `counts` None means one each."""
+    """Rows in the order of `labels`; series labels[i] has counts[i] samples, or one each when `counts` is None."""
     label_starts, starts = np.zeros(len(labels) + 1, np.int64), np.arange(len(labels) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, labels), np.int64, len(labels)), out=label_starts[1:])
     if counts is not None:

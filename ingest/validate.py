@@ -43,7 +43,7 @@ def _check_limit(what: str, got: int, limit: int, setting: str, reason: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """good: bool (rows,). refusals: None when every row is good. by_time: whether a row is refused for its time."""
+    """good: bool (rows,). refusals: None when every row is good. by_time: whether any row is refused for its time."""
 
     good: NDArray[np.bool_]
     refusals: Refusals | None
@@ -53,10 +53,11 @@ class Validation:
 def validate(
     rows: Rows, series: ResolvedSeries, time_set: TimeSet, now_ms: int, canonical: Callable[[int], bytes]
 ) -> Validation:
-    """A row is refused whole, because of its labels or its first timestamp outside the accepted range.
+    """A row is refused whole, for its labels or for its first timestamp outside the accepted range.
 
     The range is that of `accepted_times`. A row without samples is neither good nor refused. canonical(row): its
     canonical labels. Pure.
+
     """
     good = rows.starts[1:] > rows.starts[:-1]
     oldest_ms, newest_ms = accepted_times(time_set, now_ms)
@@ -84,7 +85,7 @@ def accepted_times(time_set: TimeSet, now_ms: int) -> tuple[int, int]:
 
 
 def _first_bad_timestamps(rows: Rows, oldest_ms: int, newest_ms: int) -> dict[int, int]:
-    """Row -> its first timestamp outside [oldest_ms, newest_ms]."""
+    """By row: its first timestamp outside [oldest_ms, newest_ms]."""
     bad = np.flatnonzero((rows.ts_ms < oldest_ms) | (rows.ts_ms > newest_ms))
     which, first = np.unique(np.searchsorted(rows.starts, bad, side="right") - 1, return_index=True)
     return dict(zip(which.tolist(), rows.ts_ms[bad[first]].tolist(), strict=True))

@@ -28,7 +28,7 @@ EXCERPT_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One construction to avoid. An opening is tried at the start of each sentence, any other pattern everywhere."""
+    """One construction to avoid. An opening is searched at the start of each sentence, any other pattern everywhere."""
 
     pattern: re.Pattern[str]
     name: str

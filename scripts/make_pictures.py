@@ -20,7 +20,7 @@ from support.browser.chromium import chromium
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 RECORDED = ROOT / "tests" / "data" / "node_5s.parquet"
-COLOURS = 128  # Of a picture with a palette, a quarter of the bytes.
+COLOURS = 128  # Colours of a picture. A palette takes a quarter of the bytes.
 SEAM_WITHIN_S = 240.0
 PANELS: tuple[tuple[str, dict[str, object]], ...] = (
     ("sum by (mode) (rate(node_cpu_seconds_total[1m]))", {"stack": 1}),

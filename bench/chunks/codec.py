@@ -1,4 +1,4 @@
-"""The column codec: bytes, and CPU time to encode and decode, a sample; beside pcodec, zstd and plain Gorilla XOR.
+"""Column codec: bytes a sample, and CPU time to encode and to decode, beside pcodec, zstd and plain Gorilla XOR.
 
 Node data counts what a slice stores: values with their headers, and one time axis for all series of a scrape. `fast` is
 what memory holds, `dense` what chunks hold. Times are medians of process time over whole data sets, one thread; the

@@ -34,7 +34,7 @@ from bench.promql.promql_side import WARM, Side, parsed
 
 SERIES = 10_000
 SECONDS = 3.0
-SETTLE_S = 0.5  # As in bench/gateway/ingest.py.
+SETTLE_S = 0.5  # bench/gateway/ingest.py explains the value.
 ASKED = ("sum by rate", "sum", "quantile by", "raw JSON", "small: 1 series")
 CHOSEN = [one for one in QUESTIONS if one.name in ASKED]
 
@@ -44,9 +44,10 @@ Answers = dict[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one server. queries: percentiles in ms and CPU ms a query, by question; one client, repeated queries.
+    """Figures of one server. queries: percentiles in ms and CPU ms a query, by question, of one client that repeats it.
 
     ready_s: from the start of the process after a SIGKILL until it reports itself ready.
+
     """
 
     version: str

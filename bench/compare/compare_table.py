@@ -18,7 +18,7 @@ FIGURES = {
 
 
 def table(result: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Lines in Markdown. names: of the servers in `result`."""
+    """Lines of the table in Markdown. names: the servers in `result`."""
     heads = ["figure", *(f"{name} {result[name]['version']}" for name in names)]
     return markdown(heads, list(_rows([result[name] for name in names])))
 

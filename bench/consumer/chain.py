@@ -21,7 +21,7 @@ T0 = 1_767_323_045_678
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Microseconds a message, medians of ROUNDS; to reach: below REACH_US."""
+    """Microseconds a message, as medians of ROUNDS. The goal is below REACH_US."""
     parser = argparse.ArgumentParser(prog="bench chain", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
     arguments = parser.parse_args(argv)

@@ -20,7 +20,7 @@ TOPIC_ID = "AbCdEfGhIjKlMnOpQrStUv"
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Characters (limit 4,095) and microseconds, by number of unfinished records."""
+    """Characters (the limit is 4,095) and microseconds, by number of unfinished records."""
     parser = argparse.ArgumentParser(prog="bench offset_map", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     arguments = parser.parse_args(argv)
@@ -46,7 +46,8 @@ def _one(unfinished: int, rounds: int) -> dict[str, object]:
 
 
 def _tracker(unfinished: int) -> OffsetTracker:
-    """A tracker with `unfinished` records; the first one is among them, so that the position is its offset."""
+    """A tracker with `unfinished` unfinished records. The first record is one of them, so the position is its
+    offset."""
     left = {0, *random.Random(1).sample(range(1, TRACKED), unfinished - 1)}
     tracker = OffsetTracker(0)
     for offset in range(TRACKED):

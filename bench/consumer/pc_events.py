@@ -33,7 +33,7 @@ SWEEP = (0, 5, 10, 20)  # Per cent of slow calls.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Calls a second. The goal for ours: 35 with 10 at once, 176 with 50."""
+    """Calls a second. The goal for our consumer is 35 with 10 calls at once, and 176 with 50."""
     parser = argparse.ArgumentParser(prog="bench pc_events", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer calls, no sweep")
     parser.add_argument("--only", choices=("events", "sweep"), help="one part alone")
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _every(number: int) -> Callable[[int], int]:
-    """Duration of call i in ms: one call in each block of `number` is slow, at a different place in each block."""
+    """Duration of call i in ms. Each block of `number` calls has one slow call, at a different index in each block."""
     return lambda i: SLOW_MS if number and i % number == i // number * 7 % number else USUAL_MS
 
 
@@ -91,7 +91,7 @@ def _batch(topic: NumberedTopic, service: StubService, at_once: int, ms: Callabl
 
 
 def _threads(topic: NumberedTopic, service: StubService, at_once: int, ms: Callable[[int], int]) -> float:
-    """One consumer in each thread, with one partition each."""
+    """Run one consumer in each thread, with one partition each."""
     settings = topic.settings(**{"auto.offset.reset": "earliest", "enable.auto.commit": False})
     left = [topic.count]
     ended: list[float] = []

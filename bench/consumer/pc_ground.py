@@ -45,10 +45,11 @@ class NumberedTopic:
 
 
 def filled(bootstrap: str, partitions: int, count: int, keys: int, *, block: int = 0) -> NumberedTopic:
-    """A fresh topic. block: number of consecutive records in a partition, whatever their keys; 0: by key."""
+    """Create and fill a topic. block: number of consecutive records in a partition, whatever their keys; 0: partitions
+    by key."""
     name = f"bench-{uuid.uuid4().hex[:10]}"
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
-    admin = AdminClient(settings)  # Kept in a variable: the futures are answered only while the client lives.
+    admin = AdminClient(settings)  # Kept in a variable, because the futures are answered only while the client lives.
     for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         future.result(30)
     producer = Producer({**settings, "linger.ms": 5, "queue.buffering.max.messages": count + 1})
@@ -93,7 +94,7 @@ class FinishedCounter:
 
     @property
     def seconds(self) -> float:
-        """From the first begin to the last end; with an edge, between the first and the last measured end."""
+        """Seconds from the first begin to the last end; with an edge, between the first and the last measured end."""
         return self.ended_at - self.began_at
 
 

@@ -48,7 +48,7 @@ JAVA = Path(__file__).parent / "java"
 
 
 class PeerRow(NamedTuple):
-    """A row of the table. published_s: Confluent's published seconds. reach_s: seconds to reach."""
+    """A row of the table. published_s: the seconds that Confluent published. reach_s: the goal."""
 
     name: str
     order: Order
@@ -70,7 +70,7 @@ ORDERING: dict[Order, str] = {by_partition: "PARTITION", by_key: "KEY", unordere
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Seconds for the rows of the table, records a second for the others."""
+    """Seconds for the rows of the table, and records a second for the other benches."""
     parser = argparse.ArgumentParser(prog="bench pc_peers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without the rows in which one record runs at a time")
     parser.add_argument("--only", choices=("table", "rates"), help="one part alone")

@@ -29,7 +29,7 @@ PAUSE_S = 0.02
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Percentiles in ms for each way to read a sample."""
+    """Percentiles in ms, for each way to read a sample."""
     parser = argparse.ArgumentParser(prog="bench freshness", description=__doc__)
     parser.add_argument("--writes", type=int, default=400)
     parser.add_argument("--quick", action="store_true", help="a quarter of the writes")

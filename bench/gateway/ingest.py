@@ -25,7 +25,8 @@ from tsdb.log.interface import METRICS, SERIES
 
 SETTLE_S = 0.5  # A store has applied by then what was written.
 IDLE_S = 2.0
-WARM_SHARE = 0.25  # Of a cell's seconds, after the announcement of its series.
+# The share of a cell's seconds that passes before the measurement, after the announcement of its series.
+WARM_SHARE = 0.25
 NODE, NODE_ONCE = "node", "node_once"
 AT_REST_REQUEST = 1000
 AT_REST_REQUESTS = 600
@@ -225,7 +226,8 @@ def _kafka_at_rest(workload: str, flags: Sequence[str]) -> dict[str, object]:
 
 
 def _segment_bytes(folder: Path, topic: str) -> int:
-    """Of a topic on all brokers below a folder, indexes left out: Kafka allocates them ahead."""
+    """Bytes of a topic's segments on all brokers below a folder. Indexes do not count, because Kafka allocates them
+    ahead."""
     return sum(path.stat().st_size for path in folder.rglob("*.log") if path.parent.name.rpartition("-")[0] == topic)
 
 

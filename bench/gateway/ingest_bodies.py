@@ -1,4 +1,5 @@
-"""Bodies: a request's bytes in each protocol. Labels are encoded once a window; times and values are put in place."""
+"""Bodies: the bytes of a request in each protocol. Labels are encoded once a window; times and values are put in
+later."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from bench.gateway.ingest_series import WorkloadRequest
 
 SEPARATOR = b"\xff"
 WINDOWS_MAX = 20_000  # Prepared windows in memory.
-TIME_BYTES = 6  # Of a varint of milliseconds since the epoch, from 2004 to 2109.
+TIME_BYTES = 6  # Bytes of a varint of milliseconds since the epoch, from 2004 to 2109.
 
 Encoder = Callable[[WorkloadRequest], bytes]
 
@@ -45,7 +46,7 @@ class RemoteWriteBodies:
     """Remote write 1.0: a protobuf WriteRequest in a snappy block."""
 
     def __init__(self, labels: Sequence[bytes]) -> None:
-        from cramjam import snappy  # Not needed where only gRPC is measured.
+        from cramjam import snappy  # A run that measures only gRPC does not need it.
 
         self._compress = snappy.compress_raw
         self._labels = labels
@@ -61,7 +62,7 @@ class RemoteWriteBodies:
 
 
 class _Template:
-    """A request's protobuf with places for times and values."""
+    """The protobuf of a request, with gaps for times and values."""
 
     def __init__(self, data: bytes, value_at: NDArray[np.int64]) -> None:
         self._data = np.frombuffer(data, np.uint8)

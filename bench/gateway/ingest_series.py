@@ -38,9 +38,10 @@ class SentSeries:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRequest:
-    """Rows in order: series, its samples in [starts[i], starts[i + 1]).
+    """The rows of a request in order: series i has the samples [starts[i], starts[i + 1]).
 
     window: equal for requests with the same rows and the same counts. rows, starts, ts_ms: int64; values: float64.
+
     """
 
     window: tuple[int, int]
@@ -73,7 +74,7 @@ def node_data_once() -> SentSeries:
 
 
 class Walk:
-    """One sender's place in the walk. Not thread-safe."""
+    """Position of one sender in its walk over the series. Not thread-safe."""
 
     def __init__(self, series: SentSeries) -> None:
         self._series = series

@@ -33,7 +33,7 @@ PROMETHEUS_CONFIG = "storage:\n  tsdb:\n    out_of_order_time_window: 30m\n"
 
 @dataclass(frozen=True, slots=True)
 class IngestTarget:
-    """addresses: by protocol. pids: by role. folder: of the data, where this process can see it."""
+    """addresses: HOST:PORT by protocol. pids: process ids by role. folder: the data, where this process can see it."""
 
     name: str
     addresses: dict[str, str]
@@ -65,7 +65,8 @@ def standalone(flags: Sequence[str] = (), folder: Path | None = None) -> Iterato
 
 @contextmanager
 def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[IngestTarget]:
-    """Gateway, store and one broker. flags: of the gateway. folder: of the broker's data, which outlives it."""
+    """Gateway, store and one broker. flags: options of the gateway. folder: the broker's data, which outlives the
+    broker."""
     with KafkaCluster(folder=folder) as cluster, ExitStack() as stack:
         url = f"kafka://{cluster.bootstrap}"
         make_topics(url, PARTITIONS, LOG_APPEND_TIME)

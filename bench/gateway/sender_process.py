@@ -36,7 +36,7 @@ class Phase:
 
 @dataclass(slots=True)
 class SenderCounts:
-    """answers: requests by answer. latency_ms: of a paced request from the time at which it was due."""
+    """answers: number of requests by answer. latency_ms: of a paced request, from the time at which it was due."""
 
     samples: int = 0
     requests: int = 0
@@ -52,7 +52,7 @@ class SenderCounts:
 
 
 class SenderProcess:
-    """The parent's side. workload: a number of series, `node` or `node_once`. A context manager."""
+    """The parent's side of the process. workload: a number of series, `node` or `node_once`. A context manager."""
 
     def __init__(self, workload: str, protocol: str, address: str) -> None:
         self._child = LineProcess("bench.gateway.sender_process", workload, protocol, address)

@@ -33,14 +33,14 @@ from tsdb.v1 import ingest_pb2
 
 PER_REQUEST = 1000
 FEW, MANY = 10_000, 2_000_000
-SAMPLES_LEAST = 200_000  # Of each measurement, so that few series are written several times.
+SAMPLES_LEAST = 200_000  # Samples of each measurement, so that few series are written several times.
 SOURCE_SERIES = 500  # Series of one instance.
 SMALL_TABLE_BYTES = 16 << 20
 SMALL_TABLE_ROWS = 200_000  # About: two thirds of the bytes at 48 bytes a row, 7/8 full.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """CPU ns a sample, CPU us a series, MiB."""
+    """CPU ns a sample, CPU us a series, and MiB."""
     parser = argparse.ArgumentParser(prog="bench series_table", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the series")
     parser.add_argument("--few", type=int, default=FEW)
@@ -76,7 +76,7 @@ def _measured(count: int, table_bytes: int) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Written:
-    """CPU seconds of this thread, of all requests and of the slowest one."""
+    """CPU seconds of this thread: the total of all requests, and that of the slowest request."""
 
     cpu_s: float = 0.0
     slowest_s: float = 0.0
@@ -101,7 +101,7 @@ def _service(table_bytes: int) -> IngestService:
 
 
 def _requests(count: int) -> Iterator[bytes]:
-    """Requests of PER_REQUEST series each; labels as a scraper sends them, 6 labels and 120 bytes."""
+    """Requests of PER_REQUEST series each. A scraper sends such labels: 6 labels and 120 bytes a series."""
     values = np.zeros(PER_REQUEST).tobytes()
     for first in range(0, count, PER_REQUEST):
         now_ms = np.full(PER_REQUEST, int(time.time() * 1000), np.int64).tobytes()

@@ -45,7 +45,7 @@ READY_WITHIN_S = 120.0
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Latencies in ms; samples per CPU second of the gateway process alone."""
+    """Latencies in ms, and samples per CPU second of the gateway process alone."""
     parser = argparse.ArgumentParser(prog="bench write", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time")
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -115,9 +115,11 @@ class _Load:
         self._labels = [self.workload.labels[start * size : (start + 1) * size] for start in range(SOURCES)]
 
     def run(self, seconds: float, rate: float) -> list[float]:
-        """Latency in seconds of every request. rate: requests a second of all writers; 0: as fast as possible.
+        """Write, and return the latency of each request in seconds. rate: requests a second of all writers; 0: as fast
+        as possible.
 
         A paced latency starts when the request was due, so that a delayed writer does not hide the delay.
+
         """
         latencies: list[list[float]] = [[] for _ in range(self.writers)]
         threads = [
@@ -166,7 +168,7 @@ def _measured(load: _Load, gateway: _Gateway, seconds: float, rate: float) -> di
 
 
 def _service_alone(workload: Workload) -> dict[str, float]:
-    """CPU of the service alone: bytes in, bytes out, without gRPC and Kafka."""
+    """CPU of the service alone, from request bytes to answer bytes, without gRPC and Kafka."""
     log, clock = cast(Log, Sink()), SystemClock()
     pipeline = WritePipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, IngestLimits(), clock)
     service, context = IngestService(pipeline), cast(grpc.ServicerContext, NoDeadline())

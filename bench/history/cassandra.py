@@ -45,7 +45,7 @@ WINDOW_MS = PRODUCTION.window_ms
 START_MS = 500 * 24 * 3600 * 1000
 DAY_MS = 24 * 3600 * 1000
 PARTITIONS = 18
-ROWS = "rows"  # Keyspace of the table with one row a sample.
+ROWS = "rows"  # Keyspace of the table that has one row a sample.
 CREATE_ROWS = (
     f"CREATE TABLE {ROWS}.samples (series_id bigint, day int, ts_ms bigint, value double,"
     " PRIMARY KEY ((series_id, day), ts_ms)) WITH compaction = {'class': 'UnifiedCompactionStrategy'}"

@@ -30,7 +30,8 @@ READ_BYTES = 1 << 16
 
 
 class StubStore:
-    """ChunkSink. began_at, ended_at: monotonic seconds of the first write and the last answer. written: answers."""
+    """ChunkSink of the bench. began_at, ended_at: monotonic seconds of the first write and of the last answer. written:
+    answers."""
 
     def __init__(self, latency_ms: float) -> None:
         self._child = LineProcess("bench.history.stub_store", str(latency_ms))

@@ -51,9 +51,10 @@ class PromqlConnection:
 
 
 class Clients:
-    """`count` clients that ask at once. path: of the request with a number; no number comes twice.
+    """`count` clients that send requests at once. path: path of the request with a number; no number comes twice.
 
     seconds: of each answer. answer_bytes: of the largest one.
+
     """
 
     def __init__(self, address: str, path: Callable[[int], str], count: int) -> None:

@@ -11,7 +11,7 @@ TOLERANCE = 1e-9
 
 
 def check_equal(ours: bytes, theirs: bytes, place: str) -> None:
-    """Raises AssertionError, with `place` in its text, when the answers differ."""
+    """Raises AssertionError, with `place`, which names the answer, in its text, when the answers differ."""
     first, second = (_rows(json.loads(body)["data"]) for body in (ours, theirs))
     assert first.keys() == second.keys(), f"{place}: {len(first)} and {len(second)} series"
     for labels, points in first.items():

@@ -19,9 +19,10 @@ PHASE_S = 1.0  # A phase cannot be ended early.
 
 
 class RemoteWriteFlow:
-    """One target's flow. address: HOST:PORT/PATH. rate: samples/s. A context manager.
+    """The flow of samples to one target. address: HOST:PORT/PATH. rate: samples/s. A context manager.
 
     phases: what was sent in each.
+
     """
 
     def __init__(self, address: str, rate: int) -> None:

@@ -18,7 +18,7 @@ _QUERY, _RANGE, _VALUES = "query", "query_range", "label/instance/values"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """text: PromQL with the place of one more matcher. reach_ms: goal for the p50 of one client."""
+    """text: PromQL with a gap for one more matcher. reach_ms: goal for the p50 of one client."""
 
     name: str
     endpoint: str
@@ -27,7 +27,7 @@ class Question:
     small: bool = False
 
     def path(self, end_ms: int, turn: int, matcher: str = "") -> str:
-        """Path of a request. matcher: one more for the selector."""
+        """Path of a request. matcher: one more matcher for the selector."""
         end_ms += turn % SHIFTS * 1000
         text = self.text.replace(_MORE, matcher)
         if self.endpoint == _RANGE:

@@ -29,10 +29,12 @@ REQUEST_POINTS = 10
 
 
 class PromqlSeries:
-    """COUNTER and GAUGE with `series` series each, INFO with one an instance. The values of GAUGE are W(series).
+    """The series COUNTER and GAUGE, `series` of each, and INFO with one series an instance. The values of GAUGE are
+    W(series).
 
     labels: canonical. values: float64 (all series, POINTS). times_ms: int64, of the same shape; a series has its last
     sample less than STEP_MS before end_ms.
+
     """
 
     def __init__(self, series: int, end_ms: int, *, seed: int = 1) -> None:

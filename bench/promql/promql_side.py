@@ -23,7 +23,7 @@ COMPARED = 'instance=~"host-0000.:9100"'  # 1,000 series of an answer: the clien
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str], series: int, seconds: float) -> argparse.Namespace:
-    """The arguments, with those that benches of both servers share. series, seconds: without an argument."""
+    """Parse the arguments, with those that benches of both servers share. series, seconds: default values."""
     parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH or beside this Python")
     parser.add_argument("--output", choices=("table", "json"), default="table", help="json: no table before the JSON")
     parser.add_argument("--quick", action="store_true", help="500 series and a short time")
@@ -48,7 +48,7 @@ WAYS = (Way("cold", cold=True), WARM, Way("8 clients", clients=8))
 
 @dataclass(slots=True)
 class Side:
-    """A target with all samples. idle_cores: what it uses while no query comes, the flow included."""
+    """A target that has all samples. idle_cores: cores in use while no query runs, the flow included."""
 
     target: IngestTarget
     flow: RemoteWriteFlow | None = None

@@ -9,7 +9,7 @@ RATIO = "ratio of p50"
 
 
 def table(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Lines of the cells, in Markdown. names: of the targets; the ratio is that of the second to the first."""
+    """Lines of the cells, in Markdown. names: the targets; the ratio is that of the second to the first."""
     columns = [f"{name}, {figure}" for name in names for figure in ("p50", "p99", "CPU ms")]
     heads = ["query", "way", *columns, *([RATIO] if len(names) > 1 else []), "reach"]
     return markdown(heads, [_row(cell, names) for cell in cells])

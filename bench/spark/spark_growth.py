@@ -45,7 +45,8 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser.add_argument("--cores", type=int, default=CORES, help="tasks at once")
     parser.add_argument("--quick", action="store_true", help="two small sizes")
     arguments = parser.parse_args(argv)
-    limits = BatchLimits(records_max=100_000_000, windows_max=WINDOWS_MAX)  # One batch, whatever the size.
+    # Everything is one batch, whatever the size.
+    limits = BatchLimits(records_max=100_000_000, windows_max=WINDOWS_MAX)
     rows: list[dict[str, object]] = []
     with local_session(arguments.cores) as spark, kafka_log(PARTITIONS) as url:
         warm = Workload(WARM_SERIES, PARTITIONS, samples=2 * SAMPLES)

@@ -46,7 +46,7 @@ META = MetaSettings(partitions=3)
 WINDOW_MS = PRODUCTION.window_ms
 FIRST_MS = 118_000 * WINDOW_MS
 SERIES_OF_PACK, SAMPLES = 5, 240
-LATE_SAMPLES = 3  # Of each series in a late fragment.
+LATE_SAMPLES = 3  # Samples of each series in a late fragment.
 READS = 300
 WITHIN_S = 600.0
 

@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _alternating(spark: SparkSession, calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, SparkSpent]:
-    """Medians of each call. Every round runs all calls, so that other load on the machine affects all of them."""
+    """Medians of each call. Each round runs all calls, so that other load on the machine affects all of them."""
     taken: dict[str, list[SparkSpent]] = {name: [] for name in calls}
     for number in range(WARM_UP + rounds):
         for name, call in calls.items():

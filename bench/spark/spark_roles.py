@@ -17,8 +17,8 @@ PLANNER_MODULE = "python_streaming_source_runner"
 
 @dataclass(frozen=True, slots=True)
 class RoleCpu:
-    """CPU seconds. driver: this Python process. planner: Spark's process that plans a stream. workers: processes of
-    tasks and their daemon. ended: children of the JVM that have ended."""
+    """CPU seconds by role. driver: this Python process. planner: the process of Spark that plans a stream. workers:
+    processes of tasks and their daemon. ended: children of the JVM that have ended."""
 
     driver: float
     jvm: float

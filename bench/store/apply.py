@@ -18,13 +18,13 @@ from tsdb.codec.records.log_record import decode_records
 from tsdb.log.interface import POLL_RECORDS_MAX
 
 RECORD_SAMPLES = {"thin_29": 29, "scrape_100": 100, "bunched_6000": 6_000}
-POLL_BYTES_MAX = 4 << 20  # Share of one partition in a poll.
-SERIES = 6_000  # In one partition.
+POLL_BYTES_MAX = 4 << 20  # The bytes of one partition in a poll.
+SERIES = 6_000  # Series in one partition.
 START_MS = 1_699_992_000_000  # A multiple of 4 h.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """Samples per CPU second for each size of record, and ns a sample of each step."""
+    """Samples per CPU second for each size of record, and ns a sample for each step."""
     parser = argparse.ArgumentParser(prog="bench apply", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="fewer samples and rounds")

@@ -22,8 +22,8 @@ from bench.store_process import StoreProcess
 from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from tsdb.client import connect
 
-RECORD_SAMPLES = 1_000  # As when a gateway cuts a request of some thousand series by partition.
-TAIL_SAMPLES = 2  # Of each series, after the snapshots.
+RECORD_SAMPLES = 1_000  # A gateway that cuts a request of some thousand series by partition makes such records.
+TAIL_SAMPLES = 2  # Samples of each series after the snapshots.
 WRITTEN_WITHIN_S = 120.0
 COMPARED = '{instance=~"host-...[0-3]1:9100"}'  # 4 % of the instances.
 

@@ -18,12 +18,12 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.codec.crc32c_kernels import HARDWARE
 from tsdb.codec.records.log_record import decode_records, encode_record, encoded_size
 
-SHAPES = {"thin": (29, 3), "bunched": (6_200, 300)}  # Samples and packs of a record.
+SHAPES = {"thin": (29, 3), "bunched": (6_200, 300)}  # Number of samples and of packs in a record.
 POLL_RECORDS_MAX = 5_000
 POLL_BYTES_MAX = 16 << 20
 PackColumns = tuple[
     NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.float64]
-]  # Pack ids and lengths; series ids, times, values.
+]  # Pack ids and lengths; then series ids, times and values.
 T0_MS = 1_700_000_000_000
 
 

@@ -21,7 +21,7 @@ MESSAGE_BYTES_MAX = 64 << 20
 
 
 class EchoProcess:
-    """The parent's side. A context manager."""
+    """The parent's side of the process. A context manager."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "bench.store.echo_process"]

@@ -24,10 +24,10 @@ from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.store import RECORDS_MAX
 from tsdb.store.warm_up import warm_up
 
-SHAPES = {"thin": (29, 200), "bunched": (6_000, 800)}  # Samples of a record; scrapes.
+SHAPES = {"thin": (29, 200), "bunched": (6_000, 800)}  # Samples in a record, and number of scrapes.
 SERIES_COUNT = 12_000
-POLL_BYTES_MAX = 16 << 20  # Of one partition, in the run from memory.
-MAINTAIN_EVERY = 16  # Steps between maintenance; a store uses a time instead.
+POLL_BYTES_MAX = 16 << 20  # Bytes of one partition in a poll, in the run from memory.
+MAINTAIN_EVERY = 16  # Maintenance runs after this number of steps. A store uses a time instead.
 
 Given = dict[int, list[Poll]]
 """Polls of each partition, by number."""

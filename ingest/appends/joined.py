@@ -56,12 +56,13 @@ class JoinedAppends:
         new_series: int,
         on_answer: Callable[[list[Appended] | TsdbError], None],
     ) -> AppendRequest:
-        """A request, followed by `append` or by its `refuse`. It holds the reservation until its end.
+        """A request, followed by `append` or by its `refuse`. The request keeps the reservation until its end.
 
         on_answer: called once, from any thread: with the records that hold the samples, by partition and offset, once
         all are acknowledged and no sample is so far ahead that readers ignore it. Else with Unavailable or Overloaded
         as the log has them, Unavailable (deadline, clock), or InvalidRequest (record_too_large) for a single sample
         that does not fit. name: the series of an id, for that message. new_series: announced before `append`.
+
         """
 
         def answer(result: list[Appended] | TsdbError) -> None:

@@ -48,7 +48,8 @@ logger = get_logger(__name__)
 
 
 class RecordBytes:
-    """`max`: bytes of a record at most. Never raised, so a race without a lock costs at most one more refusal."""
+    """`max`: the most bytes of a record. It only ever falls, so a race without a lock costs at most one more
+    refusal."""
 
     def __init__(self, bytes_max: int) -> None:
         self.max = bytes_max
@@ -195,7 +196,7 @@ class PartitionQueue:
         return due or not self._meets
 
     def _send(self) -> None:
-        """Append records until the parts must wait again. Only for the thread that set _sends."""
+        """Append records until the parts must wait again. Only the thread that set `_sends` calls it."""
         while True:
             with self._lock:
                 parts, dropped = self._take_locked()

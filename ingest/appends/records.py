@@ -44,7 +44,7 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRecord:
-    """A range and its encoded record. newest_ms: the latest timestamp in it."""
+    """A range of samples and its encoded record. newest_ms: the latest timestamp of the range."""
 
     part: RecordRange
     data: bytes
@@ -107,9 +107,9 @@ def _bound(grouped: Grouped, records: int) -> int:
 
 
 def join_records(records: Sequence[bytes]) -> bytes:
-    """One record with the samples of all, in their order. The caller sees to it that they fit one record."""
+    """One record with the samples of all records, in their order. The caller checks that they fit one record."""
     joined = np.frombuffer(b"".join(records), np.uint8)
-    # No longer than the records one behind the other, but for the times of records whose samples share one.
+    # Never longer than the records behind each other, except for the times of records whose samples share one time.
     out = np.empty(joined.size + DELTA_BYTES * sum(record_counts(record)[1] for record in records), np.uint8)
     size = join_records_kernel(joined, _starts(records), out)
     assert size > 0, f"records that do not join: {size}"

@@ -23,6 +23,7 @@ class AppendRequest:
     """Thread-safe. `on_answer` gets the records by partition and offset, or the first error.
 
     headers: of its records, taken as it begins. name: the series of an id, for messages. new_series: announced first.
+
     """
 
     def __init__(
@@ -41,10 +42,10 @@ class AppendRequest:
         self._ahead_ms = ahead_ms
         self._reservation = reservation
         self._lock = threading.Lock()  # Guards all below.
-        # Only the call that takes it answers. It refers to this request: kept longer, the two would keep the rows until
-        # a collection.
+        # Only the call that takes the callback answers. The callback refers to this request. If the request kept it,
+        # the two would keep the rows until a garbage collection.
         self._on_answer: OnAnswer | None = on_answer
-        self._pending = 1  # One for the sender, until `seal`.
+        self._pending = 1  # One count for the sender, until `seal`.
         self._sealed = False
         self._error: TsdbError | None = None
         self._appended: set[tuple[int, int, int]] = set()
@@ -114,7 +115,7 @@ class AppendRequest:
             self._reservation.release()
 
     def _take_locked(self) -> OnAnswer | None:
-        """The one way to the caller's function; None when the request is answered."""
+        """Take the callback; no other function may answer. None when the request is already answered."""
         on_answer, self._on_answer = self._on_answer, None
         return on_answer
 

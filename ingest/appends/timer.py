@@ -29,7 +29,7 @@ class Timer(Protocol):
         """Seconds on the clock of this timer, which never steps."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call once, not before `seconds` from now; never with an infinite number. The call must not block."""
+        """Call the function once, not before `seconds` from now; `seconds` is finite. The call must not block."""
 
 
 def call_all(timer: Timer, calls: Sequence[Callable[[], None]]) -> None:
@@ -103,7 +103,7 @@ class ThreadTimer:
                 log.error("a call of a timer failed", thread=self._name, error=str(error), exc_info=True)
 
     def _next_locked(self) -> Callable[[], None] | None:
-        """The next call, once it is due; None after IDLE_S without any."""
+        """The next call that is due. None after IDLE_S without a call."""
         idle_at = time.monotonic() + IDLE_S
         while True:
             now = time.monotonic()

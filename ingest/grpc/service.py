@@ -78,10 +78,11 @@ def write_service(
     tokens: TokenQuota | None,
     parse: Callable[[bytes], Any],
 ) -> GrpcService:
-    """A service with one method. It takes the bytes of a request as they are, in place of the generated message.
+    """A gRPC service with one method, which takes the bytes of a request in place of the generated message.
 
     tokens: asked before a request is read. parse: gives the bytes; it decides how their memory is counted
     (tsdb.ops.grpc.messages).
+
     """
 
     def add(servicer: Callable[[bytes, grpc.ServicerContext], Answer], server: grpc.Server) -> None:
@@ -113,4 +114,6 @@ def written(answer: Future[AcceptedWrite]) -> AcceptedWrite:
     try:
         return answer.result()
     finally:
-        del answer  # Else an error, its traceback, this frame and the future hold each other, and the request's bytes.
+        # Without this, an error, its traceback, this frame and the future keep each other alive, and with them the
+        # request's bytes.
+        del answer

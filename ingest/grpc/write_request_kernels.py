@@ -18,7 +18,7 @@ VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
 OUT_ROWS, OUT_LABEL_BYTES, OUT_PARTIAL, OUT_SPANS = 0, 1, 2, 3
 OUT = OUT_SPANS + 6
 
-# Problems. `out[OUT_ROWS]` is then the field's first byte.
+# Errors. `out[OUT_ROWS]` is then the first byte of the field.
 CUT, LONG_NUMBER, WIRE_TYPE = -1, -2, -3
 # protobuf's own bounds: tags and sizes have at most 32 bits, a field's number 29.
 _SHORT_BYTES_MAX, _NUMBER_BYTES_MAX = 5, 10
@@ -27,7 +27,8 @@ _FIELD_MAX = (1 << 29) - 1
 
 @short_kernel
 def scan_kernel(data: NDArray[np.uint8], out: NDArray[np.int64]) -> int:
-    """Find the fields; 0, or the problem. Of a field that comes twice the last one counts; unknown ones are skipped."""
+    """Find the fields; returns 0 or the error. When a field comes twice, the last one counts. Unknown fields are
+    skipped."""
     out[:] = 0
     at = 0
     while at < data.size:
@@ -78,7 +79,8 @@ def copy_labels_kernel(data: NDArray[np.uint8], labels: NDArray[np.uint8], label
 
 @helper
 def _end(size: int, at: int, kind: int, number: int, value: int) -> int:
-    """Where the field with its content at `at` ends, or the problem. value: the number, or the size of the content."""
+    """Position after the field whose content starts at `at`, or the error. value: the number, or the size of the
+    content."""
     if number <= 0 or number > _FIELD_MAX or kind not in (VARINT, BYTES, FIXED_64, FIXED_32):
         return WIRE_TYPE
     if kind == BYTES:
@@ -92,7 +94,7 @@ def _end(size: int, at: int, kind: int, number: int, value: int) -> int:
 
 @helper
 def _varint(data: NDArray[np.uint8], at: int, bytes_max: int) -> tuple[int, int]:
-    """(the number, the position behind it), or a problem as the position. Numbers wrap at 64 bits."""
+    """(number, position behind it); an error stands in place of the position. Numbers wrap at 64 bits."""
     value = 0
     for index in range(bytes_max):
         if at + index >= data.size:

@@ -55,7 +55,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DoorLimits:
-    """bytes_max: of a body, of an expanded body. timeout_s: from a request's arrival to the log's answer."""
+    """bytes_max: most bytes of a body, and of an expanded body. timeout_s: time from a request's arrival to the log's
+    answer."""
 
     bytes_max: int = 16 << 20
     timeout_s: float = 30.0
@@ -151,7 +152,7 @@ class HttpDoor:
         except TsdbError as error:  # The pipeline has counted it.
             self._answer(work, Outcome(error=error, decoded=decoded))
             return
-        # From here on the pipeline's own reservation counts.
+        # From here on the reservation of the pipeline counts.
         work.reserved.set(REQUEST_BYTES)
         future.add_done_callback(partial(self._written, work, replace(decoded, rows=NO_ROWS)))
 
@@ -170,7 +171,7 @@ class HttpDoor:
             _refused.labels(work.protocol.name, bounded_reason(outcome.error.reason)).inc()
         try:
             answer = work.protocol.answer(work.call, outcome)
-        except Exception as error:  # Of a protocol's bug too the caller gets an answer.
+        except Exception as error:  # The caller gets an answer even when a protocol has a bug.
             answer = HttpAnswer(500, _internal(work, error).message.encode())
         work.reply(answer)
 
@@ -182,13 +183,13 @@ def _internal(work: _Work, error: BaseException) -> TsdbError:
 
 @dataclass(slots=True)
 class _Work:
-    """One request in the door."""
+    """One request of this handler."""
 
     protocol: WriteProtocol
     call: WriteCall
     reserved: Reserved
     reply: Reply
-    arrived: float  # On the monotonic clock.
+    arrived: float  # Time on the monotonic clock.
 
 
 class _Route:

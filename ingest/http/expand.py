@@ -20,8 +20,8 @@ from tsdb.ops.request_bytes import Reserved
 SNAPPY_RATIO_MAX = 22  # A copy of 64 bytes takes 3 bytes. A body that declares more cannot be valid.
 SNAPPY_LITERAL_BYTES = 64
 GZIP_BYTES_MIN = 18
-USUAL_RATIO = 8  # Of a body whose size is not known yet.
-STEP_BYTES = 1 << 20  # Of an expansion to an unknown size.
+USUAL_RATIO = 8  # Expected ratio of a body whose expanded size is not known yet.
+STEP_BYTES = 1 << 20  # Step of an expansion to an unknown size.
 ZSTD_WINDOW_MIN = 8 << 20  # Each decoder must accept windows of 8 MiB (RFC 8878, section 3.1.1.1.2).
 CORRUPT = "corrupt_encoding"
 

@@ -102,7 +102,7 @@ def parse_media_type(text: str) -> MediaType:
 
 
 def shown(text: str) -> str:
-    """A header's value for a message."""
+    """The value of a header, shortened for a message."""
     return repr(text[:_SHOWN]) if text else "(none)"
 
 
@@ -116,7 +116,8 @@ class MediaType:
 
 @dataclass(frozen=True, slots=True)
 class WriteCall:
-    """One request. body: expanded. `body_bytes_max` bounds what the protocol may make of it: labels and arrays."""
+    """One request. body: the expanded body. `body_bytes_max` bounds the labels and arrays that the protocol may make of
+    it."""
 
     head: HttpHead
     media_type: MediaType
@@ -133,7 +134,7 @@ class WriteCall:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Content of a body. detail: an object of the protocol for its `answer`."""
+    """Decoded body. detail: an object that the protocol passes to its `answer`."""
 
     rows: Rows
     families: Sequence[Family] = ()
@@ -155,7 +156,7 @@ class Outcome:
 
 
 def bearer(head: HttpHead) -> str | None:
-    """The usual place of credentials."""
+    """Credentials from the header `Authorization`."""
     return head.headers.get("authorization")
 
 

@@ -1,7 +1,8 @@
 """Kernel that decodes line protocol: one pass over the bytes, one row a numeric field. Twin: tests/support/oracles.
 
 A line is refused as a whole: its rows are taken back, and the kernel goes on behind the next line end. When the output
-is full, the kernel returns with its state at the start of the line, so that the caller makes room and calls it again.
+is full, the kernel returns with its state at the start of the line, so that the caller enlarges the output and calls it
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ingest.influx.text_kernels import (
 )
 from tsdb.codec.jit import helper, kernel
 
-LINE_BYTES_MAX = 256 * 1024  # As VictoriaMetrics. It bounds the search for the end of a string.
+LINE_BYTES_MAX = 256 * 1024  # VictoriaMetrics has the same limit. It bounds the search for the end of a string.
 NUMBER_BYTES_MAX = 1024  # The longest shortest form is 24; exact forms of up to 1,077 are not sent.
 
 # Results of the kernel.
@@ -43,7 +44,7 @@ DONE, LABELS_FULL, ROWS_FULL = 0, -1, -2
 ) = range(1, 15)  # fmt: skip
 REASONS = 15
 
-# Fields of `state`. LINE: the number of the line, from 1. AT: where a step ended, or the byte that it refuses.
+# Fields of `state`. LINE: the number of the line, from 1. AT: where a step ended, or the byte that the step refuses.
 POSITION, LINE, AT, ROWS, LABELS, STRINGS, LISTED, PREFIX, TAGS, NAMES, STAMP = range(11)
 STATES = 11
 # Fields of `rules`.
@@ -381,7 +382,7 @@ def _refuse(
     listed: NDArray[np.int64],
     state: NDArray[np.int64],
 ) -> None:
-    """Count the line, and list it if there is room."""
+    """Count the refused line, and list it while the list has capacity."""
     refused[code] += 1
     at = bad_utf8(data, start, state[AT]) if code == NOT_UTF8 else state[AT]
     index = state[LISTED]

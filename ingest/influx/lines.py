@@ -25,7 +25,7 @@ from tsdb.model.labels import LabelLimits
 
 LISTED_MAX = 16  # Refused lines with a text. A text for each of many lines would cost more than the write.
 SHOWN_BYTES_MAX = 80
-ROW_BYTES = 48  # Of the arrays of one row, its place in `Rows` included.
+ROW_BYTES = 48  # Bytes of the arrays of one row, its entry in `Rows` included.
 REASONS: Mapping[int, tuple[str, str]] = {
     kernels.MISSING_MEASUREMENT: ("missing_measurement", "want a measurement"),
     kernels.BAD_TAG: ("bad_tag", "want tag=value; commas, spaces and equals signs in tags need a backslash"),
@@ -61,7 +61,7 @@ class LineRules:
 
 @dataclass(frozen=True, slots=True)
 class RefusedLine:
-    """line: its number in the request, from 1. message: has the line, the byte in it, and its beginning."""
+    """line: number of the line in the request, from 1. message: names the line, the byte in it, and its beginning."""
 
     line: int
     reason: str
@@ -70,8 +70,8 @@ class RefusedLine:
 
 @dataclass(frozen=True, slots=True)
 class LineReport:
-    """lines: int64 (rows,), the line of each row. refused: lines by reason, the first of them in `listed`. strings:
-    fields that were passed over."""
+    """lines: int64 (rows,), the line of each row. refused: number of lines by reason; the first of them are in
+    `listed`. strings: number of skipped fields."""
 
     lines: NDArray[np.int64]
     refused: Mapping[str, int]
@@ -81,7 +81,7 @@ class LineReport:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """One request. rows: one sample each."""
+    """Decoded lines of one request. rows: each has one sample."""
 
     rows: Rows
     report: LineReport
@@ -143,7 +143,7 @@ class _Output:
             self.state[kernels.POSITION] = len(codecs.BOM_UTF8)
 
     def make_room(self, result: int) -> None:
-        """More room for labels. Raises InvalidRequest at a limit of the request."""
+        """Enlarge the output for more labels. Raises InvalidRequest at a limit of the request."""
         limits = self._rules
         if result == kernels.ROWS_FULL:
             raise InvalidRequest(

@@ -21,7 +21,8 @@ _EXPONENT_ALL = 0x7FF
 
 _0, _1, _2, _3, _9, _32 = (np.uint64(number) for number in (0, 1, 2, 3, 9, 32))
 _LOW_HALF = np.uint64(0xFFFF_FFFF)
-_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # As float64 bits a NaN, which no number is: the mark of an undecided one.
+# This NaN, as float64 bits, marks an undecided number; no number has these bits.
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _INFINITE = np.uint64(_EXPONENT_ALL << 52)
 _SIGN = np.uint64(1 << 63)
 _HIDDEN_BIT = np.uint64(1 << 52)
@@ -175,9 +176,9 @@ def nearest_bits(mantissa: np.uint64, q: int) -> np.uint64:
     result = high >> shift
     exponent = ((217_706 * q) >> 16) + 63 + np.int64(top) - zeros + _FLOAT_BIAS
     if exponent <= 0:
-        return _ALL  # Subnormal, or 0: left to float().
+        return _ALL  # The number is subnormal or 0: float() decides.
     if low <= _1 and q >= -4 and q <= 23 and result & _3 == _1 and result << shift == high:
-        result &= ~_1  # Exactly half: to even.
+        result &= ~_1  # Exactly between two floats: round to even.
     result = (result + (result & _1)) >> _1
     if result >= _HIDDEN_BIT << _1:
         result = _HIDDEN_BIT

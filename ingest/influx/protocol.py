@@ -119,7 +119,7 @@ def outcome_answer(version: int, outcome: Outcome) -> HttpAnswer:
 
 
 def _texts(outcome: Outcome, report: LineReport | None, error: TsdbError | None) -> Iterator[str]:
-    """One text a line of the answer; report: None without refused lines."""
+    """Texts of the answer, one for each line. report: None when no line was refused."""
     stored = outcome.result.samples if outcome.result else 0
     if stored:
         yield f"partial write: {stored} samples are stored"

@@ -109,9 +109,11 @@ def _json(answer: dict[str, object]) -> bytes:
 
 
 def bearer(head: HttpHead) -> str | None:
-    """`Bearer TOKEN` from `Authorization: Token T`, from a password (Basic, or the query's `p`), or as it came.
+    """`Bearer TOKEN`, from `Authorization: Token T`, from a password (Basic, or the query's `p`), or as the sender
+    wrote it.
 
     InfluxDB 1 has names and passwords. As in InfluxDB 2 the password is the token, and the name is not used.
+
     """
     given = head.headers.get("authorization", "").strip()
     scheme, _, rest = given.partition(" ")
@@ -130,7 +132,8 @@ def bearer(head: HttpHead) -> str | None:
 
 
 def parameters(query: str) -> dict[str, str]:
-    """Parameters of a query; of one that comes twice the last value. Raises InvalidRequest (malformed_request)."""
+    """Parameters of a query. Of a parameter that comes twice the last value counts. Raises InvalidRequest
+    (malformed_request)."""
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX))
     except ValueError:

@@ -65,7 +65,7 @@ NS_PER_MS = 1_000_000
 DELTA_REASON = "delta_temporality"
 WARN_EVERY_S = 60.0
 SOURCES_MAX = 1_000  # With a line in the log; above it all may have another one.
-ROW_ARRAYS_BYTES = 64  # Of one row, beside its labels: positions, timestamp, value, boundary and its text.
+ROW_ARRAYS_BYTES = 64  # Bytes of one row beside its labels: positions, timestamp, value, boundary and its text.
 logger = get_logger(__name__)
 
 
@@ -75,7 +75,8 @@ def _unbounded(_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OtlpLimits:
-    """tables: of a request's parts. label_bytes_max: of the label sets of one request, as rows repeat labels."""
+    """tables: limits of a request's parts. label_bytes_max: bytes of the label sets of one request, since rows repeat
+    labels."""
 
     tables: TableLimits = field(default_factory=TableLimits)
     label_bytes_max: int = 64 << 20
@@ -83,10 +84,11 @@ class OtlpLimits:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A decoded request. `rows` has those of its points, then those of `target_info`.
+    """A decoded request. `rows` has the rows of its points, then those of `target_info`.
 
     row_points: int64 (rows,), the point of each row, -1 for `target_info`. points: data points of the request.
     metadata: of the accepted metrics. exemplars, start_times: parts of points that are counted and not kept.
+
     """
 
     rows: Rows
@@ -184,7 +186,7 @@ class OtlpDecoder:
         found = _Gone()
         kinds = tables.metrics[tables.points[:, POINT_METRIC], METRIC_KIND]
         points = np.flatnonzero((kinds == EXPONENTIAL) & (refused == 0))
-        last_rows = np.searchsorted(row_points, points, side="right") - 1  # That of +Inf.
+        last_rows = np.searchsorted(row_points, points, side="right") - 1  # The row of +Inf.
         for point, row in zip(points.tolist(), last_rows.tolist(), strict=True):
             labels = out[label_starts[row] : label_starts[row + 1]].tobytes()
             name, _, rest = labels.partition(
@@ -208,7 +210,7 @@ class OncePerSource:
         self._written: dict[str, float] = {}
 
     def due(self, source: str) -> bool:
-        """Whether the last line of this source is a minute old; then this one counts."""
+        """Whether the last log line about this source is a minute old. True starts a new minute."""
         now = self._monotonic()
         if now - self._written.get(source, float("-inf")) < WARN_EVERY_S:
             return False
@@ -253,7 +255,7 @@ def _label_bytes(
     odd: NDArray[np.int64],
     limits: OtlpLimits,
 ) -> tuple[int, int]:
-    """The most bytes of the labels of a point and of all rows. Raises InvalidRequest (request_too_large)."""
+    """The most bytes of the labels of one point, and of all rows. Raises InvalidRequest (request_too_large)."""
     points = tables.points
     family = mapped.families[points[:, POINT_METRIC]]
     odd_sizes = np.zeros(len(odd) + 1, np.int64)
@@ -322,9 +324,10 @@ def _point_error(tables: Tables, point: int, metric: int, cause: int, attributes
 def _target_info(
     tables: Tables, mapped: MappedMetrics, refused: NDArray[np.int64]
 ) -> tuple[list[tuple[bytes, int]], dict[int, InvalidRequest]]:
-    """(labels and timestamp of each series `target_info`, errors of some).
+    """Labels and timestamp of each series `target_info`, and the errors of some of them.
 
     A resource has one, with the newest timestamp of its accepted points.
+
     """
     accepted = tables.points[refused == 0]
     newest = np.zeros(len(tables.resources), np.uint64)

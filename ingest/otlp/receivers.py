@@ -55,7 +55,8 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 PATHS = ("/api/v1/otlp/v1/metrics", "/otlp/v1/metrics", "/v1/metrics")
-JSON_COPIES = 8  # Memory of a JSON body as Python objects and as protobuf, by its size; VALUES_MAX bounds the rest.
+# Memory of a JSON body as Python objects and as protobuf, as a multiple of its size. VALUES_MAX bounds the rest.
+JSON_COPIES = 8
 
 NAME = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 
@@ -70,7 +71,8 @@ _dropped = counter(
 
 
 def otlp_http(decoder: OtlpDecoder) -> WriteProtocol:
-    """The protocol for the HTTP door."""
+    """Answer with 200 and an ExportMetricsServiceResponse, or with the error as a Status, in the content type of the
+    request."""
 
     def decode(call: WriteCall) -> Decoded:
         body = call.body
@@ -102,10 +104,11 @@ def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
 
 
 class MetricsService:
-    """Called on the server's threads. tsdb.ops.grpc.calls maps our errors to statuses.
+    """Runs on the server's threads. tsdb.ops.grpc.calls maps our errors to statuses.
 
     families: takes the metadata of a request and returns at once. held: the memory of all requests. tokens: asked
     before a request is read.
+
     """
 
     def __init__(
@@ -157,7 +160,8 @@ def _answer(exported: ExportedPoints, result: AcceptedWrite) -> ExportMetricsSer
     success = response(exported, result, error)
     if success is None:
         assert error is not None, "a write without an error is a success"
-        error.message = error_text(error)  # With the first refused series: a status has no other place for them.
+        # The message has the first refused series, because a status has no other field for it.
+        error.message = error_text(error)
         raise error
     return success
 
@@ -202,7 +206,7 @@ def response(
 
 
 def http_answer(media_type: str, answer: Message) -> HttpAnswer:
-    """Status 200 with the response."""
+    """The status of the error, with a Status message as the body."""
     return HttpAnswer(200, _encoded(media_type, answer), _content_type(media_type))
 
 
@@ -220,5 +224,5 @@ def _encoded(media_type: str, message: Message) -> bytes:
 
 
 def _content_type(media_type: str) -> str:
-    """That of the request; JSON for one that is not ours."""
+    """Content type of the request; JSON when the request has another one."""
     return PROTOBUF if media_type == PROTOBUF else JSON

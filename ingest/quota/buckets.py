@@ -47,9 +47,10 @@ class Taken:
 
 
 class RateBuckets:
-    """Buckets of at most `holders_max` holders, and of one request's more. kind: SOURCE or TOKEN.
+    """Rate buckets of at most `holders_max` holders, beside the holders of one request. kind: SOURCE or TOKEN.
 
     When there are more, those are forgotten that will be full again soonest.
+
     """
 
     def __init__(self, kind: str, clock: Clock, holders_max: int = HOLDERS_MAX) -> None:
@@ -61,7 +62,7 @@ class RateBuckets:
         self._free: list[int] = []
         self._levels = np.zeros((0, 2))
         self._filled_at = np.zeros(0)
-        self._full_at = np.zeros(0)  # The time from which nothing of a bucket's state is left; infinite: a free slot.
+        self._full_at = np.zeros(0)  # Time from which nothing of a bucket's state is left; infinite for a free slot.
         self._holder_of = np.zeros(0, np.uint64)
 
     def __len__(self) -> int:
@@ -71,9 +72,10 @@ class RateBuckets:
     def take(
         self, holders: Sequence[int], samples: NDArray[np.float64], limits: RateLimits, *, whole: bool = False
     ) -> Taken:
-        """One request and samples[i] samples of each holder that has both; with `whole`, of all or of none.
+        """Take one request and samples[i] samples from each holder that has both. With `whole`, take all or nothing.
 
         holders: distinct, at most holders_max.
+
         """
         rates = limits.rates(holders)
         with self._lock:
@@ -118,7 +120,7 @@ class RateBuckets:
         self._full_at[slots] = now + ((room - levels) / np.maximum(rates, 1e-9)).max(axis=1)
 
     def _slots_locked(self, holders: Sequence[int]) -> NDArray[np.int64]:
-        """Slots of the holders. A new holder's bucket is full."""
+        """Slots of the holders. The bucket of a new holder is full."""
         missing = [holder for holder in holders if holder not in self._slot_of]
         if missing:
             self._make_room_locked(len(missing), [self._slot_of[one] for one in holders if one in self._slot_of])

@@ -35,7 +35,7 @@ _reload_failures = counter(
 logger = structlog.get_logger(__name__)
 
 FILE_BYTES_MAX = 4 << 20
-FILE_ENTRIES_MAX = 10_000  # Of each kind.
+FILE_ENTRIES_MAX = 10_000  # Most entries of each kind.
 SERIES_MAX = 100_000_000
 RATE_MAX = 1e12
 BURST_S_MAX = 3600.0

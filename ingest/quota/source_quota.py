@@ -25,7 +25,7 @@ from ingest.quota.buckets import SOURCE, RateBuckets, unit_over
 from tsdb.model.clock import Clock
 
 WARN_EVERY_S = 60.0
-REASONS = ("source_requests_limit", "source_samples_limit")  # By column of the rates.
+REASONS = ("source_requests_limit", "source_samples_limit")  # Reasons by column of the rates.
 logger = structlog.get_logger(__name__)
 
 PACKS_MAX = 500_000  # About 100 B each.
@@ -38,9 +38,10 @@ Place = Callable[[NDArray[np.int64]], NDArray[np.uint32]]
 class OverRate:
     """A source over a rate. rows: int64, its rows of the request.
 
-    wait_s: until it may send again; None for a rate of 0, which no wait mends.
+    wait_s: time until it may send again; None for a rate of 0, where a wait does not help.
 
     rate: the limit, a second; own: whether it is of this source alone.
+
     """
 
     rows: NDArray[np.int64]
@@ -50,7 +51,7 @@ class OverRate:
     own: bool
 
     def text(self, source: str) -> str:
-        """Message for the sender. source: text of the source's labels."""
+        """Message for the sender. source: the text of the source's labels."""
         unit = REASONS.index(self.reason)
         what, setting = (("requests", "source_requests_per_s"), ("samples", "source_samples_per_s"))[unit]
         place = f"{what}_per_s of its [[source]]" if self.own else setting
@@ -121,7 +122,7 @@ def _over_rate(
 
 
 class PackSources:
-    """Source hashes of at most `packs_max` packs, and of one request's more; then all are forgotten."""
+    """Source hashes of at most `packs_max` packs, beside the packs of one request. At the limit all are forgotten."""
 
     def __init__(self, packs_max: int = PACKS_MAX) -> None:
         self._packs_max = packs_max
@@ -133,7 +134,7 @@ class PackSources:
             return len(self._source_of)
 
     def of(self, pack_ids: NDArray[np.uint64], good: NDArray[np.bool_], place: Place) -> NDArray[np.uint32]:
-        """uint32 (rows,), source of each good row; 0 of the others."""
+        """Source of each good row, uint32 (rows,); 0 for other rows."""
         rows = np.flatnonzero(good)
         packs, first, of_row = np.unique(pack_ids[rows], return_index=True, return_inverse=True)
         with self._lock:

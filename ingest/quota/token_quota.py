@@ -1,4 +1,4 @@
-"""Quota of bearer tokens: checked before a request is read, so that a refused one costs nothing but its header.
+"""Quota of bearer tokens: it is checked before a request is read, so that a refused request costs only its header.
 
 A request is counted when it begins, and its samples once they are decoded. The token itself is never kept: a holder is
 its SHA-256.
@@ -17,7 +17,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.auth import bearer_token, token_digest
 
-REASONS = ("token_requests_limit", "token_samples_limit")  # By column of the rates.
+REASONS = ("token_requests_limit", "token_samples_limit")  # Reasons by column of the rates.
 _WHAT = ("requests", "samples")
 _NO_SAMPLES = np.zeros(1)
 
@@ -35,7 +35,7 @@ class TokenQuota:
         return self._limits().limited
 
     def admit(self, authorization: str | bytes | None) -> None:
-        """As `check`; a refusal is counted as one of the pipeline."""
+        """Run `check`, and count a refusal as one of the pipeline."""
         try:
             self.check(authorization)
         except (Overloaded, InvalidRequest) as error:

@@ -18,7 +18,7 @@ from ingest.remote_write.wire_kernels import ROW, START, STOP
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
 
-LABEL_BYTES = 64  # Of `le` and a suffix, beside the labels of the series.
+LABEL_BYTES = 64  # Bytes of `le` and a suffix, beside the labels of the series.
 _NAME = b"__name__"
 _SEPARATOR = b"\xff"
 
@@ -33,7 +33,7 @@ class _Columns:
         self.errors: dict[int, InvalidRequest] = {}
 
     def add(self, labels: bytes, ts_ms: int, bits: int) -> None:
-        """bits: of the value, unsigned."""
+        """bits: the float64 bits of the value, unsigned."""
         self.labels.append(labels)
         self.ts_ms.append(ts_ms)
         self.bits.append(bits)
@@ -46,9 +46,10 @@ class _Columns:
 def with_histograms(
     wire: Wire, body: bytes | bytearray, memory: BucketMemory, *, accept: bool, reserve: Callable[[int], None]
 ) -> Rows:
-    """The rows of the wire and, after them, those of its histograms. accept: False refuses each histogram by name.
+    """The rows of the wire, followed by the rows of its histograms. accept: False refuses each histogram by name.
 
     Raises InvalidRequest (malformed_request); Overloaded from `reserve`, which gets bytes before they are allocated.
+
     """
     added = _Columns()
     for entry in wire.histograms.tolist():
@@ -101,7 +102,8 @@ def _add(
 
 
 def _split(labels: bytes) -> tuple[list[bytes], bytes]:
-    """The parts of all other labels, and the metric's name; a histogram has no `le` of its sender."""
+    """Split the labels into the parts of all other labels, and the name of the metric. A histogram has no `le` of its
+    sender."""
     parts = labels.split(_SEPARATOR) if labels else []
     rest: list[bytes] = []
     name = b""

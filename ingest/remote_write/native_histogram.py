@@ -35,7 +35,8 @@ class NativeHistogram:
     schema: int = 0
     zero_threshold: float = 0.0
     zero_count: float = 0.0
-    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = field(default_factory=lambda: ([], []))  # -, +
+    # Negative spans, positive spans.
+    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = field(default_factory=lambda: ([], []))
     deltas: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
     counts: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
     custom_values: list[float] = field(default_factory=list)
@@ -148,7 +149,7 @@ def classic(histogram: NativeHistogram) -> ClassicHistogram:
     negative, positive = _buckets(histogram, 0), _buckets(histogram, 1)
     steps: list[tuple[float, float]] = []
     schema, total = histogram.schema, 0.0
-    for index, count in reversed(negative):  # From the lowest values up. Bucket i is [-bound(i), -bound(i - 1)).
+    for index, count in reversed(negative):  # From the lowest value upwards. Bucket i is [-bound(i), -bound(i - 1)).
         if not steps or steps[-1][0] != -bound(index, schema):
             steps.append((-bound(index, schema), total))
         total += count

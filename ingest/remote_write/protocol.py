@@ -1,4 +1,4 @@
-"""Prometheus remote write: `POST /api/v1/write`, versions 1.0 and 2.0, as a protocol of the HTTP door.
+"""Prometheus remote write: `POST /api/v1/write`, versions 1.0 and 2.0, as a protocol of the HTTP handler.
 
 The parameter `proto` of the content type chooses the version, as the specifications say; without it the version is 1.0.
 Answers to 2.0 state what was written, answers to 1.0 do not. Exemplars and created timestamps are not kept.
@@ -58,8 +58,8 @@ class Received:
 def remote_write(
     limits: IngestLimits, *, native_histograms: bool = True, buckets: BucketMemory | None = None
 ) -> WriteProtocol:
-    """The protocol. native_histograms: False refuses each native histogram by name. buckets: None for one that knows
-    what this process received alone."""
+    """The protocol. native_histograms: False refuses each native histogram by name. buckets: None for a memory that
+    knows only the requests of this process."""
     memory = buckets or BucketMemory()
 
     def decode(call: WriteCall) -> Decoded:
@@ -76,7 +76,8 @@ def remote_write(
     return WriteProtocol(
         name="remote_write",
         paths=(PATH,),
-        content_types=frozenset({"", MEDIA_TYPE}),  # As Prometheus's receiver: without a type it is version 1.0.
+        # Like Prometheus's receiver: a request without a type has version 1.0.
+        content_types=frozenset({"", MEDIA_TYPE}),
         encodings=frozenset({"snappy", "zstd"}),
         default_encoding="snappy",
         decode=decode,
@@ -85,7 +86,8 @@ def remote_write(
 
 
 def version_of(call: WriteCall) -> int | None:
-    """The version that the content type names; None for another, or when the version header names an unknown one."""
+    """The version that the content type names. None for another version, or when the version header names an unknown
+    one."""
     header = call.head.headers.get(VERSION_HEADER, "")
     if header and header.split(".")[0] not in ("0", "1", "2"):
         return None
@@ -93,7 +95,7 @@ def version_of(call: WriteCall) -> int | None:
 
 
 def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
-    """204, or the error as text. To version 2.0 with the numbers of what was written."""
+    """Answer with 204, or with the error as text. An answer to version 2.0 has the numbers of written samples."""
     found = HttpAnswer(204, content_type="") if outcome.error is None else text_answer(outcome.error)
     if MESSAGES.get(call.media_type.parameters.get("proto", "")) != VERSION_2:
         return found
@@ -104,9 +106,10 @@ def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
 
 
 def _written(outcome: Outcome) -> tuple[int, int]:
-    """Float samples and histograms on the log. A histogram counts when no row of it is refused.
+    """Float samples and histograms that are on the log. A histogram counts when none of its rows is refused.
 
     Of more refused series than the result lists, those of histograms are not known: none of them counts then.
+
     """
     result, decoded = outcome.result, outcome.decoded
     if result is None or decoded is None or not isinstance(decoded.detail, Received):
@@ -132,7 +135,7 @@ def _family(entry: Sequence[int], body: bytes | bytearray, version: int) -> Fami
 
     kind = KINDS[entry[KIND]] if 0 <= entry[KIND] < len(KINDS) else ""
     name = text(NAME_START, NAME_STOP)
-    if version == VERSION_2:  # Its metadata belongs to series; that of version 1.0 to families.
+    if version == VERSION_2:  # Metadata of version 2.0 belongs to series, that of version 1.0 to families.
         suffix = next((end for end in SUFFIXES.get(kind, ()) if name.endswith(end)), "")
         name = name.removesuffix(suffix)
     return Family(name, kind, text(HELP_START, HELP_STOP), text(UNIT_START, UNIT_STOP))

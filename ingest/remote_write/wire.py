@@ -37,7 +37,7 @@ from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
 
 VERSION_1, VERSION_2 = 1, 2
-LABELS_FACTOR = 8  # Of version 2: labels are references to symbols, and take several times the bytes of the request.
+LABELS_FACTOR = 8  # Bytes of labels by the bytes of a request of version 2, whose labels are references to symbols.
 LABELS_BYTES_MIN = 64 << 10
 ROW_ERRORS = {
     ROW_NOT_UTF8: ("labels_malformed", "a label is not valid UTF-8"),
@@ -87,7 +87,7 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
 def _rows(
     data: NDArray[np.uint8], version: int, totals: NDArray[np.int64], capacity: int, row_bytes_max: int
 ) -> tuple[Wire, int]:
-    """The wire and its bytes of labels; above the capacity the labels are cut."""
+    """The wire and the bytes of its labels. Beyond the capacity the labels are cut."""
     series, samples = int(totals[SERIES]), int(totals[SAMPLES])
     labels, errors = np.empty(capacity, np.uint8), np.empty(series, np.uint8)
     label_starts, starts = np.empty(series + 1, np.int64), np.empty(series + 1, np.int64)

@@ -33,7 +33,7 @@ ROW, START, STOP, HISTOGRAM_COLUMNS = range(4)
 
 @helper
 def get_byte(data: NDArray[np.uint8], pos: int) -> int:
-    """A byte as int64; numba's int() would make it unsigned, and sums with it floats."""
+    """A byte as int64. numba's int() would make it unsigned, and a sum with it a float."""
     return np.int64(data[pos])  # type: ignore[return-value]
 
 
@@ -71,7 +71,7 @@ def get_field(data: NDArray[np.uint8], pos: int, end: int) -> tuple[int, int, in
 
 @helper
 def count_series(data: NDArray[np.uint8], pos: int, end: int, version: int, totals: NDArray[np.int64]) -> int:
-    """Count one TimeSeries; GOOD or the first bad byte."""
+    """Count one TimeSeries. Returns GOOD or the position of the first bad byte."""
     while pos < end:
         number, wire, _, stop = get_field(data, pos, end)
         if stop < 0:
@@ -115,7 +115,7 @@ def count_kernel(data: NDArray[np.uint8], version: int, totals: NDArray[np.int64
 
 @helper
 def put_part(data: NDArray[np.uint8], start: int, stop: int, labels: NDArray[np.uint8], at: int, separate: int) -> int:
-    """Append a name or value after a separator (`separate` 1); the new position."""
+    """Append a name or value, after a separator when `separate` is 1. Returns the new position."""
     size = stop - start
     if at + separate + size <= len(labels):
         if separate:
@@ -126,7 +126,7 @@ def put_part(data: NDArray[np.uint8], start: int, stop: int, labels: NDArray[np.
 
 @helper
 def separators(labels: NDArray[np.uint8], begin: int, end: int) -> int:
-    """Bytes 0xFF; a label that has one itself is not UTF-8."""
+    """Number of bytes 0xFF. A label that contains one is not UTF-8."""
     found = 0
     for pos in range(begin, end):
         found += labels[pos] == SEPARATOR
@@ -147,7 +147,7 @@ def is_name(data: NDArray[np.uint8], start: int, stop: int) -> bool:
 def put_sample(
     data: NDArray[np.uint8], pos: int, end: int, ts_ms: NDArray[np.int64], bits: NDArray[np.int64], at: int
 ) -> int:
-    """One Sample, its value as bits; GOOD or the first bad byte."""
+    """Write one Sample, its value as bits. Returns GOOD or the position of the first bad byte."""
     value = 0
     ts = 0
     while pos < end:
@@ -170,7 +170,7 @@ def put_sample(
 
 @helper
 def get_label(data: NDArray[np.uint8], pos: int, end: int, spans: NDArray[np.int64]) -> int:
-    """The spans of name and value of a Label of version 1; GOOD or the first bad byte."""
+    """Write the spans of name and value of a Label of version 1. Returns GOOD or the position of the first bad byte."""
     spans[0] = 0
     spans[1] = 0
     spans[2] = 0
@@ -201,9 +201,10 @@ def put_pair(
     row_bytes_max: int,
     found: NDArray[np.int64],
 ) -> int:
-    """Append one label unless its value is empty; the new position. A row with an error gets no further bytes.
+    """Append one label unless its value is empty. Returns the new position. A row with an error gets no more bytes.
 
     Without that rule two bytes of references would cost the copy of a large symbol.
+
     """
     if value_start == value_stop or found[ERROR] != ROW_GOOD:
         return at
@@ -231,7 +232,7 @@ def put_references(
     row_bytes_max: int,
     found: NDArray[np.int64],
 ) -> int:
-    """Append the labels of packed references; the new position, or -2 - position of a bad byte."""
+    """Append the labels of packed references. Returns the new position, or -2 - the position of a bad byte."""
     while pos < end:
         reference, after = get_varint(data, pos, end)
         if after < 0:
@@ -269,7 +270,8 @@ def put_metadata(
     metadata: NDArray[np.int64],
     at: int,
 ) -> int:
-    """One MetricMetadata or Metadata; GOOD or the first bad byte. A bad reference of a text leaves it empty."""
+    """Write one MetricMetadata or Metadata. Returns GOOD or the position of the first bad byte. A bad reference leaves
+    its text empty."""
     metadata[at, :] = 0
     while pos < end:
         number, wire, start, stop = get_field(data, pos, end)

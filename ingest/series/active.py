@@ -33,10 +33,11 @@ _SERIES_MASK = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class LimitCheck:
-    """over_source, over_gateway: bool (n,) by key, never both.
+    """Result of a check. over_source, over_gateway: bool (n,) by key; a key is never in both.
 
     source_active, source_new: series of the key's source, active before and new in the request. active, new: the same
     of the gateway.
+
     """
 
     over_source: NDArray[np.bool_]
@@ -53,9 +54,10 @@ class LimitCheck:
 
 
 class ActiveSeries:
-    """Keys of two windows: `_fresh` and `_kept` of this window, `_previous` of the one before.
+    """Keys of two windows. `_fresh` and `_kept` are of this window, `_previous` of the one before.
 
     `_fresh` and `_previous` share no key. `_kept` has the keys of `_previous` that were announced again in this window.
+
     """
 
     def __init__(self, window_ms: int, clock: Clock) -> None:
@@ -77,7 +79,7 @@ class ActiveSeries:
             return self._previous.nbytes + self._fresh.nbytes + self._kept.nbytes
 
     def admit(self, keys: Keys, limits: SeriesLimits, *, whole: bool) -> LimitCheck:
-        """Make keys active, up to the limits; with `whole`, all keys or none. Keys may repeat."""
+        """Make keys active, up to the limits. With `whole`, all keys are admitted or none. Keys may repeat."""
         distinct, place = np.unique(keys, return_inverse=True)
         with self._lock:
             self._turn_locked()

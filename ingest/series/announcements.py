@@ -208,7 +208,7 @@ class Acks:
         self._pending = 1  # One for the sender, until seal(): inline answers must not complete a half-sent batch.
 
     def expect(self) -> Callable[[Answer], None]:
-        """The callback of one append. Only for the sender's thread."""
+        """A callback for one more append. Only for the sender's thread."""
         index = len(self.answers)
         self.answers.append(None)
         with self._lock:
@@ -233,7 +233,7 @@ class Acks:
 
 
 class AgeClock:
-    """Milliseconds from 1 on that never decrease; comparable within one process. Thread-safe."""
+    """A clock that counts milliseconds from 1 and never steps back; comparable within one process. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

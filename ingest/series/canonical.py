@@ -28,10 +28,11 @@ _SEED = np.uint64(SEED)
 
 @dataclass(frozen=True, slots=True)
 class CanonicalLabels:
-    """m label sets. code: uint8, VALID or the first problem; all other fields of an invalid set have no meaning.
+    """m label sets. code: uint8, VALID or the first problem; the other fields of an invalid set have no meaning.
 
     Set i is labels[label_starts[i]:label_starts[i + 1]]. series_id, check, pack_id: uint64; partition: int64; source:
     uint32, source_hash of the placement.
+
     """
 
     code: NDArray[np.uint8]
@@ -104,10 +105,10 @@ def hash_rows(rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def source_hash(placement: bytes) -> int:
-    """Hash of a placement, kept in place of its text; unsigned, 32 bit."""
+    """Hash of a placement, stored instead of its text; unsigned, 32 bit."""
     return xxhash.xxh3_64_intdigest(placement, SEED) >> 32
 
 
 def check_hash(canonical: bytes) -> int:
-    """Hash of canonical labels beside their series id; unsigned, 64 bit."""
+    """A second hash of canonical labels, in addition to their series id; unsigned, 64 bit."""
     return xxhash.xxh3_64_intdigest(canonical, SEED)

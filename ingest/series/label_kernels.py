@@ -19,7 +19,7 @@ from tsdb.model.placement import FAMILY_SUFFIXES
 
 # The first problem of a label set. The order of the checks is that of normalize_labels.
 VALID, EMPTY, MALFORMED, RESERVED, DUPLICATE, TOO_MANY, TOO_LONG = 0, 1, 2, 3, 4, 5, 6
-SPAN = 3  # Of a label: start of its name, of its value, and the end of the value.
+SPAN = 3  # Columns of a label's span: start of its name, start of its value, end of the value.
 
 _SEPARATOR = np.uint8(0xFF)
 _NAME = np.frombuffer(b"__name__", np.uint8)
@@ -75,8 +75,9 @@ def normalize_kernel(
 ) -> None:
     """Check the rows `which` and write their canonical labels to out[out_starts[i]:out_starts[i + 1]].
 
-    bounds: labels, and bytes of a name, of a value and of all labels, at most. rule: placement labels, joined. spans:
-    scratch of SPAN x labels; scratch: for the placement, the value of each placement label and the family at most.
+    bounds: the most labels, and the most bytes of a name, of a value and of all labels. rule: placement labels, joined.
+    spans: scratch of SPAN x labels; scratch: for the placement, the value of each placement label and the family at
+    most.
     """
     end = 0
     out_starts[0] = 0

@@ -1,4 +1,5 @@
-"""Resolver: from the label sets of a request to its series. A hit is two hashes and one look-up in the series table.
+"""Resolver: finds the series of the label sets of a request. A hit costs two hashes and one look-up in the series
+table.
 
 On a miss the labels are checked, made canonical and placed, all in kernels; the text of a refusal is made by
 `normalize_labels`, for the rows that are listed.
@@ -46,8 +47,8 @@ class SeriesResolver:
     def resolve(self, rows: Rows, now_ms: int) -> ResolvedSeries:
         """Series of all rows. now_ms: by the age clock.
 
-        errors: those of the rows, the reasons of normalize_labels, and id_conflict when another series, in the table or
-        earlier in the request, has the same id.
+        errors: those of the rows, with the reasons of normalize_labels; and id_conflict when another series, in the
+        table or earlier in the request, has the same id.
         """
         series = unresolved(*hash_rows(rows))
         missed = np.flatnonzero(~self._table.find(series))

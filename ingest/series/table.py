@@ -55,8 +55,8 @@ _forgotten = counter(
 
 
 class SeriesTable:
-    """bytes_max: memory of rows and announcements, at least one page and one bucket. entropy: gives n random bytes, so
-    that a sender cannot choose series that share a page."""
+    """bytes_max: memory of rows and announcements, at least one page and one bucket. entropy: returns n random bytes,
+    so that a sender cannot choose series that share a page."""
 
     def __init__(self, bytes_max: int, window_ms: int, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
         set_bytes = bytes_max // 3
@@ -110,9 +110,10 @@ class SeriesTable:
         return found
 
     def recall(self, series: ResolvedSeries, now_ms: int) -> NDArray[np.bool_]:
-        """Fill `known` of series that `find` did not find: from the table, by canonical labels, or from the set.
+        """Fill `known` for series that `find` did not find: from the table, by canonical labels, or from the set.
 
         bool (n,): series with the id of another series in the table.
+
         """
         status = np.empty(len(series.series_id), np.uint8)
         for first in range(0, len(status), BLOCK):
@@ -167,7 +168,7 @@ class SeriesTable:
         with self._lock:
             done = 0
             while (done := self._run_locked(change, now_ms, done, series_id, *rest)) < len(series_id):
-                # A copy of 4 bytes for each place: 1 ms for 10 million series.
+                # The copy has 4 bytes for each entry of the directory: 1 ms for 10 million series.
                 self._directory = np.repeat(self._directory, 2)
                 self._depth += 1
             self._count_locked()

@@ -24,9 +24,10 @@ WORDS = 6
 SERIES_ID, CHECK, PACK, WAY, META = 0, 1, 2, 3, 5
 # Pages of an empty table. With 3 in place of a power of 2 the pages are well filled at 2 and at 10 million series.
 ROOTS = 3
-DEPTH_MAX = 22  # Directory of at most 48 MiB.
+DEPTH_MAX = 22  # Bits of the directory, which takes at most 48 MiB.
 
-ENTRY_WORDS = 2  # Of the set: check with the parity of the epoch as its lowest bit, and the word of that parity.
+# Words of an entry of the set: check, with the parity of the epoch as its lowest bit, and the word of that parity.
+ENTRY_WORDS = 2
 BUCKET = 4  # Entries of one cache line. A series may be in either of two buckets, so that few overflow.
 
 # Columns of `state`, int64.
@@ -48,7 +49,7 @@ _RETRY_MS = 256
 _HOMES = np.uint64(PAGE_ROWS - 1)
 
 FOUND, ABSENT, CONFLICT = 0, 1, 2
-NO_ROW, ENLARGE = -1, -2  # In place of a position.
+NO_ROW, ENLARGE = -1, -2  # Results in place of a position.
 
 
 @short_kernel
@@ -147,9 +148,10 @@ def announce_kernel(
     epoch: NDArray[np.int64],
     known_until_ms: int,
 ) -> int:
-    """Record that series from `first` on are announced for `epoch`; returns as recall_kernel does.
+    """Record that series from `first` on are announced for `epoch`. Returns what recall_kernel returns.
 
     Of two series with one id the one in the table stays.
+
     """
     for index in range(first, series_id.size):
         word = (np.uint64(epoch[index]) & _EPOCH) << _40 | np.uint64(known_until_ms) & _UNTIL
@@ -197,7 +199,7 @@ def postpone_kernel(
 def _find(
     pages: NDArray[np.uint64], directory: NDArray[np.int32], depth: int, factor: np.uint64, series_id: np.uint64
 ) -> int:
-    """Position of the series' row, or NO_ROW."""
+    """Position of the row of the series, or NO_ROW."""
     mixed = series_id * factor
     base = int(directory[_place(mixed, depth)]) * (PAGE_ROWS * WORDS)
     home = int(np.int64(mixed >> _16 & _HOMES))
@@ -212,7 +214,8 @@ def _find(
 
 @helper
 def _place(mixed: np.uint64, depth: int) -> int:
-    """Place in the directory: the root by the highest part of the mixed id, then `depth` bits of the rest."""
+    """Index in the directory. The highest part of the mixed id chooses the root, then `depth` bits of the rest
+    follow."""
     root = int(np.int64(multiply_high(mixed, np.uint64(ROOTS))))
     rest = mixed * np.uint64(ROOTS) >> _1 >> np.uint64(63 - depth)
     return (root << depth) + int(np.int64(rest))
@@ -248,7 +251,8 @@ def _unpack(
     way: int,
     known: NDArray[np.int64],
 ) -> None:
-    """Epoch, known until and renewal time. A renewal is due at a time in the second half of the window, by the id."""
+    """Epoch, known until and renewal time. A renewal is due in the second half of the window, at a time that the id
+    chooses."""
     until = int(np.int64(word & _UNTIL))
     half = window_ms // 2
     # The high bits, since the low bits already choose the phase of the index epoch.
@@ -368,7 +372,8 @@ def _empty(pages: NDArray[np.uint64], page: int, mixed: np.uint64) -> int:
 
 @helper
 def _victim(pages: NDArray[np.uint64], random: NDArray[np.uint64], page: int, now_ms: int) -> int:
-    """Row to replace: one without a live announcement, else for a share of the calls a little used one; or NO_ROW."""
+    """The row to replace, or NO_ROW. A row without a live announcement comes first; else a share of the calls takes a
+    little used row."""
     word = random[0]
     word ^= word << _13
     word ^= word >> _7
@@ -426,7 +431,7 @@ def _split(
     page: int,
     place: int,
 ) -> None:
-    """Move the rows of a page whose next bit is 1 to a new page. `place`: any place of the page in the directory."""
+    """Move the rows of a page whose next bit is 1 to a new page. `place`: any index of the page in the directory."""
     added = state[PAGES]
     state[PAGES] += 1
     page_depth[page] += 1
@@ -490,7 +495,7 @@ def _recalled(entries: NDArray[np.uint64], factor: np.uint64, check: np.uint64) 
 
 @helper
 def _clear_entries(entries: NDArray[np.uint64], factor: np.uint64, check: np.uint64) -> None:
-    """Drop the entries of a series that has a row now. Those of a replaced row may have taken their places already."""
+    """Drop the entries of a series that has a row now. The row of another series may already have replaced them."""
     for way in range(2):
         at = _find_entry(entries, factor, check, way)
         if at >= 0:
@@ -507,7 +512,7 @@ def _put_entry(
     way: int,
     word: np.uint64,
 ) -> None:
-    """Keep an announcement of a series without a row: in the bucket with more room, or in place of the oldest entry."""
+    """Keep an announcement of a series without a row, in the emptier bucket or in place of the oldest entry."""
     place = _find_entry(entries, factor, check, way)
     if place >= 0:
         entries[place + 1] = _newer(entries[place + 1], word)

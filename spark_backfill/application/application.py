@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ApplicationOptions:
-    """schedules: by kind of job; None: only on request. A kind that is not in it never runs."""
+    """schedules: by kind of job. None: the kind runs only on request. A kind that is missing never runs."""
 
     pipeline: PipelineOptions
     jobs: JobOptions
@@ -49,8 +49,9 @@ class ApplicationOptions:
 
 
 class Application:
-    """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, some times a second. stopping: what
-    `stop` sets; another thread may set it too, but no signal handler (`stop_signals` says why)."""
+    """One run of the application. Any thread may call `stop`. on_turn: is called on the thread of `run`, some times a
+    second. stopping: the event that `stop` sets. Another thread may set it too, but no signal handler (`stop_signals`
+    explains why)."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Application:
         self.runner = JobRunner(self.scheduler, {kind: jobs[kind] for kind in options.schedules}, clock, self._stopping)
 
     def run(self, membership: GroupMembership) -> RunTotals:
-        """Run until `stop`. Raises as Pipeline.run."""
+        """Run until `stop`. Raises the errors of Pipeline.run."""
         # The query's thread inherits the pool from this one.
         self._spark.sparkContext.setLocalProperty(POOL_PROPERTY, STREAM_POOL)
         try:

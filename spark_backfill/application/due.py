@@ -1,11 +1,10 @@
 """Due times: when the next run of an idle job kind begins, and why. Pure; it follows from the records alone.
 
-- A run is due at each time of the schedule. Due times that pass while a run runs, or while no application runs, are
-  merged into one run. Due times that pass during a pause are dropped.
-- A failed run is repeated after a delay, which doubles with each failure. The retry covers due times that passed during
-  the failed run. A later due time of the schedule does not wait for the delay.
-- A run that was stopped with its application is repeated at once.
-- A request begins a run at once, also during a pause, and also of a kind without a schedule.
+- A run is due at each time of the schedule. Due times that pass during a run, or while no application runs, are merged
+into one run. Due times that pass during a pause are dropped. - A failed run is repeated after a delay, which doubles
+with each failure. The retry covers due times that passed during the failed run. A later due time of the schedule does
+not wait for the delay. - A run that was stopped with its application is repeated at once. - A request begins a run at
+once, also during a pause, and also of a kind without a schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ RETRY_MS_MIN, RETRY_MS_MAX = 60_000, 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """at_ms: time from which a run may begin; ms since the epoch."""
+    """The next run. at_ms: earliest time of its start, ms since the epoch."""
 
     at_ms: int
     cause: Cause

@@ -38,7 +38,7 @@ from tsdb.codec.memory_kernels import as_int64
 
 SCALE_MIN, SCALE_MAX = -4, 8  # The schemas of Prometheus's native histograms.
 FRACTION_BITS = SCALE_MAX
-EXPONENT_MAX = 5000  # Beyond the range of a float64, in both directions.
+EXPONENT_MAX = 5000  # Beyond the range of a float64 in both directions.
 
 
 def _fractions() -> NDArray[np.float64]:
@@ -103,7 +103,7 @@ def _exponential(
     values: NDArray[np.float64],
     size: int,
 ) -> int:
-    """The buckets of one point behind the first `size`, boundaries ascending; the new size."""
+    """Append the buckets of one point behind the first `size`, boundaries ascending; returns the new size."""
     schema = min(row[POINT_SCALE], SCALE_MAX)
     if schema < SCALE_MIN:
         return size

@@ -49,9 +49,11 @@ _DOUBLE = struct.Struct("<d")
 
 @dataclass(frozen=True, slots=True)
 class MappedMetrics:
-    """families, contexts: the tables of `layout`. names: of the metrics, for messages; metadata: of the accepted ones.
+    """families, contexts: the tables of `layout`. names: names of the metrics, for messages. metadata: of the accepted
+    metrics.
 
     resources: one for each row of the resources' table. errors: refused metrics, by their row.
+
     """
 
     families: NDArray[np.int64]
@@ -140,7 +142,7 @@ class FamilyMapper:
 
 
 class _Contexts:
-    """The contexts' table. Metrics with the same labels share rows."""
+    """The table of contexts. Metrics with the same labels share rows."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -149,7 +151,9 @@ class _Contexts:
 
     def add(self, resource: tuple[ContextLabel, ...], scope: tuple[ContextLabel, ...]) -> tuple[int, int]:
         """(first row, bytes of the labels)."""
-        key = id(resource), id(scope)  # Both live as long as the request; their contents would be hashed each time.
+        # Both objects live as long as the request, so their ids are keys. A hash of their contents would be computed
+        # each time.
+        key = id(resource), id(scope)
         known = self._known.get(key)
         if known is None:
             first, size = len(self._rows), 0
@@ -203,7 +207,7 @@ class Arena:
         return start, len(self._bytes)
 
     def array(self) -> NDArray[np.uint8]:
-        """All bytes. Nothing may be added afterwards."""
+        """The arena as an array. Nothing may be added afterwards."""
         return np.frombuffer(self._bytes, np.uint8)
 
 

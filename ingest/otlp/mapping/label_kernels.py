@@ -30,12 +30,12 @@ from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import copy_bytes
 
 PIECES = b"__name__\xff_sum_count_bucket\xffle\xff\xffquantile\xff+Inf"
-# Pieces of a row, by their position in PIECES. FAMILY: nothing is added to the family's name.
+# Pieces of a row, by their position in PIECES. FAMILY adds nothing to the name of the family.
 FAMILY = 0
 SUM_SUFFIX, COUNT_SUFFIX, BUCKET = (PIECES.index(piece) for piece in (b"_sum", b"_count", b"_bucket"))
 LE, QUANTILE_LABEL, INFINITE = (PIECES.index(piece) for piece in (b"\xffle\xff", b"\xffquantile\xff", b"+Inf"))
-ROW_BYTES_MAX = 48  # Of a row, beside family, value of `le` or `quantile`, and the labels of resource and point.
-# Columns of the families' table, one row a metric.
+ROW_BYTES_MAX = 48  # Bytes of a row beside family, value of `le` or `quantile`, and the labels of resource and point.
+# Columns of the table of families; a metric is a row.
 (NAME_IN_ARENA, NAME_IN_ARENA_END, METRIC_CONTEXT, CONTEXT_BYTES, METRIC_REFUSED), FAMILY_COLUMNS = range(5), 5
 # Columns of the contexts' table: the labels of one resource or scope are consecutive rows, and the context of a metric
 # is the first of them. FALLBACK: an attribute of the point with the same name comes first. LABEL_LAST ends the context,
@@ -47,7 +47,8 @@ ACCEPTED, OF_METRIC, TOO_MANY_ATTRIBUTES, NAMELESS_LABEL, NOT_UTF8, SCALE_TOO_SM
 (
     KEY_AT, KEY_END, VALUE_KIND, VALUE_AT, VALUE_END, NAME_AT, NAME_END, LEADER, ORDER,
 ), SCRATCH_COLUMNS = range(9), 9  # fmt: skip
-ATTRIBUTE_EXTRA_BYTES = 26  # An attribute's label beyond its bytes on the wire: separators, `key_`, the digits.
+# Bytes of an attribute's label beyond its bytes on the wire: separators, `key_`, the digits.
+ATTRIBUTE_EXTRA_BYTES = 26
 
 SEPARATOR, JOINT = 0xFF, 0x3B  # 0x3B: `;`
 _NAME_BYTES = 9  # `__name__` and its separator, the first piece of the arena.
@@ -187,7 +188,7 @@ def _read_attributes(
     odd_texts: NDArray[np.int64],
     attributes: NDArray[np.int64],
 ) -> int:
-    """The point's attributes into the scratch table, ordered by key; their number."""
+    """Read the point's attributes into the scratch table, ordered by key. Returns their number."""
     count, odd, pos = 0, point[ODD_AT], point[POINT_AT]
     while pos < point[POINT_END]:
         pos, number, wire, start, stop = next_field(data, pos, point[POINT_END])
@@ -216,7 +217,8 @@ def _read_attributes(
 def _name_attributes(
     data: NDArray[np.uint8], count: int, escapes: bool, attributes: NDArray[np.int64], names: NDArray[np.uint8]
 ) -> int:
-    """The label names, and the leader of each attribute: the first one with its name. The cause of a refusal or 0."""
+    """Write the label names, and the leader of each attribute, which is the first one with its name. Returns the cause
+    of a refusal, or 0."""
     cursor = 0
     for i in range(count):
         current = attributes[i, ORDER]
@@ -238,7 +240,7 @@ def _name_attributes(
 def _put_value(
     data: NDArray[np.uint8], arena: NDArray[np.uint8], row: NDArray[np.int64], out: NDArray[np.uint8], cursor: int
 ) -> int:
-    """The new cursor; -1 when the value has a byte that UTF-8 never has."""
+    """Append the value. Returns the new cursor; -1 when the value has a byte that UTF-8 never has."""
     kind, at, end = row[VALUE_KIND], row[VALUE_AT], row[VALUE_END]
     if kind == STRING:
         return put_text(data, at, end, out, cursor)

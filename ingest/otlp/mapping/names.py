@@ -83,7 +83,7 @@ def _unit_tokens(tokens: list[str], main: str, per: str) -> list[str]:
 
 
 def _with_suffixes(name: str, unit: str, counter: bool, ratio: bool) -> str:
-    """As `_from_tokens`, for names that keep their characters: a suffix that is there is moved to the end."""
+    """Does `_from_tokens` for names that keep their characters. A suffix that the name already has moves to the end."""
     main, per = _unit_suffixes(unit)
     suffixes = []
     if ratio:

@@ -80,7 +80,7 @@ def read_scope(message: bytes, rules: OtlpRules) -> tuple[ContextLabel, ...]:
 
 
 def merged(resource: Iterable[ContextLabel], scope: Iterable[ContextLabel]) -> tuple[ContextLabel, ...]:
-    """The labels of both; those of the scope replace those of the resource."""
+    """The labels of resource and scope; those of the scope replace those of the resource."""
     return tuple({label.name: label for label in (*resource, *scope)}.values())
 
 
@@ -95,7 +95,7 @@ def _labels(attributes: list[tuple[bytes, Value]], rules: OtlpRules) -> tuple[Co
 
 
 def _identity(attributes: list[tuple[bytes, Value]]) -> dict[bytes, bytes]:
-    """job and instance, where the resource has them. Of an attribute that is there twice the first counts."""
+    """Labels job and instance, where the resource has them. Of two attributes with one key the first counts."""
     first = dict(reversed(attributes))
     found = {}
     if NAME in first:

@@ -76,9 +76,10 @@ def series_kernel(
     row_points: NDArray[np.int64],
     refused: NDArray[np.int64],
 ) -> int:
-    """The number of rows. A refused point has one row without labels, and the cause in `refused`.
+    """Write the rows and return their number. A refused point has one row without labels, and its cause in `refused`.
 
     attributes, names, base: scratch memory for one point.
+
     """
     bits = as_int64(values)
     rows = cursor = 0

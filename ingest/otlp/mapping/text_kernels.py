@@ -46,7 +46,7 @@ def put_text(data: NDArray[np.uint8], at: int, end: int, out: NDArray[np.uint8],
 
 @helper
 def put_decimal(value: int, out: NDArray[np.uint8], cursor: int) -> int:
-    """The digits of an int64; the new cursor."""
+    """Append the digits of an int64. Returns the new cursor."""
     rest = np.uint64(value)
     if value < 0:
         out[cursor] = 0x2D
@@ -67,9 +67,10 @@ def put_decimal(value: int, out: NDArray[np.uint8], cursor: int) -> int:
 def put_label_name(
     data: NDArray[np.uint8], at: int, end: int, escapes: bool, out: NDArray[np.uint8], cursor: int
 ) -> int:
-    """The label name of an attribute's key, as `names.label_name` makes it; the new cursor.
+    """Append the label name of an attribute's key, as `names.label_name` makes it. Returns the new cursor.
 
     -1: nothing is left of the key. -2: it is not valid UTF-8.
+
     """
     if at == end:
         return -1
@@ -96,7 +97,7 @@ def put_label_name(
 
 @helper
 def utf8_bytes(data: NDArray[np.uint8], at: int, end: int) -> int:
-    """Bytes of the character at `at`; 0 when it is not valid UTF-8."""
+    """Number of bytes of the character at `at`; 0 when it is not valid UTF-8."""
     byte = int(data[at])
     if byte < 0x80:
         return 1

@@ -23,9 +23,9 @@ KINDS = ("gauge", "sum", "histogram", "exponential histogram", "summary")
 KIND_OF_FIELD = np.array([-1, -1, -1, -1, -1, GAUGE, -1, SUM, -1, HISTOGRAM, EXPONENTIAL, SUMMARY])
 DELTA, CUMULATIVE = 1, 2  # AggregationTemporality; 0 is unspecified.
 NO_RECORDED_VALUE = 1  # Bit of a point's flags.
-# Kinds of an attribute's value: the field of AnyValue. 0: no value.
+# Kinds of an attribute's value, by the number of its field in AnyValue. 0: no value.
 NOTHING, STRING, BOOL, INT, DOUBLE, ARRAY, MAP, BYTES = range(8)
-# Roles of a point's fields.
+# Meanings of the fields of a point.
 (
     IGNORED, ATTRIBUTE, START_TIME, TIME, DOUBLE_VALUE, INT_VALUE, COUNT, TOTAL, BUCKET_COUNTS, BOUNDS, QUANTILE, SCALE,
     ZERO_COUNT, ZERO_THRESHOLD, POSITIVE, NEGATIVE, FLAGS, EXEMPLAR,

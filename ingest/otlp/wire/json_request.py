@@ -22,7 +22,7 @@ from ingest.otlp.wire.field_kernels import FIXED64, LENGTH, VARINT
 from ingest.otlp.wire.values import DEPTH_MAX
 from tsdb.model.errors import InvalidRequest
 
-VALUES_MAX = 1_000_000  # Of one request. As Python objects they take up to 100 bytes each.
+VALUES_MAX = 1_000_000  # Values of one request. As Python objects they take up to 100 bytes each.
 SHOWN_MAX = 100
 _DOUBLE = struct.Struct("<d")
 _TEMPORALITIES = {
@@ -58,7 +58,8 @@ def _malformed(text: str) -> InvalidRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """number: of the protobuf field. encode: the content of one value and its path; wire: its wire type."""
+    """number: number of the protobuf field. encode: encodes one value, given its content and its path. wire: the wire
+    type."""
 
     number: int
     wire: int
@@ -94,7 +95,7 @@ def _message(schema: _Schema, value: Any, path: str, depth: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned integer, in groups of 7 bits."""
+    """Encode an unsigned integer in groups of 7 bits."""
     if value < 128:
         return bytes((value,))
     out = bytearray()

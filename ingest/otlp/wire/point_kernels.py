@@ -80,7 +80,7 @@ from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64
 from tsdb.codec.varint_kernels import get_varint
 
-# Rows of an exponential histogram beside one a bucket: sum, count, +Inf, the zero bucket, two outer boundaries.
+# Rows of an exponential histogram in addition to one a bucket: sum, count, +Inf, the zero bucket, two outer boundaries.
 EXPONENTIAL_ROWS = 6
 
 
@@ -230,7 +230,7 @@ def _scan_quantile(
     numbers: Int64Tables,
     totals: NDArray[np.int64],
 ) -> int:
-    """A ValueAtQuantile: its quantile to the bounds, the bits of its value to the counts."""
+    """Scan a ValueAtQuantile: its quantile goes to the bounds, the bits of its value to the counts."""
     quantile, value, pos = 0, 0, begin
     while pos < end:
         pos, number, wire, start, _ = next_field(data, pos, end)
@@ -252,7 +252,7 @@ def _scan_quantile(
 def _scan_buckets(
     data: NDArray[np.uint8], begin: int, end: int, fill: bool, numbers: Int64Tables, totals: NDArray[np.int64]
 ) -> tuple[int, int]:
-    """(0 or ~byte of an error, offset) of the Buckets of an exponential histogram."""
+    """Scan the Buckets of an exponential histogram. Returns (0 or ~byte of an error, offset)."""
     offset, pos = 0, begin
     while pos < end:
         pos, number, wire, start, stop = next_field(data, pos, end)

@@ -1,7 +1,7 @@
 """The kernel that walks an ExportMetricsServiceRequest: it counts the rows of the tables, or fills them.
 
-Only what has a point of a metric gets a row: an endless request without points makes no tables. Unknown fields and
-fields of another wire type are skipped, as protobuf does. Python twin: tests/support/oracles/otlp_twin.py.
+Only a resource, scope or metric with a point gets a row, so an endless request without points makes no tables. Unknown
+fields and fields of another wire type are skipped, as protobuf does. Python twin: tests/support/oracles/otlp_twin.py.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _scan_resource(
     numbers: Int64Tables,
     totals: NDArray[np.int64],
 ) -> int:
-    """A ResourceMetrics; 0 or ~byte of an error, as the functions below. A second `resource` is an error."""
+    """Scan a ResourceMetrics. Returns 0 or ~byte of an error, as the functions below do. A second `resource` is an
+    error."""
     first_point, attributes, pos, resource_at, resource_end = totals[POINTS], 0, begin, begin, begin
     while pos < end:
         pos, number, wire, start, stop = next_field(data, pos, end)
@@ -138,7 +139,8 @@ def _scan_scope(
     numbers: Int64Tables,
     totals: NDArray[np.int64],
 ) -> int:
-    """A ScopeMetrics. Its row is its whole span: the scope itself is read where a setting asks for it."""
+    """Scan a ScopeMetrics. Its row has the span of the whole message. The scope itself is read later, where a setting
+    needs it."""
     first_point, pos = totals[POINTS], begin
     while pos < end:
         pos, number, wire, start, stop = next_field(data, pos, end)
@@ -168,7 +170,7 @@ def _scan_metric(
     numbers: Int64Tables,
     totals: NDArray[np.int64],
 ) -> int:
-    """A Metric. Of several kinds of `data` the last one counts, with all its parts, as protobuf merges them."""
+    """Scan a Metric. Of several kinds of `data` the last one counts, with all its parts, as protobuf merges them."""
     kind, pos = -1, begin
     name_at, name_end, help_at, help_end, unit_at, unit_end = begin, begin, begin, begin, begin, begin
     while pos < end:

@@ -30,7 +30,7 @@ from ingest.otlp.wire.field_kernels import (
 )
 from tsdb.model.errors import InvalidRequest
 
-DEPTH_MAX = 32  # Of nested arrays and maps. Real attributes have one or two levels.
+DEPTH_MAX = 32  # Depth of nested arrays and maps. Real attributes have one or two levels.
 Value: TypeAlias = "str | bool | int | float | bytes | list[Value] | dict[str, Value] | None"
 
 Buffer: TypeAlias = bytes | bytearray
@@ -78,7 +78,7 @@ def odd_value(data: Buffer, kind: int, pos: int, end: int) -> Value:
 
 
 def text_of(value: Value) -> bytes:
-    """A value as the text of a label. Text that is not valid UTF-8 stays as it came."""
+    """A value as the text of a label. Text that is not valid UTF-8 stays unchanged."""
     match value:
         case None:
             return b""
@@ -99,7 +99,7 @@ def text_of(value: Value) -> bytes:
 
 
 def float_text(value: float) -> str:
-    """As ECMAScript writes a number: the shortest digits, with an exponent below 1e-6 and from 1e21."""
+    """The number as ECMAScript writes it: the shortest digits, with an exponent below 1e-6 and from 1e21."""
     if not math.isfinite(value):
         return f"json: unsupported value: {plain_text(value)}"
     if value and not 1e-6 <= abs(value) < 1e21:
