@@ -10,7 +10,7 @@ from support.drills.senders import WRITERS, Senders, gateway_on, judge
 from support.oracles.log_reading import read_contents
 from support.servers.logs import LogFactory
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.appends import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.model.clock import SystemClock
 

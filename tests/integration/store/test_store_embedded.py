@@ -10,7 +10,7 @@ from support.servers.logs import LogFactory
 from support.servers.node import Gateway, Node, label_set
 from tsdb.client import ReadOptions
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.appends import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.model.clock import SystemClock
 

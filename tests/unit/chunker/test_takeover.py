@@ -18,7 +18,7 @@ from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
 from tsdb.log.lone_member import IdleListener
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.appends import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock

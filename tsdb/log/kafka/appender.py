@@ -13,7 +13,7 @@ from itertools import count
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tsdb.log.append_metrics import append_failures_total, appends_total
+from tsdb.log.append_answers import append_failures_total, appends_total
 from tsdb.log.interface import Appended, Headers, OnDone
 from tsdb.log.kafka.clients import GRACE_S, PRODUCER, count_renewal, end_client
 from tsdb.log.kafka.config import Config

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     ConsumerGroupDescription,
 )
 
+from tsdb.log.append_answers import wait_for_append
 from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Watermarks
 from tsdb.log.kafka import config
 from tsdb.log.kafka.appender import KafkaAppender
@@ -25,13 +26,11 @@ from tsdb.log.kafka.clients import ADMIN, GRACE_S, Renewed, answer_of
 from tsdb.log.kafka.errors import translate_kafka_errors
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.group import KafkaGroup, group_config
-from tsdb.log.kafka.idle_consumers import IdleConsumers, Kind
 from tsdb.log.kafka.offsets import KafkaOffsets
-from tsdb.log.kafka.reader import KafkaReader
+from tsdb.log.kafka.reader import IdleConsumers, KafkaReader, Kind
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.log.kafka.watch import FetchWatch, GroupState, LogWatch, Watched
 from tsdb.log.settings import LogSettings
-from tsdb.log.waiting import wait_for_append
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 

@@ -8,21 +8,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tsdb.log.append_metrics import append_failures_total
+from tsdb.log.append_answers import append_failures_total, wait_for_append
 from tsdb.log.checks import check_partition
 from tsdb.log.interface import KEYLESS, Appended, Headers, OnDone, TopicPartition, Watermarks
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.appends import Append
+from tsdb.log.sqlite.appends import Append, FaultPlan
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.coordinator import Coordinator
-from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.group import SqliteGroup
 from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.queries import SqliteQueries
 from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.sqlite.writer import LogWriter
 from tsdb.log.topics import RECORD_BYTES_MAX
-from tsdb.log.waiting import wait_for_append
 from tsdb.model.clock import Clock
 from tsdb.model.errors import InvalidRequest, TsdbError
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, find_lanes
-from tsdb.log.sqlite.lanes import first_at
+from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, find_lanes, first_at
 from tsdb.log.sqlite.values import drop_unused
 from tsdb.ops.metrics import counter
 from tsdb.sqlite.database import transaction

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tsdb.log.interface import Position, TopicPartition, Watermarks
-from tsdb.log.sqlite.database import ERRORS, Lane, connect, find_lanes
-from tsdb.log.sqlite.lanes import check_lane, first_at
+from tsdb.log.sqlite.database import ERRORS, Lane, check_lane, connect, find_lanes, first_at
 from tsdb.model.errors import WrongTopic
 from tsdb.sqlite.database import transaction
 

@@ -23,8 +23,7 @@ from tsdb.log.interface import (
 from tsdb.log.joined_bytes import empty, join_bytes
 from tsdb.log.sqlite.appends import decode_headers
 from tsdb.log.sqlite.arrivals import Arrivals
-from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, connect, find_lanes
-from tsdb.log.sqlite.lanes import check_lane
+from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, check_lane, connect, find_lanes
 from tsdb.log.sqlite.values import ValueReader
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.sqlite.database import transaction

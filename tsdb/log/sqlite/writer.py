@@ -1,4 +1,7 @@
-"""Writer of an embedded log: appends, commits of groups and maintenance, on one thread."""
+"""Writer of an embedded log: appends, commits of groups and maintenance, on one thread.
+
+Writer lock: only one of the processes that open an embedded log may hold it and write.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,17 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from tsdb.log.append_metrics import append_failures_total, appends_total
+from tsdb.log.append_answers import append_failures_total, appends_total
 from tsdb.log.interface import Appended
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.appends import Answer, Append, store_group
+from tsdb.log.sqlite.appends import Answer, Append, FaultPlan, store_group
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.database import ERRORS, connect
-from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.values import LaneCoders
-from tsdb.log.sqlite.writer_lock import WriterLock
 from tsdb.model.clock import Clock
-from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
+from tsdb.ops.file_lock import FileLock
 from tsdb.ops.logs import get_logger
 from tsdb.sqlite.database import transaction
 from tsdb.sqlite.writer import TRIAL_EVERY_S, GroupWriter, Job
@@ -166,3 +168,29 @@ class LogWriter(GroupWriter[Append, Appended]):
 def _count(error: TsdbError) -> TsdbError:
     append_failures_total.labels(error.reason).inc()
     return error
+
+
+class WriterLock:
+    """A lock file beside the database, taken at the start or at the first write, and freed by `release`."""
+
+    def __init__(self, database: Path) -> None:
+        self._lock = FileLock(database.with_name(database.name + ".lock"))
+
+    def take(self) -> None:
+        """Take the lock; a second call does nothing. Raises Unavailable (log_locked) with the holder's process."""
+        holder = self._lock.take()
+        if holder:
+            raise Unavailable(self._text(holder), reason="log_locked")
+
+    def claim(self) -> None:
+        """See `take`; for a process that cannot run without the lock. Raises ConfigMismatch (log_in_use)."""
+        holder = self._lock.take()
+        if holder:
+            raise ConfigMismatch(f"{self._text(holder)}; end it first, or give another --log", reason="log_in_use")
+
+    def release(self) -> None:
+        """Free the lock. A second call does nothing."""
+        self._lock.release()
+
+    def _text(self, holder: str) -> str:
+        return f"another process writes to this log: {self._lock.path} is held by process {holder}"

@@ -30,7 +30,7 @@ from tsdb.codec.chunk.key import ChunkKey, HoleKey, WindowKey, decode_key
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.settings import LogSettings
-from tsdb.log.sqlite.faults import FaultPlan
+from tsdb.log.sqlite.appends import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import SystemClock

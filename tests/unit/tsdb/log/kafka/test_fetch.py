@@ -10,8 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Mes
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tsdb.log.interface import METRICS, SERIES, EndOfLog, RecordBatch, Watermarks
-from tsdb.log.kafka.batches import messages_by_partition, to_batch
-from tsdb.log.kafka.fetch import Fetch
+from tsdb.log.kafka.fetch import Fetch, messages_by_partition, to_batch
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.model.clock import ManualClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tsdb.log.append_metrics import REASONS
+from tsdb.log.append_answers import REASONS
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable, WrongTopic
 

@@ -19,8 +19,8 @@ from tsdb.log.interface import METRICS, SERIES, Appended, EndOfLog, RecordBatch
 from tsdb.log.open import open_topics
 from tsdb.log.records import last_records
 from tsdb.log.settings import LogSettings
+from tsdb.log.sqlite.appends import FaultPlan
 from tsdb.log.sqlite.database import ERRORS
-from tsdb.log.sqlite.faults import FaultPlan
 from tsdb.log.sqlite.log import SqliteLog
 from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.topics import DAY_MS, topic_specs
