@@ -30,13 +30,12 @@ from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.session import LazySession
 from tsdb.history.cassandra.store import CassandraStore
-from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkStore, Loaded, OnDone, WindowRange
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
-from tsdb.history.settings import HistorySettings
+from tsdb.history.settings import HistorySettings, Hosts
 from tsdb.history.shared_settings import shared_rows
-from tsdb.history.write_answers import WriteGroup, write_sync
+from tsdb.history.writes import WriteGroup, write_sync
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import index_epoch

@@ -30,7 +30,7 @@ from tsdb.codec.records.series_record import Announcement
 from tsdb.history.interface import ChunkStore
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.shared_settings import ensure_history
-from tsdb.history.write_answers import write_sync
+from tsdb.history.writes import write_sync
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.meta import MetaSettings
 from tsdb.model.placement import PlacementRule

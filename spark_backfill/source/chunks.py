@@ -25,7 +25,7 @@ from spark_backfill.source.empty_plan import is_empty_plan
 from spark_backfill.source.options import SourceOptions
 from spark_backfill.source.rows import US_PER_MS
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, WindowKey, decode_key
-from tsdb.history.row_keys import signed
+from tsdb.history.rows import signed
 from tsdb.log.interface import CHUNKS, LogRecord
 from tsdb.model.errors import CorruptData, InvalidRequest
 

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 
 from spark_backfill.source.columns import LABELS, PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
 from spark_backfill.source.options import TimeSpan
-from tsdb.history.row_keys import unsigned
+from tsdb.history.rows import unsigned
 from tsdb.model.selector import Matcher, MatchType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

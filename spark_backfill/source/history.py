@@ -29,7 +29,7 @@ from spark_backfill.source.runs import SampleRuns, gathered, run_batches
 from spark_backfill.source.seam import check_loaded, seam_of
 from spark_backfill.source.series_table import SeriesLabels
 from spark_backfill.worker_log import worker_log
-from tsdb.history.interface import ChunkRow, ChunkStore, TokenRange, WindowRange
+from tsdb.history.interface import ChunkRow, ChunkStore, RowSplit, WindowRange
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.shared_settings import HINT
@@ -78,7 +78,7 @@ class HistoryReader(NarrowedReader):
             # `loaded` is read before any chunk: a sample that is loaded later is in the log's part, or in both.
             late, of_log = self._beyond(store, log_partitions)
             if self._reads_all:
-                ranges = store.token_ranges(self._options.splits_of(store.chunk_bytes()))
+                ranges = store.row_splits(self._options.splits_of(store.chunk_bytes()))
                 return [*(TokensPart(log_partitions, part.after, part.through, late) for part in ranges), *of_log]
             return [*self._pack_parts(store, log_partitions, window_ms, late), *of_log]
 
@@ -168,7 +168,7 @@ class HistoryReader(NarrowedReader):
 
     def _pieces(self, store: ChunkStore, partition: TokensPart | PacksPart) -> Iterator[list[ChunkRow]]:
         if isinstance(partition, TokensPart):
-            return store.scan(TokenRange(partition.after, partition.through))
+            return store.scan(RowSplit(partition.after, partition.through))
         packs = np.frombuffer(partition.pack_ids, np.uint64).tolist()
         return store.read(packs, WindowRange(partition.start_ms, partition.end_ms))
 

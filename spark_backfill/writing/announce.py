@@ -11,7 +11,7 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.records.series_record import encode_announcement
-from tsdb.history.row_keys import unsigned
+from tsdb.history.rows import unsigned
 from tsdb.log.interface import SERIES
 
 

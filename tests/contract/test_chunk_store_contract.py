@@ -21,7 +21,7 @@ from tsdb.history import statement_metrics as metrics
 from tsdb.history.claims import loaded_anew, withdrawn
 from tsdb.history.interface import ChunkRow, ChunkStore, Loaded, WindowRange
 from tsdb.history.open import open_history_sink
-from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN
+from tsdb.history.rows import KEY_MAX, KEY_MIN, MONTH_MS
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import check_history, history_differences
 from tsdb.history.sqlite.store import SqliteStore
@@ -152,9 +152,9 @@ def test_token_ranges_hold_every_row_once(store: ChunkStore, count: int) -> None
     packs = [*PACKS, *(random.Random(3).randrange(1 << 64) for _ in range(40))]
     rows = {one.key: one for pack in packs for one in (row(pack, 0), row(pack, 200), row(pack, 1, part=3))}
     write_rows(store, rows.values())
-    ranges = store.token_ranges(count)
+    ranges = store.row_splits(count)
     assert len(ranges) >= count
-    assert (ranges[0].after, ranges[-1].through) == (TOKEN_MIN, TOKEN_MAX)
+    assert (ranges[0].after, ranges[-1].through) == (KEY_MIN, KEY_MAX)
     assert all(one.through == two.after for one, two in itertools.pairwise(ranges))
     scanned = [one for tokens in ranges for piece in store.scan(tokens) for one in piece]
     assert len(scanned) == len(rows)

@@ -117,9 +117,7 @@ class Witness:
 
 
 def has_import(store: ChunkStore) -> bool:
-    return any(
-        row.key == IMPORT_KEY for tokens in store.token_ranges(1) for piece in store.scan(tokens) for row in piece
-    )
+    return any(row.key == IMPORT_KEY for split in store.row_splits(1) for piece in store.scan(split) for row in piece)
 
 
 def put_older_copy(place: Ground, store: ChunkStore, first: Expected) -> None:

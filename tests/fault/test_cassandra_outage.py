@@ -16,11 +16,10 @@ from stack.cassandra import CassandraNode
 from support.servers.histories import HistoryFactory, row
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.store import CassandraStore
-from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
-from tsdb.history.row_keys import MONTH_MS
-from tsdb.history.settings import HistorySettings
-from tsdb.history.write_answers import write_sync
+from tsdb.history.rows import MONTH_MS
+from tsdb.history.settings import HistorySettings, Hosts
+from tsdb.history.writes import write_sync
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.lifecycle import Deadline
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.servers.histories import META, row
 from tsdb.history.interface import WindowRange
 from tsdb.history.open import open_history, open_history_admin
-from tsdb.history.row_keys import MONTH_MS
+from tsdb.history.rows import MONTH_MS
 from tsdb.history.shared_settings import ensure_history
 
 ROOT = Path(__file__).parents[2]

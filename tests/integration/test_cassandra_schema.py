@@ -11,10 +11,9 @@ from cassandra.cluster import Session
 from stack.cassandra import NodeAccess
 from support.servers.histories import META, row, written
 from tsdb.history.cassandra.session import open_cluster
-from tsdb.history.cassandra.statements import prepare
-from tsdb.history.hosts import Hosts
+from tsdb.history.cassandra.tables import prepare
 from tsdb.history.open import open_history, open_history_admin
-from tsdb.history.settings import HistorySettings
+from tsdb.history.settings import HistorySettings, Hosts
 from tsdb.history.shared_settings import HistoryAdmin, history_differences, shared_rows
 from tsdb.model.errors import ConfigMismatch, Unavailable
 

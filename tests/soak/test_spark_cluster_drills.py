@@ -246,5 +246,5 @@ def has_rows(store: ChunkStore, want: Written) -> bool:
 
 def rows_of(store: ChunkStore) -> Written:
     """Keys and values of all rows of history."""
-    pieces = (piece for tokens in store.token_ranges(3) for piece in store.scan(tokens))
+    pieces = (piece for split in store.row_splits(3) for piece in store.scan(split))
     return {(encode_key(row.key), row.value) for piece in pieces for row in piece}

@@ -71,7 +71,7 @@ class Ground:
 
     def kinds(self) -> set[Kind]:
         """Kinds of the rows in history."""
-        pieces = (piece for tokens in self.history.token_ranges(2) for piece in self.history.scan(tokens))
+        pieces = (piece for split in self.history.row_splits(2) for piece in self.history.scan(split))
         return {row.key.kind for rows in pieces for row in rows}
 
 

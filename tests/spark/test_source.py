@@ -19,7 +19,7 @@ from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from spark_backfill.source.options import TimeSpan
 from support.servers.node import Gateway, label_set
 from support.spark.imports import ImportGround
-from tsdb.history.row_keys import signed
+from tsdb.history.rows import signed
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import InvalidRequest, Unavailable

@@ -73,7 +73,7 @@ def check_settings(manifest: Manifest, admin: HistoryAdmin) -> None:
 
 def check_empty(manifest: Manifest, store: ChunkStore) -> None:
     """Raises InvalidRequest (history_not_empty)."""
-    has_chunks = any(piece for tokens in store.token_ranges(1) for piece in store.scan(tokens))
+    has_chunks = any(piece for split in store.row_splits(1) for piece in store.scan(split))
     rows = {
         "chunks": has_chunks,
         "series": bool(store.epochs()),

@@ -13,8 +13,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from tsdb.history.parquet.file_system import file_system
-from tsdb.history.parquet.files import sync_folder, translate_file_errors
+from tsdb.history.parquet.files import file_system, sync_folder, translate_file_errors
 
 READ_BYTES = 1 << 20
 

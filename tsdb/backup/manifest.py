@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from tsdb.history.interface import Loaded, TokenRange
+from tsdb.history.interface import Loaded, RowSplit
 from tsdb.log.interface import Position
 from tsdb.model.errors import CorruptData, UnknownVersion
 
@@ -64,7 +64,7 @@ class BackupPlan:
     shared: Mapping[str, str]
     loaded: Mapping[int, Loaded]
     positions: Mapping[int, LoaderPosition]
-    tokens: tuple[TokenRange, ...]
+    tokens: tuple[RowSplit, ...]
     parts: tuple[str, ...]
     anew: Mapping[int, int] = field(default_factory=dict)
 
@@ -164,7 +164,7 @@ def _plan_of(body: dict[str, Any]) -> BackupPlan:
             )
             for one in body["positions"]
         },
-        tuple(TokenRange(int(after), int(through)) for after, through in body["tokens"]),
+        tuple(RowSplit(int(after), int(through)) for after, through in body["tokens"]),
         tuple(map(str, body["parts"])),
         {int(number): int(at_ms) for number, at_ms in body.get("anew", {}).items()},
     )

@@ -87,7 +87,7 @@ def _new_plan(
     # In this order: all below a commit was in history before it, and history holds what `loaded` claims.
     positions = read_positions(log, group_id, now_ms)
     standing = ClaimsSnapshot.read(store, log.topic_id(METRICS))
-    tokens = store.token_ranges(max(TOKEN_RANGES_MIN, store.chunk_bytes() // FILE_BYTES))
+    tokens = store.row_splits(max(TOKEN_RANGES_MIN, store.chunk_bytes() // FILE_BYTES))
     parts = [f"chunks/{number:05d}" for number in range(len(tokens))]
     parts += [f"{SERIES.name}/00000", f"{HOLES.name}/00000"]
     parts += [f"{topic_table(topic).name}/{number:05d}" for topic in topics for number in range(log.partitions(topic))]

@@ -57,7 +57,7 @@ def accept(
 ) -> None:
     """Accept the losses that touch the range, permanently, so that reads answer. Shows them; `--yes` accepts them."""
     from tsdb.history.open import open_history
-    from tsdb.history.write_answers import write_sync
+    from tsdb.history.writes import write_sync
 
     span = time_range(start, end, last)
     if span is None:

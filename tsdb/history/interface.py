@@ -40,8 +40,8 @@ class WindowRange:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRange:
-    """Row keys whose token is in (after, through]; tokens are int64 and all of them lie in (TOKEN_MIN, TOKEN_MAX]."""
+class RowSplit:
+    """A share of all rows: those in (after, through] of the order, int64, in which a store has its row keys."""
 
     after: int
     through: int
@@ -164,14 +164,14 @@ class ChunkStore(ChunkSink, Protocol):
     def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
         """Keys of one pack's rows with the bytes of their values, in the order of `read`."""
 
-    def token_ranges(self, count: int) -> list[TokenRange]:
-        """About `count` ranges that hold every row once. No range crosses the border of a server's token range."""
+    def row_splits(self, count: int) -> list[RowSplit]:
+        """About `count` splits that hold every row once. The rows of a split lie on the same servers."""
 
     def chunk_bytes(self) -> int:
         """A quick estimate of the bytes of all chunks; 0 if the store has no estimate yet."""
 
-    def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
-        """All rows of a token range, in pieces as in `read`, one row key after another."""
+    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
+        """All rows of a split, in pieces as in `read`, one row key after another."""
 
     def loaded_topics(self) -> list[str]:
         """Topic ids of the logs that `loaded` has rows of, ascending: several after a log topic was made anew."""

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Protocol, Self
 
-from tsdb.history.row_keys import MONTH_MS, SERIES_BUCKETS
+from tsdb.history.rows import MONTH_MS, SERIES_BUCKETS
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
 

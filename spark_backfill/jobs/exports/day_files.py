@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from spark_backfill.failures import quoted_errors
-from tsdb.history.parquet.file_system import file_system
+from tsdb.history.parquet.files import file_system
 
 FILE_SCHEMA = pa.schema([("labels", pa.string()), ("ts_ms", pa.int64()), ("value", pa.float64())])
 DAY = "day"

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from spark_backfill.jobs.imports.normal_rows import REJECT, SAMPLE, SERIES
 from spark_backfill.writing.chunk_writer import RANGE_BITS
-from tsdb.history.row_keys import unsigned
+from tsdb.history.rows import unsigned
 from tsdb.model.errors import InvalidRequest
 
 # A pack with more series is written by several tasks, each with a range of its series.

@@ -15,7 +15,7 @@ from spark_backfill.worker_log import worker_log
 from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.chunk import decode_cover
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key
-from tsdb.history.interface import TokenRange
+from tsdb.history.interface import RowSplit
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import CorruptData, UnknownVersion
@@ -94,7 +94,7 @@ def keys_in(options: BuildOptions, scope: Scope, stretches: Iterable[TopicStretc
                         yield record.key
 
 
-def from_history(options: BuildOptions, scope: Scope, ranges: Iterable[TokenRange]) -> Iterator[KeySeen]:
+def from_history(options: BuildOptions, scope: Scope, ranges: Iterable[RowSplit]) -> Iterator[KeySeen]:
     """Keys of all rows in history."""
     with quoted_errors(), options.places.open_history() as history:
         for tokens in ranges:

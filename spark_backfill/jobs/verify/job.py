@@ -156,7 +156,7 @@ class _Run:
         parts.append(stretches.mapPartitions(partial(from_chunks, build, scope)))
         if self._options.history:
             with build.places.open_history() as history:
-                ranges = history.token_ranges(self._options.tasks)
+                ranges = history.row_splits(self._options.tasks)
             parts.append(context.parallelize(ranges, len(ranges)).mapPartitions(partial(from_history, build, scope)))
         return context.union(parts)
 

@@ -108,7 +108,7 @@ def test_killed_at_random_instants_it_loses_nothing_and_never_says_too_much(
 
 def assert_all_below_is_there(store: ChunkStore, expected: Expected, partition: int, position: int) -> None:
     """Every chunk that the stage wrote before the marker with this position is a row, unless it is deleted later."""
-    held = {row.key for tokens in store.token_ranges(1) for piece in store.scan(tokens) for row in piece}
+    held = {row.key for split in store.row_splits(1) for piece in store.scan(split) for row in piece}
     for key in expected.rows:
         if (key.pack_id - 1) // 1_000 == partition and key.order < position:
             assert key in held, f"loaded says {position}, and {key} is not there"

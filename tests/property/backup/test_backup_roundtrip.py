@@ -20,7 +20,7 @@ from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.claims import read_restored
 from tsdb.history.interface import ChunkRow, ChunkStore, Loaded
-from tsdb.history.write_answers import write_sync
+from tsdb.history.writes import write_sync
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import CorruptData
 
@@ -53,7 +53,7 @@ Contents = tuple[object, ...]
 
 def contents(store: ChunkStore) -> Contents:
     """Everything that a reader of history can see."""
-    pieces = (piece for tokens in store.token_ranges(3) for piece in store.scan(tokens))
+    pieces = (piece for split in store.row_splits(3) for piece in store.scan(split))
     names = {epoch: store.metric_names(epoch) for epoch in store.epochs()}
     index = {
         (epoch, name): [column.tolist() for column in (rows.series_id, rows.pack_id, rows.partition)] + [rows.labels]

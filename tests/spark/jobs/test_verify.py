@@ -25,7 +25,7 @@ from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key
 from tsdb.history.interface import ChunkRow, ChunkStore
 from tsdb.history.loader.loader import Loader, LoaderOptions
-from tsdb.history.write_answers import write_sync
+from tsdb.history.writes import write_sync
 from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.log.records import read_to_end
 from tsdb.log.topics import CREATE_TIME
@@ -57,14 +57,14 @@ class Ground:
 
     def rows(self, kind: Kind) -> list[ChunkRow]:
         """Rows of one kind in the range, always in the same order."""
-        rows = (row for tokens in self.history.token_ranges(2) for piece in self.history.scan(tokens) for row in piece)
+        rows = (row for split in self.history.row_splits(2) for piece in self.history.scan(split) for row in piece)
         return sorted(
             (row for row in rows if row.key.kind is kind and self.holds(row.key)), key=lambda row: str(row.key)
         )
 
     def everything(self) -> dict[ChunkKey, bytes]:
         """All that history holds."""
-        pieces = (piece for tokens in self.history.token_ranges(2) for piece in self.history.scan(tokens))
+        pieces = (piece for split in self.history.row_splits(2) for piece in self.history.scan(split))
         return {row.key: row.value for piece in pieces for row in piece}
 
     def partition_of(self, key: bytes) -> int:

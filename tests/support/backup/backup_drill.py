@@ -19,10 +19,9 @@ from support.servers.logs import wait_until
 from support.servers.processes import Role
 from tsdb.client import Client, WriteBatch, connect
 from tsdb.history.cassandra.session import open_cluster
-from tsdb.history.hosts import Hosts
 from tsdb.history.interface import ChunkStore
 from tsdb.history.open import open_history
-from tsdb.history.settings import HistorySettings
+from tsdb.history.settings import HistorySettings, Hosts
 from tsdb.log.interface import METRICS
 from tsdb.log.open import open_log
 from tsdb.model.errors import TsdbError

@@ -17,7 +17,7 @@ from tsdb.history.interface import ChunkRow, ChunkStore
 
 def checksum_of_store(store: ChunkStore) -> str:
     """Checksum of all samples, read by whole token ranges."""
-    rows = (row for tokens in store.token_ranges(4) for piece in store.scan(tokens) for row in piece)
+    rows = (row for split in store.row_splits(4) for piece in store.scan(split) for row in piece)
     return _checksum(*_columns(rows))
 
 

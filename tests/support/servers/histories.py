@@ -12,12 +12,11 @@ from typing import Self
 
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.records.series_record import Announcement
-from tsdb.history.hosts import CASSANDRA, Hosts
 from tsdb.history.interface import ChunkRow, ChunkSink, ChunkStore, OnDone
 from tsdb.history.open import SQLITE, open_history, open_history_admin
-from tsdb.history.settings import HistorySettings
+from tsdb.history.settings import CASSANDRA, HistorySettings, Hosts
 from tsdb.history.shared_settings import HistoryAdmin, ensure_history, shared_rows
-from tsdb.history.write_answers import write_sync
+from tsdb.history.writes import write_sync
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.meta import MetaSettings

@@ -140,7 +140,7 @@ def assert_holds(store: ChunkStore, log: Log, expected: Expected) -> None:
 
 
 def _rows(store: ChunkStore) -> dict[ChunkKey, bytes]:
-    pieces = (piece for tokens in store.token_ranges(3) for piece in store.scan(tokens))
+    pieces = (piece for split in store.row_splits(3) for piece in store.scan(split))
     return {row.key: row.value for piece in pieces for row in piece}
 
 

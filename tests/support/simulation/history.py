@@ -24,12 +24,12 @@ from tsdb.history.interface import (
     HistoryHole,
     Loaded,
     OnDone,
+    RowSplit,
     SeriesIndexRows,
     SeriesPiece,
-    TokenRange,
     WindowRange,
 )
-from tsdb.history.row_keys import TOKEN_MAX, TOKEN_MIN
+from tsdb.history.rows import KEY_MAX, KEY_MIN
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import metric_name
 
@@ -194,12 +194,12 @@ class SimulatedHistory:
             [labels for _, (_, _, labels) in rows],
         )
 
-    def token_ranges(self, count: int) -> list[TokenRange]:
-        return [TokenRange(TOKEN_MIN, 0), TokenRange(0, TOKEN_MAX)]
+    def row_splits(self, count: int) -> list[RowSplit]:
+        return [RowSplit(KEY_MIN, 0), RowSplit(0, KEY_MAX)]
 
-    def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
+    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
         for pack_id in sorted(self.rows):
-            if tokens.after < _token(pack_id) <= tokens.through:
+            if split.after < _token(pack_id) <= split.through:
                 self._read("scan")
                 yield [ChunkRow(key, value) for key, value in self.rows[pack_id].items()]
 

@@ -80,7 +80,7 @@ class ImportGround:
 
     def rows(self) -> dict[ChunkKey, bytes]:
         """Everything that history holds."""
-        pieces = (piece for tokens in self.history.token_ranges(3) for piece in self.history.scan(tokens))
+        pieces = (piece for split in self.history.row_splits(3) for piece in self.history.scan(split))
         return {row.key: row.value for piece in pieces for row in piece}
 
     def held(self) -> SamplesByWindow:

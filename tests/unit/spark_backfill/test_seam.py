@@ -22,7 +22,7 @@ from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 from support.spark.loaded_history import BEGIN_MS, EVERY_MS, WINDOW_MS, LoadedHistory
 from support.spark.sample_streams import source
-from tsdb.history.row_keys import signed
+from tsdb.history.rows import signed
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import HoleInRange, InvalidRequest, OutOfCoverage, TsdbError, Unavailable
 from tsdb.model.labels import parse_labels

@@ -11,8 +11,7 @@ from cassandra.cluster import Session
 from tsdb.history.cassandra.errors import translate_cassandra_errors
 from tsdb.history.cassandra.session import open_cluster
 from tsdb.history.cassandra.tables import TABLES, Table, create_keyspace
-from tsdb.history.hosts import Hosts
-from tsdb.history.settings import HistorySettings
+from tsdb.history.settings import HistorySettings, Hosts
 from tsdb.history.shared_settings import HINT
 
 DDL_TIMEOUT_S = 60.0  # A cluster takes seconds to agree on a table.

@@ -26,9 +26,8 @@ from cassandra.policies import (
 from cassandra.query import tuple_factory
 
 from tsdb.history.cassandra.errors import translate_cassandra_errors
-from tsdb.history.cassandra.statements import Statements, prepare
-from tsdb.history.hosts import Hosts
-from tsdb.history.settings import HistorySettings
+from tsdb.history.cassandra.tables import Statements, prepare
+from tsdb.history.settings import HistorySettings, Hosts
 from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter

@@ -1,8 +1,12 @@
-"""History in Cassandra: ChunkStore over its driver. Tables: docs/formats/cassandra.md."""
+"""History in Cassandra: ChunkStore over its driver. Tables: docs/formats/cassandra.md.
+
+Token ranges of a Cassandra ring. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,35 +16,69 @@ from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.cassandra.reads import PageSize, Row, read_ahead
+from tsdb.history.cassandra.reads import PageSize, Row, Silence, read_ahead
 from tsdb.history.cassandra.session import Connected, LazySession, Resolve, addresses_of
-from tsdb.history.cassandra.silence import Silence
-from tsdb.history.cassandra.statements import Statements
-from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
+from tsdb.history.cassandra.tables import Statements
 from tsdb.history.cassandra.writes import CassandraWrites, Write
-from tsdb.history.chunk_rows import check_size, chunk_key_columns, pieces_of
 from tsdb.history.claims import log_ids, standing, withdrawn_id
-from tsdb.history.hole_rows import holes_of, key_columns_of
-from tsdb.history.hosts import Hosts
 from tsdb.history.interface import (
     ChunkRow,
     HistoryHole,
     Loaded,
     OnDone,
+    RowSplit,
     SeriesIndexRows,
     SeriesPiece,
-    TokenRange,
     WindowRange,
 )
 from tsdb.history.known_names import KnownNames
-from tsdb.history.row_keys import SERIES_BUCKETS, bucket_of, month_of, months_of, signed
-from tsdb.history.series_index_rows import series_index_rows, series_piece
-from tsdb.history.settings import HistorySettings
-from tsdb.history.write_answers import WriteGroup
+from tsdb.history.rows import (
+    KEY_MAX,
+    KEY_MIN,
+    SERIES_BUCKETS,
+    bucket_of,
+    check_size,
+    chunk_key_columns,
+    holes_of,
+    key_columns_of,
+    month_of,
+    months_of,
+    pieces_of,
+    series_index_rows,
+    series_piece,
+    signed,
+)
+from tsdb.history.settings import HistorySettings, Hosts
+from tsdb.history.writes import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 
+_RING = 1 << 64  # Number of tokens.
+
 Bind = Callable[[Statements], BoundStatement]
+
+
+def estimated_bytes(estimates: Iterable[tuple[str, str, int, int]]) -> int:
+    """Bytes of a whole table, from one server's estimates of its ranges: (start, end, mean bytes, row keys)."""
+    tokens = size = 0
+    for start, end, mean_bytes, row_keys in estimates:
+        # A range from a token to itself is the whole ring.
+        tokens += (int(end) - int(start)) % _RING or _RING
+        size += mean_bytes * row_keys
+    return size * _RING // tokens if tokens else 0
+
+
+def ring_splits(ring: Iterable[int], count: int) -> list[RowSplit]:
+    """The whole ring as at least `count` ranges in order, each between two neighbouring tokens of the ring."""
+    assert count > 0, f"got a count of {count} token ranges"
+    borders = sorted({KEY_MIN, KEY_MAX, *ring})
+    whole = KEY_MAX - KEY_MIN
+    ranges: list[RowSplit] = []
+    for after, through in pairwise(borders):
+        pieces = max(1, -(-(through - after) * count // whole))
+        cuts = [after + (through - after) * at // pieces for at in range(pieces + 1)]
+        ranges += [RowSplit(a, b) for a, b in pairwise(cuts) if a < b]
+    return ranges
 
 
 class CassandraStore:
@@ -83,16 +121,16 @@ class CassandraStore:
         """See ChunkStore; reads the values, because Cassandra 5.0 cannot return their length."""
         return [(row.key, len(row.value)) for piece in self.read([pack_id], windows) for row in piece]
 
-    def token_ranges(self, count: int) -> list[TokenRange]:
+    def row_splits(self, count: int) -> list[RowSplit]:
         token_map = self._connected().session.cluster.metadata.token_map
-        return token_ranges([token.value for token in token_map.ring] if token_map else [], count)
+        return ring_splits([token.value for token in token_map.ring] if token_map else [], count)
 
     def chunk_bytes(self) -> int:
         """See ChunkStore; a server's estimate over its flushed data, updated every few minutes."""
         return estimated_bytes(self._rows([self._connected().statements.read_sizes.bind(())]))
 
-    def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
-        bound = self._connected().statements.scan_chunks.bind((tokens.after, tokens.through))
+    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
+        bound = self._connected().statements.scan_chunks.bind((split.after, split.through))
         return self._chunks([bound])
 
     # The `loaded` values.
@@ -161,7 +199,7 @@ class CassandraStore:
     def scan_series(self) -> Iterator[SeriesPiece]:
         """See ChunkStore; one statement per token range, several at once."""
         scan_series = self._connected().statements.scan_series
-        bound = (scan_series.bind((tokens.after, tokens.through)) for tokens in self.token_ranges(1))
+        bound = (scan_series.bind((tokens.after, tokens.through)) for tokens in self.row_splits(1))
         for page in read_ahead(self._connected().session, bound, self._settings, self._silence):
             yield series_piece(page)
 

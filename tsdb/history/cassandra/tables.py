@@ -1,12 +1,56 @@
-"""The tables of a history in Cassandra. Layout and reasons: docs/formats/cassandra.md, version 1."""
+"""The tables of a history in Cassandra. Layout and reasons: docs/formats/cassandra.md, version 1.
+
+The statements of a history in Cassandra. All of them may be repeated.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from cassandra.cluster import Session
+from cassandra.query import PreparedStatement
 
 DAY_S = 24 * 3600
 EPOCH_DAYS = 30
 TTL_WINDOWS = 30  # Number of time windows, and so of files, into which TWCS splits the rows that have not expired.
+
+_CHUNK_KEY = 'pack_id = ? AND month = ? AND window_start = ? AND "order" = ? AND kind = ? AND part = ?'
+_COLUMNS = 'pack_id, window_start, "order", kind, part, value'
+_OF_MONTH = "FROM {ks}.chunks WHERE pack_id = ? AND month = ? AND window_start >= ? AND window_start < ?"
+_HOLE_KEY = "partition = ? AND start_ms = ? AND end_ms = ? AND pack_id = ? AND record_offset = ?"
+
+_CQL = {
+    "put_chunk": 'INSERT INTO {ks}.chunks (pack_id, month, window_start, "order", kind, part, value) '
+    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+    "delete_chunk": f"DELETE FROM {{ks}}.chunks WHERE {_CHUNK_KEY}",
+    "read_chunks": f"SELECT {_COLUMNS} {_OF_MONTH}",
+    # Cassandra has no function for a blob's length: sizes come from the values read.
+    "scan_chunks": f"SELECT {_COLUMNS} FROM {{ks}}.chunks "
+    "WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ?",
+    "read_sizes": "SELECT range_start, range_end, mean_partition_size, partitions_count FROM system.size_estimates "
+    "WHERE keyspace_name = '{ks}' AND table_name = 'chunks'",
+    # X is the write time, so the highest X wins. For one X the higher emitted_through_ms wins, because of equal write
+    # times Cassandra keeps the higher value.
+    "put_loaded": "INSERT INTO {ks}.loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?) "
+    "USING TIMESTAMP ?",
+    "read_loaded": "SELECT topic_id, partition, position, emitted_through_ms FROM {ks}.loaded WHERE topic_id IN (?, ?)",
+    "loaded_topics": "SELECT DISTINCT topic_id FROM {ks}.loaded",
+    "put_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason) "
+    "VALUES (?, ?, ?, ?, ?, ?)",
+    "accept_hole": "INSERT INTO {ks}.holes (partition, start_ms, end_ms, pack_id, record_offset, reason, accepted) "
+    "VALUES (?, ?, ?, ?, ?, ?, true)",
+    "delete_hole": f"DELETE FROM {{ks}}.holes WHERE {_HOLE_KEY}",
+    "read_holes": "SELECT partition, start_ms, end_ms, pack_id, record_offset, reason, accepted FROM {ks}.holes",
+    "put_series": "INSERT INTO {ks}.series (epoch, name, bucket, series_id, pack_id, partition, labels) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+    "read_series": "SELECT series_id, pack_id, partition, labels FROM {ks}.series "
+    "WHERE epoch = ? AND name = ? AND bucket = ?",
+    "scan_series": "SELECT epoch, series_id, pack_id, partition, labels FROM {ks}.series "
+    "WHERE token(epoch, name, bucket) > ? AND token(epoch, name, bucket) <= ?",
+    "put_metric_name": "INSERT INTO {ks}.metric_names (epoch, name) VALUES (?, ?)",
+    "read_epochs": "SELECT DISTINCT epoch FROM {ks}.metric_names",
+    "read_metric_names": "SELECT name FROM {ks}.metric_names WHERE epoch = ?",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +156,37 @@ def create_keyspace(keyspace: str, replication: int) -> str:
         f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
         f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """All statements, each prepared once per session."""
+
+    put_chunk: PreparedStatement
+    delete_chunk: PreparedStatement
+    read_chunks: PreparedStatement
+    scan_chunks: PreparedStatement
+    read_sizes: PreparedStatement
+    put_loaded: PreparedStatement
+    read_loaded: PreparedStatement
+    loaded_topics: PreparedStatement
+    put_hole: PreparedStatement
+    accept_hole: PreparedStatement
+    delete_hole: PreparedStatement
+    read_holes: PreparedStatement
+    put_series: PreparedStatement
+    read_series: PreparedStatement
+    scan_series: PreparedStatement
+    put_metric_name: PreparedStatement
+    read_epochs: PreparedStatement
+    read_metric_names: PreparedStatement
+
+
+def prepare(session: Session, keyspace: str) -> Statements:
+    """Prepare all statements. Raises the driver's errors, also for a missing table."""
+    prepared = {}
+    for field in fields(Statements):
+        statement = session.prepare(_CQL[field.name].format(ks=keyspace))
+        statement.is_idempotent = True  # So the driver may try a second replica when one is slow.
+        prepared[field.name] = statement
+    return Statements(**prepared)

@@ -16,9 +16,9 @@ from cassandra.query import BoundStatement
 
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.errors import is_busy, to_error
-from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import OnDone
 from tsdb.history.settings import HistorySettings
+from tsdb.history.writes import ROW_BYTES, InflightBytes
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tsdb.history.claims import RestoredClaim, reach, read_restored
-from tsdb.history.inflight import ROW_BYTES
 from tsdb.history.interface import ChunkSink, Loaded
 from tsdb.history.loader.errors import POLICY
 from tsdb.history.loader.lanes import lane_of, marker_is_due
@@ -23,6 +22,7 @@ from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
 from tsdb.history.loader.reporter import LoaderReporter
 from tsdb.history.loader.source import LOADED_UNITS_MAX, LogSource, Offsets
 from tsdb.history.loader.trimmed import trimmed_holes
+from tsdb.history.writes import ROW_BYTES
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Log
 from tsdb.model.clock import Clock

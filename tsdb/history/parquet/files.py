@@ -1,4 +1,7 @@
-"""Files of a sink: each appears complete or not at all, and is durable once it appears."""
+"""Files of a sink: each appears complete or not at all, and is durable once it appears.
+
+File systems of Arrow: a local path or a URI (`s3://`, `gs://`, `abfs://`) to a file system and the path there.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from tsdb.model.errors import CorruptData, Unavailable
+from tsdb.model.errors import CorruptData, InvalidRequest, Unavailable
+from tsdb.model.secrets import masked
 
 RETRY_AFTER_S = 1.0
 
@@ -74,3 +79,16 @@ def _replacing(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         new.unlink(missing_ok=True)
+
+
+def file_system(folder: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or URI, and the path there. Raises InvalidRequest (bad_folder)."""
+    uri = folder if "://" in folder else Path(folder).absolute().as_uri()
+    try:
+        system, root = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ImportError) as error:
+        raise InvalidRequest(
+            masked(f"{folder} is no folder: {error}; want a path, or a URI such as s3://bucket/folder"),
+            reason="bad_folder",
+        ) from error
+    return system, root.rstrip("/") or "/"

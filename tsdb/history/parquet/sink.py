@@ -3,6 +3,8 @@
 A third kind of history beside Cassandra and SQLite, written by the same loader; no component of this system reads it.
 Files are only added, so a row that is written again, or covered by another, exists twice: of samples of one series and
 time the highest order wins, as everywhere.
+
+Tables of a Parquet sink: fragments and announcements as rows. Layout: docs/formats/parquet.md, version 1. Pure.
 """
 
 from __future__ import annotations
@@ -16,21 +18,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import pyarrow as pa
+
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.fragment import Fragment
-from tsdb.codec.chunk.key import ChunkKey
+from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.chunk_rows import check_size
 from tsdb.history.claims import standing, withdrawn_id
-from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import Loaded, OnDone
 from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
-from tsdb.history.parquet.layout import SinkLayout, check_key
-from tsdb.history.parquet.tables import samples_table, series_table
+from tsdb.history.parquet.folder import SinkLayout, check_key
+from tsdb.history.rows import check_size
 from tsdb.history.settings import HistorySettings
+from tsdb.history.writes import ROW_BYTES, InflightBytes
 from tsdb.model.errors import CorruptData, TsdbError
+from tsdb.model.labels import labels_json
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread, report_failure
 
@@ -42,6 +47,17 @@ FLUSH_BYTES = WAITING_BYTES_MAX // 2
 SAMPLE_BYTES = 24
 
 log = get_logger(__name__)
+
+SAMPLES = ("series_id", "ts_ms", "value", "order", "pack_id", "window_start_ms", "kind")
+SERIES = pa.schema(
+    [
+        ("series_id", pa.uint64()),
+        ("epoch", pa.int32()),
+        ("partition", pa.int32()),
+        ("pack_id", pa.uint64()),
+        ("labels", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +243,37 @@ def _loaded_in(path: Path) -> Loaded:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"{path} does not say what is loaded: {error!r}", reason="corrupt_row") from error
+
+
+def samples_table(chunks: Sequence[tuple[ChunkKey, Fragment]]) -> pa.Table:
+    """A table with one row per sample, chunk by chunk. At least one chunk is given."""
+    fragments = [fragment for _, fragment in chunks]
+    counts = np.array([fragment.samples for fragment in fragments])
+    per_series = np.concatenate([np.diff(fragment.sample_start) for fragment in fragments])
+    pack_ids = np.array([key.pack_id for key, _ in chunks], np.uint64)
+    windows = np.array([key.window_start_ms for key, _ in chunks], np.int64)
+    kinds = pa.array([kind.name.lower() for kind in Kind])
+    kind_of = np.array([key.kind for key, _ in chunks], np.int8)
+    columns = (
+        pa.array(np.repeat(np.concatenate([fragment.series_id for fragment in fragments]), per_series)),
+        pa.array(np.concatenate([fragment.ts_ms for fragment in fragments])),
+        pa.array(np.concatenate([fragment.value for fragment in fragments])),
+        pa.array(np.concatenate([fragment.order for fragment in fragments])),
+        pa.array(np.repeat(pack_ids, counts)),
+        pa.array(np.repeat(windows, counts)),
+        pa.DictionaryArray.from_arrays(pa.array(np.repeat(kind_of, counts)), kinds),
+    )
+    return pa.Table.from_arrays(list(columns), names=SAMPLES)
+
+
+def series_table(announced: Sequence[tuple[Announcement, int]]) -> pa.Table:
+    """A table with one row per announcement. announced: pairs of announcement and partition."""
+    columns = (
+        [one.series_id for one, _ in announced],
+        [one.epoch for one, _ in announced],
+        [partition for _, partition in announced],
+        [one.pack_id for one, _ in announced],
+        [labels_json(one.canonical) for one, _ in announced],
+    )
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, SERIES, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SERIES)

@@ -14,27 +14,35 @@ from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.chunk_rows import check_size, chunk_key_columns, key_of
 from tsdb.history.claims import log_ids, standing, withdrawn_id
-from tsdb.history.hole_rows import holes_of, key_columns_of
 from tsdb.history.interface import (
     ChunkRow,
     HistoryHole,
     Loaded,
     OnDone,
+    RowSplit,
     SeriesIndexRows,
     SeriesPiece,
-    TokenRange,
     WindowRange,
 )
 from tsdb.history.known_names import KnownNames
-from tsdb.history.row_keys import TOKEN_MIN, even_token_ranges, signed
-from tsdb.history.series_index_rows import series_index_rows, series_piece
+from tsdb.history.rows import (
+    KEY_MIN,
+    check_size,
+    chunk_key_columns,
+    even_splits,
+    holes_of,
+    key_columns_of,
+    key_of,
+    series_index_rows,
+    series_piece,
+    signed,
+)
 from tsdb.history.settings import HistorySettings
-from tsdb.history.sqlite import statements as sql
+from tsdb.history.sqlite import database as sql
 from tsdb.history.sqlite.database import ERRORS, connect
 from tsdb.history.sqlite.writer import HistoryWriter, StatementGroup
-from tsdb.history.write_answers import WriteGroup
+from tsdb.history.writes import WriteGroup
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 
@@ -75,18 +83,18 @@ class SqliteStore:
         rows = self._rows(sql.READ_SIZES, (signed(pack_id), windows.start_ms, windows.end_ms))
         return [(key_of(row[:5]), row[5]) for row in rows]
 
-    def token_ranges(self, count: int) -> list[TokenRange]:
+    def row_splits(self, count: int) -> list[RowSplit]:
         """See ChunkStore; a pack's token is its signed id."""
-        return even_token_ranges(count)
+        return even_splits(count)
 
     def chunk_bytes(self) -> int:
         """See ChunkStore; the size of the file, which is nearly all chunks. A sum would have to read the whole file."""
         return int(self._rows(sql.FILE_BYTES, ())[0][0])
 
-    def scan(self, tokens: TokenRange) -> Iterator[list[ChunkRow]]:
+    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
         # No row has the lowest token in Cassandra; here a pack may have it.
-        first = tokens.after if tokens.after == TOKEN_MIN else tokens.after + 1
-        return self._pieces(sql.SCAN_CHUNKS, (first, tokens.through))
+        first = split.after if split.after == KEY_MIN else split.after + 1
+        return self._pieces(sql.SCAN_CHUNKS, (first, split.through))
 
     # The `loaded` values.
 
@@ -143,7 +151,7 @@ class SqliteStore:
         return series_index_rows(self._rows(sql.READ_SERIES, (epoch, name)))
 
     def scan_series(self) -> Iterator[SeriesPiece]:
-        key: tuple[object, ...] = (EPOCH_MIN - 1, b"", TOKEN_MIN)
+        key: tuple[object, ...] = (EPOCH_MIN - 1, b"", KEY_MIN)
         while rows := self._rows(sql.SCAN_SERIES, (*key, SCAN_ROWS)):
             key = rows[-1][:3]
             yield series_piece((row[0], *row[2:]) for row in rows)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tsdb.history.inflight import ROW_BYTES, InflightBytes
 from tsdb.history.interface import OnDone
 from tsdb.history.settings import HistorySettings
 from tsdb.history.sqlite.database import ERRORS, connect
@@ -22,6 +21,7 @@ from tsdb.history.statement_metrics import (
     write_seconds,
     written_bytes_total,
 )
+from tsdb.history.writes import ROW_BYTES, InflightBytes
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.sqlite.database import transaction

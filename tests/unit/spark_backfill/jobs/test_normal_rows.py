@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 from spark_backfill.jobs.imports.normal_rows import REJECT, SAMPLE, SERIES, Normalize
-from tsdb.history.row_keys import unsigned
+from tsdb.history.rows import unsigned
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.window import EPOCH_MS, index_epoch
 

@@ -14,7 +14,7 @@ import pytest
 from support.backup.backups import Ground, ground
 from support.servers.histories import WINDOW_MS, HistoryFactory
 from tsdb.backup.files import GROUP_BYTES
-from tsdb.history.sqlite.statements import PUT_CHUNK
+from tsdb.history.sqlite.database import PUT_CHUNK
 
 MIB = 1 << 20
 ROWS, ROW_BYTES = 1_280, 64 << 10

@@ -47,7 +47,7 @@ def refused(made: Ground, folder: Path, kind: type[TsdbError], reason: str, hint
 
 
 def rows_of(store: ChunkStore, made: Ground) -> tuple[object, ...]:
-    chunks = [one for tokens in store.token_ranges(1) for piece in store.scan(tokens) for one in piece]
+    chunks = [one for split in store.row_splits(1) for piece in store.scan(split) for one in piece]
     return chunks, store.epochs(), store.loaded(made.log.topic_id(METRICS)), store.holes(None, -(1 << 60), 1 << 60)
 
 
@@ -144,7 +144,7 @@ def test_an_interrupted_backup_is_refused_and_the_next_run_writes_the_rest(saved
     made = back_up(folder, BackupSource(source.log, failing, source.admin, GROUP), saved.clock)  # type: ignore[arg-type]
     assert failing.left == 0, "finished parts are not read again"
     assert made == read_manifest(folder)
-    held = {one.key: one.value for tokens in store.token_ranges(1) for piece in store.scan(tokens) for one in piece}
+    held = {one.key: one.value for split in store.row_splits(1) for piece in store.scan(split) for one in piece}
     assert made.rows("chunks") == len(held)
     with pytest.raises(InvalidRequest, match="give a new folder") as error:
         saved.back_up(tmp_path / "second")

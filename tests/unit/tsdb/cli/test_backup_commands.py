@@ -37,7 +37,7 @@ def emptied(tmp_path: Path, shell: Shell, places: tuple[str, ...], name: str = "
 
 def keys(history: str) -> list[int]:
     with open_history(history) as store:
-        pieces = [piece for tokens in store.token_ranges(1) for piece in store.scan(tokens)]
+        pieces = [piece for split in store.row_splits(1) for piece in store.scan(split)]
     return sorted(one.key.pack_id for piece in pieces for one in piece)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.history.hosts import Hosts
 from tsdb.history.open import open_history, open_history_admin
+from tsdb.history.settings import Hosts
 from tsdb.model.errors import ConfigMismatch
 
 

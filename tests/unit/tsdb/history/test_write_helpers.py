@@ -6,11 +6,10 @@ import threading
 
 import pytest
 
-from tsdb.history.inflight import InflightBytes
 from tsdb.history.interface import OnDone
 from tsdb.history.known_names import KnownNames
 from tsdb.history.settings import CassandraAccess, HistorySettings
-from tsdb.history.write_answers import WriteGroup, write_sync
+from tsdb.history.writes import InflightBytes, WriteGroup, write_sync
 from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
 
 

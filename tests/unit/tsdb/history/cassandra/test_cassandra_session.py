@@ -19,9 +19,8 @@ from support.servers.certificates import Authority
 from support.servers.logs import wait_until
 from tsdb.config import LoaderSettings, load
 from tsdb.history.cassandra.session import READ_PROFILE, Connected, LazySession, open_cluster
-from tsdb.history.cassandra.statements import Statements
-from tsdb.history.hosts import Hosts
-from tsdb.history.settings import CassandraAccess, HistorySettings
+from tsdb.history.cassandra.tables import Statements
+from tsdb.history.settings import CassandraAccess, HistorySettings, Hosts
 from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
 
 

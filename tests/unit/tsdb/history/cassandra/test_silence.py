@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tsdb.history.cassandra.silence import PROBE_EVERY_S, PROBE_WAIT_S, Silence
+from tsdb.history.cassandra.reads import PROBE_EVERY_S, PROBE_WAIT_S, Silence
 from tsdb.model.errors import Unavailable
 
 AFTER_S = 2.0

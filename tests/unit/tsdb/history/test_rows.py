@@ -7,18 +7,28 @@ from itertools import pairwise
 import pytest
 
 from tsdb.codec.chunk.key import ChunkKey, Kind
-from tsdb.history.cassandra.tokens import estimated_bytes, token_ranges
-from tsdb.history.chunk_rows import chunk_key_columns, key_of, pieces_of
-from tsdb.history.interface import ChunkRow, TokenRange, WindowRange
-from tsdb.history.row_keys import MONTH_MS, TOKEN_MAX, TOKEN_MIN, even_token_ranges, months_of, signed, unsigned
-from tsdb.history.series_index_rows import series_index_rows
+from tsdb.history.cassandra.store import estimated_bytes, ring_splits
+from tsdb.history.interface import ChunkRow, RowSplit, WindowRange
+from tsdb.history.rows import (
+    KEY_MAX,
+    KEY_MIN,
+    MONTH_MS,
+    chunk_key_columns,
+    even_splits,
+    key_of,
+    months_of,
+    pieces_of,
+    series_index_rows,
+    signed,
+    unsigned,
+)
 from tsdb.model.errors import CorruptData
 from tsdb.model.time_set import DEMO, PRODUCTION
 
 
-@pytest.mark.parametrize("number", [0, 1, TOKEN_MAX, TOKEN_MAX + 1, 2 * TOKEN_MAX + 1])
+@pytest.mark.parametrize("number", [0, 1, KEY_MAX, KEY_MAX + 1, 2 * KEY_MAX + 1])
 def test_ids_keep_their_bits(number: int) -> None:
-    assert TOKEN_MIN <= signed(number) <= TOKEN_MAX
+    assert KEY_MIN <= signed(number) <= KEY_MAX
     assert unsigned(signed(number)) == number
 
 
@@ -68,24 +78,24 @@ def test_pieces_hold_one_pack_each() -> None:
     ]
 
 
-@pytest.mark.parametrize("ring", [[], [0], [-5, 0, 5, TOKEN_MAX], [TOKEN_MIN + 1], list(range(0, 1 << 60, 1 << 56))])
+@pytest.mark.parametrize("ring", [[], [0], [-5, 0, 5, KEY_MAX], [KEY_MIN + 1], list(range(0, 1 << 60, 1 << 56))])
 @pytest.mark.parametrize("count", [1, 2, 7, 100])
 def test_token_ranges_cover_the_ring_once_within_its_borders(ring: list[int], count: int) -> None:
-    ranges = token_ranges(ring, count)
+    ranges = ring_splits(ring, count)
     assert_whole(ranges)
     assert len(ranges) >= count
     assert {one.through for one in ranges} >= set(ring)
-    assert_whole(even_token_ranges(count))
-    assert len(even_token_ranges(count)) == count
+    assert_whole(even_splits(count))
+    assert len(even_splits(count)) == count
 
 
 @pytest.mark.parametrize(
     ("estimates", "size"),
     [
         ([], 0),
-        ([(str(TOKEN_MIN), str(TOKEN_MIN), 100, 7)], 700),
+        ([(str(KEY_MIN), str(KEY_MIN), 100, 7)], 700),
         # A server of half the ring, in two ranges, one of them across its ends.
-        ([("0", str(1 << 62), 10, 3), (str(TOKEN_MAX), str(TOKEN_MIN + (1 << 62) - 1), 5, 4)], 100),
+        ([("0", str(1 << 62), 10, 3), (str(KEY_MAX), str(KEY_MIN + (1 << 62) - 1), 5, 4)], 100),
         ([("-5", "5", 0, 0)], 0),
     ],
 )
@@ -95,7 +105,7 @@ def test_the_estimate_of_one_server_is_scaled_to_the_whole_ring(
     assert estimated_bytes(estimates) == size
 
 
-def assert_whole(ranges: list[TokenRange]) -> None:
-    assert (ranges[0].after, ranges[-1].through) == (TOKEN_MIN, TOKEN_MAX)
+def assert_whole(ranges: list[RowSplit]) -> None:
+    assert (ranges[0].after, ranges[-1].through) == (KEY_MIN, KEY_MAX)
     assert all(one.through == two.after for one, two in pairwise(ranges))
     assert all(one.after < one.through for one in ranges)

@@ -1,12 +1,18 @@
-"""Bytes in flight: a bound on the bytes that wait for a store's answer. Thread-safe."""
+"""Bytes in flight: a bound on the bytes that wait for a store's answer. Thread-safe.
+
+Answers to writes: several joined into one, or a wait for the answer to one.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 
+from tsdb.history.interface import OnDone
 from tsdb.history.statement_metrics import count_failure, inflight_bytes
-from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 
 ROW_BYTES = 256  # Memory of a row beside its value: keys and the driver's objects.
 
@@ -62,3 +68,41 @@ class InflightBytes:
 
     def _has_room_locked(self, size: int) -> bool:
         return self._bytes == 0 or self._bytes + size <= self._bytes_max
+
+
+class WriteGroup:
+    """The on_done of each of `count` writes. Calls the group's on_done after the last write, with the first error.
+    Thread-safe.
+
+    A write that cannot begin raises to its caller and does not count. Then the group's on_done is never called.
+    """
+
+    def __init__(self, count: int, on_done: OnDone) -> None:
+        assert count > 0, "nothing to join"
+        self._on_done = on_done
+        self._lock = threading.Lock()  # Guards the fields below.
+        self._left = count
+        self._error: TsdbError | None = None
+
+    def __call__(self, error: TsdbError | None) -> None:
+        with self._lock:
+            self._left -= 1
+            self._error = self._error or error
+            if self._left:
+                return
+        self._on_done(self._error)
+
+
+def write_sync(begin: Callable[[OnDone], None], timeout_s: float = 30.0) -> None:
+    """Wait for the answer: `write_sync(lambda done: store.write_loaded(loaded, done))`. Raises the error of on_done.
+
+    Raises Unavailable (timeout) without an answer: the row may or may not be there.
+    """
+    answer: Future[TsdbError | None] = Future()
+    begin(answer.set_result)
+    try:
+        error = answer.result(timeout_s)
+    except TimeoutError:
+        raise Unavailable(f"history did not answer a write within {timeout_s:g} s", reason="timeout") from None
+    if error is not None:
+        raise error
