@@ -118,7 +118,7 @@ def export(
     from spark_backfill.jobs.exports.job import ExportOptions
     from spark_backfill.jobs.exports.job import export as job
     from spark_backfill.source.options import TimeSpan, check_span
-    from tsdb.model.selector import parse_selector
+    from tsdb.selector.selectors import parse_selector
 
     tasks = count("splits", splits)
     span = check_span(TimeSpan(_optional("start", start), _optional("end", end)))

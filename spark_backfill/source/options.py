@@ -10,7 +10,8 @@ from spark_backfill.places import HISTORY as HISTORY_URL
 from spark_backfill.places import HISTORY_SETTINGS, LOG_PREFIX, LOG_SETTINGS, Places, places_of
 from spark_backfill.places import LOG as LOG_URL
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.selector import Matcher, parse_selector
+from tsdb.model.selector import Matcher
+from tsdb.selector.selectors import parse_selector
 
 HISTORY, LOG, CHUNKS = "history", "log", "chunks"
 SOURCES = (HISTORY, LOG, CHUNKS)

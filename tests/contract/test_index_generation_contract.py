@@ -11,10 +11,10 @@ from tsdb.log.interface import META, METRICS
 from tsdb.log.meta import read_meta, write_meta
 from tsdb.model.clock import SystemClock
 from tsdb.model.meta import MetaSettings
-from tsdb.model.selector import parse_selector
 from tsdb.model.window import index_epoch
 from tsdb.query.history.index import Choice, HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
+from tsdb.selector.selectors import parse_selector
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = MetaSettings(2)

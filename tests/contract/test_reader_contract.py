@@ -24,11 +24,11 @@ from support.servers.node import Node, make_topics
 from support.servers.querier_node import QuerierNode
 from tsdb.client import ReadOptions, SelectResult
 from tsdb.client.select import AGGREGATIONS
-from tsdb.index.pattern import REGEX_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.ops.grpc.errors import DOMAIN
 from tsdb.reader.limits import SelectLimits
+from tsdb.selector.pattern import REGEX_BYTES_MAX
 from tsdb.v1 import common_pb2, reader_pb2
 
 MINUTE_MS = 60_000

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from support.data.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
-from tsdb.model.selector import parse_selector
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.request import SelectSpec
 from tsdb.replay.replay import PartitionProgress
+from tsdb.selector.selectors import parse_selector
 from tsdb.store import select
 from tsdb.store.body import Body
 from tsdb.store.partition import Partition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tsdb.model.selector import Matcher, parse_selector
+from tsdb.model.selector import Matcher
 from tsdb.v1 import common_pb2, reader_pb2
 
 Selector = str | Iterable[Matcher]
@@ -43,10 +43,14 @@ def wire_options(options: ReadOptions | None) -> reader_pb2.ReadOptions | None:
 
 def wire_matchers(selector: Selector) -> list[common_pb2.Matcher]:
     """Wire matchers of a selector, given as text or as matchers. Raises InvalidRequest (bad_selector)."""
-    matchers = parse_selector(selector) if isinstance(selector, str) else selector
+    if isinstance(selector, str):
+        # Imported here: a server of reads has matchers and needs no grammar.
+        from tsdb.selector.selectors import parse_selector
+
+        selector = parse_selector(selector)
     return [
         common_pb2.Matcher(
             type=common_pb2.Matcher.Type.ValueType(matcher.type.value), name=matcher.name, value=matcher.value
         )
-        for matcher in matchers
+        for matcher in selector
     ]

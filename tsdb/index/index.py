@@ -20,10 +20,9 @@ from tsdb.index.cardinality.groups import NO_COUNTS, NO_REFS, By, IndexCardinali
 from tsdb.index.index_kernels import STATE_FREE, STATE_LIVE
 from tsdb.index.label_arena import LabelsImage
 from tsdb.index.label_index import BATCH_SERIES, LabelIndex
-from tsdb.index.matching import Condition, conditions_of
+from tsdb.index.matching import Condition, Matchers, SelectCache, conditions_of
 from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.index.registration import Registered, register
-from tsdb.index.select_cache import Matchers, SelectCache
 from tsdb.index.series_rows import RowsImage, SeriesRows
 from tsdb.index.series_table import SeriesIdTable
 from tsdb.index.series_table_kernels import NO_REF

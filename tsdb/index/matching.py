@@ -1,4 +1,4 @@
-"""Matching: matchers to refs, with Prometheus' rules.
+"""Matching: matchers to refs, with Prometheus' rules; and the cache of the refs of recent selectors.
 
 All matchers must hold; an absent label has the value "". A matcher that refuses "" keeps the series that have one of
 the pairs it accepts. A matcher that accepts "" drops the series that have one of the pairs it refuses. So every matcher
@@ -8,6 +8,7 @@ ref are checked for a mark.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -16,14 +17,18 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from tsdb.index.label_arena import LabelArena
-from tsdb.index.pattern import Pattern, compile_pattern
 from tsdb.index.postings import Postings
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.selector import Matcher, MatchType
+from tsdb.model.selector import Matcher, MatchType, chars_of
+from tsdb.selector.pattern import Pattern, compile_pattern
 
 BITMAPS_MAX = 64  # A union takes 1 us per bitmap; checking the labels of one ref takes about 20 ns.
 REFS_PER_BITMAP = 50
 
+SELECTORS_MAX = 256
+REFS_MAX = 1 << 21  # 8 MiB; a larger answer is not cached. A text counts as the refs that take its memory.
+REF_BYTES = 4
+Matchers = tuple[Matcher, ...]
 Key = tuple[bytes, str, bool]
 
 
@@ -113,3 +118,42 @@ def narrow(refs: NDArray[np.uint32], steps: Iterable[ResolvedCondition], arena: 
     for step in steps:
         refs = arena.filter(refs, step.pairs, keep=step.keep)
     return refs
+
+
+class SelectCache:
+    """Holds answers of one generation of the index. Used under the index's lock."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._answers: OrderedDict[Matchers, NDArray[np.uint32]] = OrderedDict()
+        self._refs = 0
+
+    @property
+    def nbytes(self) -> int:
+        return REF_BYTES * self._refs
+
+    def get(self, matchers: Matchers, generation: int) -> NDArray[np.uint32] | None:
+        """The cached answer of this generation, or None."""
+        if generation != self._generation:
+            return None
+        answer = self._answers.get(matchers)
+        if answer is not None:
+            self._answers.move_to_end(matchers)
+        return answer
+
+    def put(self, matchers: Matchers, generation: int, refs: NDArray[np.uint32]) -> None:
+        """Cache an answer. Answers of older generations are dropped, then the least recently used."""
+        if generation > self._generation:
+            self._answers.clear()
+            self._generation, self._refs = generation, 0
+        size = _size(matchers, refs)
+        if generation < self._generation or size > REFS_MAX or matchers in self._answers:
+            return
+        self._answers[matchers] = refs
+        self._refs += size
+        while len(self._answers) > SELECTORS_MAX or self._refs > REFS_MAX:
+            self._refs -= _size(*self._answers.popitem(last=False))
+
+
+def _size(matchers: Matchers, refs: NDArray[np.uint32]) -> int:
+    return len(refs) + chars_of(matchers) // REF_BYTES

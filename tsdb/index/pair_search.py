@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tsdb.index.label_arena import LabelArena
 from tsdb.index.matching import Condition, Key
-from tsdb.index.pattern import Pattern
+from tsdb.selector.pattern import Pattern
 
 REMEMBERED_MAX = 256
 PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together, their texts included; the least recently used go first.

@@ -11,10 +11,16 @@ from tsdb.index.cardinality.groups import By
 from tsdb.index.index import SeriesIndex
 from tsdb.index.label_arena import LabelArena
 from tsdb.model.labels import canonical_labels, series_id
-from tsdb.model.selector import parse_selector
+from tsdb.model.selector import Matcher, MatchType
 
 SERIES = 1_000  # More than the first size of each table: growing a table uses further kernels.
-_SELECTORS = ("warm_up", '{job="a",instance!~"b.*"}', '{instance=~"a.+"}', '{job=~"a[0-9]*",instance!=""}')
+_NAME = Matcher(MatchType.EQUAL, "__name__", "warm_up")
+_SELECTORS = (
+    (_NAME,),
+    (Matcher(MatchType.EQUAL, "job", "a"), Matcher(MatchType.NOT_REGEX, "instance", "b.*")),
+    (Matcher(MatchType.REGEX, "instance", "a.+"),),
+    (Matcher(MatchType.REGEX, "job", "a[0-9]*"), Matcher(MatchType.NOT_EQUAL, "instance", "")),
+)
 
 
 def warm_up_index() -> None:
@@ -27,15 +33,15 @@ def warm_up_index() -> None:
     for some in (labels[:2], labels[:2], labels):
         _register(index, some)
     for selector in _SELECTORS:
-        index.select(parse_selector(selector))
+        index.select(selector)
     refs = index.refs_of(index.id_of_ref[: index.refs_size])
     index.labels_of(refs)
     index.group_counts(["job"], refs)
-    index.label_values("job", parse_selector("warm_up"))
+    index.label_values("job", (_NAME,))
     index.layout_order(refs)
     for by in By:
         for names in (["job", "instance"], ["absent"]):
-            index.cardinality(by, parse_selector("warm_up"), 1).groups(by, names)
+            index.cardinality(by, (_NAME,), 1).groups(by, names)
     index.forget(refs)
     index.compact()
     # Called directly: a selector filters series one by one only when it names very many pairs.

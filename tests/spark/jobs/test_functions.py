@@ -101,7 +101,7 @@ REFUSED: list[tuple[Call, str, str]] = [
     (lambda spark, on: spark_backfill.verify(spark, on, DAY[1], DAY[0]), "range_empty", "is empty"),
     (lambda spark, on: spark_backfill.verify(spark, on, DAY[0], "9999-12-31"), "too_recent", "closed are those"),
     (lambda spark, on: spark_backfill.merge_late(spark, on, min_fragments=0), "bad_count", "min_fragments is 0"),
-    (lambda spark, on: spark_backfill.export(spark, on, "/x", "up{"), "bad_selector", "at character 3"),
+    (lambda spark, on: spark_backfill.export(spark, on, "/x", "up{"), "bad_selector", "1:4: parse error"),
     (lambda spark, on: spark_backfill.export(spark, on, "/x", start=DAY[1], end=DAY[0]), "bad_range", "not before end"),
     (lambda spark, on: spark_backfill.export(spark, on, "/tmp"), "folder_exists", "give another folder"),
     (lambda spark, on: spark_backfill.import_files(spark, on, "/nowhere/x"), "spark_failed", "/nowhere/x"),

@@ -34,10 +34,10 @@ from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable
 from tsdb.model.labels import canonical_labels, series_id
-from tsdb.model.selector import parse_selector
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import window_start
 from tsdb.query.history.index import Choice
+from tsdb.selector.selectors import parse_selector
 
 WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000  # 2020

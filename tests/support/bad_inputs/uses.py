@@ -81,9 +81,9 @@ BATCHES = (
 READS = (
     _select("nothing", "give either a selector or series_ids", None),
     _select("both", "give either a selector or series_ids", "up", series_ids=[1]),
-    _select("half a selector", "at character 3", "up{"),
+    _select("half a selector", "1:4: parse error", "up{"),
     _select("a malformed expression", "missing )", 'up{a=~"("}'),
-    _select("everything", "at least one matcher must not match the empty value", '{a=~".*"}'),
+    _select("everything", "must contain at least one non-empty matcher", '{a=~".*"}'),
     _select("an empty range", "range [5, 5) is empty", start=5, end=5),
     _select("a reversed range", "range [5, 1) is reversed", start=5, end=1),
     _select("times beyond the range", "Value out of range: 9223372036854775808", start=0, end=1 << 63),
@@ -107,8 +107,8 @@ READS = (
     Use("groups of nothing", lambda client: client.series_groups("up", []), "group_by names no label", InvalidRequest),
     Use("values of no label", lambda client: client.label_values(""), "label name is empty", InvalidRequest),
     Use("a write to a store", lambda client: client.write(_one()), "takes no writes", InvalidRequest),
-    Use("a watch of half a selector", lambda client: next(client.watch("up{")), "at character 3", InvalidRequest),
-    Use("a watch of everything", lambda client: next(client.watch('{a=""}')), "at least one matcher", InvalidRequest),
+    Use("a watch of half a selector", lambda client: next(client.watch("up{")), "1:4: parse error", InvalidRequest),
+    Use("a watch of everything", lambda client: next(client.watch('{a=""}')), "non-empty matcher", InvalidRequest),
 )
 
 

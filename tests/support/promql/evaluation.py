@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from support.promql.notation import Series, duration_ms, parse_series
-from tsdb.promql.syntax.literals import string_of
+from tsdb.selector.tokens import string_of
 
 _INSTANT = re.compile(r"eval(?:_(?P<kind>fail|warn|ordered|info))?\s+instant\s+at\s+(?P<at>\S+)\s+(?P<query>.+)")
 _RANGE = re.compile(

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from support.promql.notation import Labels
-from tsdb.index.pattern import compile_pattern
 from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.selector.pattern import compile_pattern
 
 
 class MemoryStorage:

@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tsdb.promql.syntax.literals import duration_ms_of, string_of
+from tsdb.promql.syntax.literals import duration_ms_of
+from tsdb.selector.tokens import string_of
 
 METRIC_NAME = "__name__"
 STALE_BITS = 0x7FF0_0000_0000_0002

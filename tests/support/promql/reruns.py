@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.printer import shown
@@ -22,6 +21,7 @@ from tsdb.promql.syntax.tree import (
     VectorSelector,
     children,
 )
+from tsdb.selector.tokens import QueryError
 
 # Their results depend on the time of evaluation, even where their arguments do not.
 _OF_A_DATE = frozenset(

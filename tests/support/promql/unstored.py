@@ -12,10 +12,10 @@ from support.promql.memory import label_filter
 from support.promql.notation import METRIC_NAME, Labels, labels_of
 from support.promql.script import Load
 from tsdb.model.selector import Matcher, MatchType
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Call, Expression, VectorSelector, children
+from tsdb.selector.tokens import QueryError
 
 WHOLE_FILES = {
     "native_histograms.test": "native histograms",

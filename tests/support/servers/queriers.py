@@ -11,7 +11,6 @@ import grpc
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
-from tsdb.model.selector import parse_selector
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import Generation, HistoryIndex
@@ -24,6 +23,7 @@ from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.replay.replay import PartitionProgress
+from tsdb.selector.selectors import parse_selector
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tsdb.index.pattern import compile_pattern
+from tsdb.selector.pattern import compile_pattern
 
 _HEADERS = (
     ("access-control-allow-headers", "Accept, Authorization, Content-Type, Origin"),

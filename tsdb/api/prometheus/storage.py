@@ -10,12 +10,12 @@ from typing import Protocol
 from tsdb.client.options import ReadOptions
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
-from tsdb.promql.syntax.selectors import matches_empty
 from tsdb.query.promql.metadata import QuerierMetadata
 from tsdb.query.promql.storage import NO_SERIES, QuerierStorage
 from tsdb.query.sources import Sources
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller, ReadCalls
+from tsdb.selector.selectors import is_utf8, matches_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +112,6 @@ def valid_matchers(matchers: Sequence[Matcher]) -> Sequence[Matcher] | None:
         elif not _holds_always(matcher):
             return None
     return kept
-
-
-def is_utf8(text: str) -> bool:
-    """Whether a text has no lone surrogates, which stand for bytes that are no UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _holds_always(matcher: Matcher) -> bool:

@@ -15,10 +15,10 @@ from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.history.open import open_history, open_history_admin
 from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
-from tsdb.model.selector import parse_selector
 from tsdb.model.times import time_text
 from tsdb.model.window import EPOCH_MS
 from tsdb.query.history.index import Choice, HistoryIndex
+from tsdb.selector.selectors import parse_selector
 
 
 @dataclass(slots=True)

@@ -11,14 +11,11 @@ import typer
 
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.selector import parse_selector
 from tsdb.model.times import parse_time
+from tsdb.selector.selectors import parse_selector
 
 _UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
-# Functions, ranges, operators and modifiers of PromQL, outside of matchers.
-_BEYOND_SELECTOR = re.compile(r"[()\[\]+*/%^<>@-]|\s(and|or|unless|by|without|on|ignoring|offset)\s")
-_IN_BRACES = re.compile(r"\{(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[^}\"'`])*\}")
 _NO_PROMQL = (
     '{text} is more than a selector: give a selector such as up{{job="a"}}; `tsdb query` without --raw evaluates PromQL'
 )
@@ -66,10 +63,22 @@ def selector(text: str) -> str:
     try:
         parse_selector(text)
     except InvalidRequest as error:
-        if _BEYOND_SELECTOR.search(_IN_BRACES.sub("", text)):
+        if _is_expression(text):
             raise typer.BadParameter(_NO_PROMQL.format(text=shown(text))) from None
         raise typer.BadParameter(error.message) from None
     return text
+
+
+def _is_expression(text: str) -> bool:
+    # Imported here: only a refusal needs the rest of the grammar.
+    from tsdb.promql.syntax.features import ALL_FEATURES
+    from tsdb.promql.syntax.parser import parse
+
+    try:
+        parse(text, ALL_FEATURES)
+    except InvalidRequest:
+        return False
+    return True
 
 
 SelectorArgument = Annotated[

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tsdb.promql.syntax.errors import TextSpan, place
 from tsdb.promql.syntax.numbers import shown_g
+from tsdb.selector.tokens import TextSpan, place
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import checked, without_name
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, counted, stacked
 from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, group_starts, joined
-from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, MatchCardinality, Matching
+from tsdb.selector.tokens import PLAIN_LABEL, quoted
 
 Values = NDArray[np.float64]
 MANY_SIDE = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.index.pattern import PATTERN_BYTES_MAX
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.binary import shown_labels
 from tsdb.promql.evaluate.context import EvaluationContext
@@ -18,8 +17,9 @@ from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_tim
 from tsdb.promql.evaluate.vectors.block import Block, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets
 from tsdb.promql.syntax.check import type_of
-from tsdb.promql.syntax.selectors import matches, matches_empty
 from tsdb.promql.syntax.tree import Call, Expression, Subquery, ValueType, VectorSelector, children
+from tsdb.selector.pattern import PATTERN_BYTES_MAX
+from tsdb.selector.selectors import matches, matches_empty
 
 TARGET_INFO = "target_info"
 _IDENTIFYING = ("instance", "job")

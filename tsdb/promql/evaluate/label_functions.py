@@ -10,13 +10,13 @@ import numpy as np
 import re2
 from numpy.typing import NDArray
 
-from tsdb.index.pattern import REGEX_BYTES_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
+from tsdb.selector.pattern import REGEX_BYTES_MAX
 
 KEPT_BYTES_MAX = 4096  # Of a pattern that `re2.compile` keeps, beside 127 others.
 MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.

@@ -19,9 +19,9 @@ from tsdb.promql.evaluate.selection.matrix import range_vector
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import Pool
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.tree import ValueType
+from tsdb.selector.tokens import QueryError
 
 LOOKBACK_MS = 5 * 60 * 1000
 SUBQUERY_STEP_MS = 60 * 1000

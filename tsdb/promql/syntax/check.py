@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.functions import AGGREGATIONS, FUNCTIONS
-from tsdb.promql.syntax.selectors import matches_empty
 from tsdb.promql.syntax.tree import (
     COMPARISONS,
     SET_OPERATORS,
@@ -22,6 +20,8 @@ from tsdb.promql.syntax.tree import (
     ValueType,
     VectorSelector,
 )
+from tsdb.selector.selectors import NO_SERIES_NAMED, matches_empty
+from tsdb.selector.tokens import Cursor
 
 _NUMBERS = (ValueType.SCALAR, ValueType.VECTOR)
 
@@ -48,7 +48,7 @@ def type_of(node: Expression) -> ValueType:
 def check_selector(cursor: Cursor, node: VectorSelector) -> None:
     """At least one matcher refuses a series without its label."""
     if not node.name and all(map(matches_empty, node.matchers)):
-        cursor.fail("vector selector must contain at least one non-empty matcher", node.span)
+        cursor.fail(NO_SERIES_NAMED, node.span)
 
 
 def check_unary(cursor: Cursor, node: Unary) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.durations import duration_ms
-from tsdb.promql.syntax.errors import QueryError, TextSpan
+from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.literals import duration_ms_of, number_of
-from tsdb.promql.syntax.tokens import TokenKind
 from tsdb.promql.syntax.tree import (
     Duration,
     DurationBinary,
@@ -17,6 +15,7 @@ from tsdb.promql.syntax.tree import (
     DurationParen,
     DurationUnary,
 )
+from tsdb.selector.tokens import Cursor, QueryError, TextSpan, TokenKind
 
 PARTS_MAX = 50  # Of one duration. Its tree is walked by recursion.
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "^": 3}
@@ -24,16 +23,16 @@ _SIGN = 3  # A sign binds tighter than * and less than ^.
 _CALLS = {"step": 0, "range": 0, "min_of": 2, "max_of": 2}
 
 
-def positive_duration(cursor: Cursor, where: str) -> Duration:
+def positive_duration(cursor: Cursor, features: Features, where: str) -> Duration:
     """A duration of a range or a step. Where it is more than a number, its value is checked when the query has one."""
     node = _Parser(cursor, where).expression(1)
     if isinstance(node, DurationNumber):
         duration_ms(node, cursor.text, 0, 0, is_positive=True)
-    _check_enabled(cursor, node)
+    _check_enabled(cursor, features, node)
     return node
 
 
-def offset_duration(cursor: Cursor) -> Duration:
+def offset_duration(cursor: Cursor, features: Features) -> Duration:
     """A duration of any sign. It ends before an operator, which then belongs to the expression.
 
     But one that begins with a parenthesis or with two signs goes on behind an operator, as in Prometheus.
@@ -44,7 +43,7 @@ def offset_duration(cursor: Cursor) -> Duration:
     node = parser.expression(1) if token.is_symbol("(") or is_signed_twice else parser.signed(parser.primary)
     if isinstance(node, DurationNumber):
         duration_ms(node, cursor.text, 0, 0)
-    _check_enabled(cursor, node)
+    _check_enabled(cursor, features, node)
     return node
 
 
@@ -121,6 +120,6 @@ class _Parser:
         return DurationCall(name, tuple(args), cursor.span_from(start))
 
 
-def _check_enabled(cursor: Cursor, node: Duration) -> None:
-    if not isinstance(node, DurationNumber) and not cursor.features.duration_expressions:
+def _check_enabled(cursor: Cursor, features: Features, node: Duration) -> None:
+    if not isinstance(node, DurationNumber) and not features.duration_expressions:
         cursor.fail("experimental duration expression is not enabled", node.span)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.literals import DURATION_MS_MAX
 from tsdb.promql.syntax.tree import (
     Duration,
@@ -14,6 +13,7 @@ from tsdb.promql.syntax.tree import (
     DurationParen,
     DurationUnary,
 )
+from tsdb.selector.tokens import QueryError
 
 NOT_POSITIVE = "duration must be greater than 0"
 

@@ -14,15 +14,11 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from tsdb.promql.syntax import check
-from tsdb.promql.syntax.cursor import Cursor
 from tsdb.promql.syntax.duration_parser import number_token, offset_duration, positive_duration
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.recursion import Step, result_of
-from tsdb.promql.syntax.selectors import labels, selector
-from tsdb.promql.syntax.tokens import TokenKind
 from tsdb.promql.syntax.tree import (
     SET_OPERATORS,
     Aggregation,
@@ -42,6 +38,8 @@ from tsdb.promql.syntax.tree import (
     ValueType,
     VectorSelector,
 )
+from tsdb.selector.selectors import labels, selector
+from tsdb.selector.tokens import Cursor, QueryError, TokenKind
 
 Checked = TypeVar("Checked")
 
@@ -65,10 +63,10 @@ _TIME_MS_MAX = 2**63 - 1
 
 def parse(text: str, features: Features = Features()) -> Expression:
     """The checked tree of a query. Raises QueryError with line and column of the first problem."""
-    cursor = Cursor(text, features)
+    cursor = Cursor(text)
     if cursor.at_end:
         cursor.fail("no expression found in input")
-    parser = _Parser(cursor)
+    parser = _Parser(cursor, features)
     node = result_of(parser.expression(1))
     if not cursor.at_end:
         cursor.fail_unexpected("")
@@ -78,8 +76,9 @@ def parse(text: str, features: Features = Features()) -> Expression:
 
 
 class _Parser:
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, features: Features) -> None:
         self.cursor = cursor
+        self.features = features
         self.parts = 0
         self.problem: QueryError | None = None  # The first one of types: syntax of the whole text comes before it.
 
@@ -137,7 +136,7 @@ class _Parser:
     def filled(self, matching: Matching) -> Matching:
         cursor = self.cursor
         token = cursor.take()
-        if not cursor.features.binop_fill_modifiers:
+        if not self.features.binop_fill_modifiers:
             cursor.fail("binop fill modifiers are experimental and not enabled", token.span)
         cursor.expect("(", token.word)
         value = self.signed_number(token.word)
@@ -175,7 +174,7 @@ class _Parser:
             cursor.expect(")", "parenthesised expression")
             return self.made(Paren(inner, cursor.span_from(token.span)))
         if token.is_symbol("{"):
-            return self.made(selector(cursor))
+            return self.made(VectorSelector(*selector(cursor)))
         if token.kind is not TokenKind.NAME:
             cursor.fail_unexpected("")
         following = cursor.following
@@ -188,15 +187,13 @@ class _Parser:
         if following.is_symbol("("):
             call: Expression = yield self.call()
             return call
-        if token.word in ("bool", "on", "ignoring", "group_left", "group_right", "atan2"):
-            cursor.fail_unexpected("")
-        return self.made(selector(cursor))
+        return self.made(VectorSelector(*selector(cursor)))
 
     def aggregation(self) -> Step[Expression]:
         cursor = self.cursor
         token = cursor.take()
         operator = token.word
-        if operator in EXPERIMENTAL_AGGREGATIONS and not cursor.features.experimental_functions:
+        if operator in EXPERIMENTAL_AGGREGATIONS and not self.features.experimental_functions:
             cursor.fail(f"{operator}() is experimental and must be enabled with experimental_functions", token.span)
         grouping = self.grouping()
         args: list[Expression] = yield self.arguments("aggregation")
@@ -231,7 +228,7 @@ class _Parser:
             close = get_close_matches(token.text, [*FUNCTIONS, *AGGREGATIONS], 1)
             hint = f'; did you mean "{close[0]}"?' if close else ""
             cursor.fail(f'unknown function with name "{token.text}"{hint}', token.span)
-        if function.experimental and not cursor.features.experimental_functions:
+        if function.experimental and not self.features.experimental_functions:
             cursor.fail(f'function "{token.text}" is not enabled', token.span)
         args: list[Expression] = yield self.arguments("function call", only_labels_last=token.text == "info")
         node = Call(token.text, tuple(args), cursor.span_from(token.span))
@@ -245,7 +242,7 @@ class _Parser:
         args: list[Expression] = []
         while not cursor.skip(")"):
             if only_labels_last and args and cursor.token.is_symbol("{"):
-                args.append(self.postfix(self.made(selector(cursor)), names_series=False))
+                args.append(self.postfix(self.made(VectorSelector(*selector(cursor))), names_series=False))
             else:
                 args.append((yield self.expression(1)))
             if not cursor.skip(","):
@@ -278,11 +275,11 @@ class _Parser:
                 return node
 
     def ranged(self, node: Expression) -> Expression:
-        cursor = self.cursor
+        cursor, features = self.cursor, self.features
         cursor.take()
-        length = positive_duration(cursor, "subquery or range")
+        length = positive_duration(cursor, features, "subquery or range")
         if cursor.skip(":"):
-            step = None if cursor.token.is_symbol("]") else positive_duration(cursor, "subquery selector")
+            step = None if cursor.token.is_symbol("]") else positive_duration(cursor, features, "subquery selector")
             cursor.expect("]", "subquery selector")
             subquery = Subquery(node, length, step, cursor.span_from(node.span))
             if isinstance(node, VectorSelector):
@@ -302,7 +299,7 @@ class _Parser:
     def shifted(self, node: Expression) -> Expression:
         cursor = self.cursor
         cursor.take()
-        offset = offset_duration(cursor)
+        offset = offset_duration(cursor, self.features)
         target = self.modified(node, "offset")
         if target.offset is not None:
             cursor.fail("offset may not be set multiple times", node.span)
@@ -320,7 +317,7 @@ class _Parser:
         cursor = self.cursor
         token = cursor.take()
         extension = Extension(token.word)
-        if not cursor.features.extended_range_selectors:
+        if not self.features.extended_range_selectors:
             cursor.fail(f"{token.word} modifier is experimental and not enabled", token.span)
         target = node.selector if isinstance(node, MatrixSelector) else node
         if not isinstance(target, VectorSelector):

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tsdb.model.selector import MATCH_TYPES, Matcher
 from tsdb.promql.syntax.check import type_of
-from tsdb.promql.syntax.literals import PLAIN_LABEL, quoted, shown_duration
+from tsdb.promql.syntax.literals import shown_duration
 from tsdb.promql.syntax.numbers import shown_f, shown_g
 from tsdb.promql.syntax.tree import (
     Aggregation,
@@ -34,6 +34,7 @@ from tsdb.promql.syntax.tree import (
     VectorSelector,
     post_order,
 )
+from tsdb.selector.tokens import PLAIN_LABEL, quoted
 
 LINE_BYTES_MAX = 100
 INDENT = "  "

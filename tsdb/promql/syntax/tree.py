@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tsdb.model.selector import Matcher
-from tsdb.promql.syntax.errors import TextSpan
+from tsdb.selector.tokens import TextSpan
 
 
 class ValueType(enum.Enum):

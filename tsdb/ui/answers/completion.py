@@ -12,8 +12,8 @@ from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
-from tsdb.promql.syntax.literals import PLAIN_LABEL
-from tsdb.promql.syntax.selectors import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
+from tsdb.selector.tokens import PLAIN_LABEL
 from tsdb.ui.answers.cursor_place import CompletionKind, CursorPlace, cursor_place
 from tsdb.ui.link import QUERY_CHARS_MAX
 from tsdb.ui.pages.page import PageCall

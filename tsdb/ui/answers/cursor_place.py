@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.functions import FUNCTIONS
-from tsdb.promql.syntax.selectors import METRIC_NAME
-from tsdb.promql.syntax.tokens import Token, TokenKind, tokens_of
+from tsdb.selector.selectors import METRIC_NAME
+from tsdb.selector.tokens import QueryError, Token, TokenKind, tokens_of
 
 _LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
 _OPEN, _CLOSED = frozenset("({["), frozenset(")}]")

@@ -15,8 +15,8 @@ from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import instant_result
 from tsdb.index.cardinality.groups import By
 from tsdb.promql.evaluate.vectors.block import Block
-from tsdb.promql.syntax.literals import quoted
-from tsdb.promql.syntax.selectors import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
+from tsdb.selector.tokens import quoted
 from tsdb.ui.link import range_ms
 from tsdb.ui.pages.page import PageCall
 from tsdb.ui.pages.system.cardinality import AGO, GROWING, by_of, label_name

@@ -12,11 +12,11 @@ from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import Evaluated, instant_result
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.printer import shown
 from tsdb.promql.syntax.tree import DurationNumber, MatrixSelector, Paren, VectorSelector
+from tsdb.selector.tokens import QueryError
 from tsdb.ui.answers.evidence import evidence
 from tsdb.ui.answers.graph import labels_of, texts
 from tsdb.ui.answers.times import times_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from support.promql.differential.difference import Order
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Aggregation, Binary, Call, Expression, Paren, children
+from tsdb.selector.tokens import QueryError
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from support.promql.differential.answers import Query
 from support.promql.differential.parts import all_nodes
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Expression
+from tsdb.selector.tokens import QueryError
 
 TRIES_MAX = 400
 

@@ -17,8 +17,8 @@ from tsdb.model.errors import TsdbError
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.selector.tokens import QueryError
 
 ANSWER_WITHIN_S = 60.0
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -13,7 +13,7 @@ from tsdb.client.write import calls
 from tsdb.model.labels import parse_labels
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
-from tsdb.model.selector import parse_selector
+from tsdb.selector.selectors import parse_selector
 
 LAYOUT = Layout("c", 10_000, 16)
 NOW_MS = 1_790_000_000_000

@@ -145,7 +145,7 @@ def test_losses_are_shown_before_they_are_accepted(shell: Shell, history: tuple[
         (("history", "windows"), 1, "history is required"),
         (("history", "create", "--history", "sqlite:///x.db"), 2, "log is required"),
         (("history", "windows", "--history", "mysql://x"), 2, "mysql://x"),
-        (("history", "show", "{", "--history", "sqlite:///x.db"), 2, "selector"),
+        (("history", "show", "{", "--history", "sqlite:///x.db"), 2, "1:2: parse error"),
     ],
 )
 def test_a_misuse_says_what_is_wrong(shell: Shell, arguments: tuple[str, ...], code: int, what: str) -> None:

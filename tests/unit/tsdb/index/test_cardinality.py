@@ -12,7 +12,7 @@ from tsdb.index.cardinality.groups import By
 from tsdb.index.index import SeriesIndex
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
 from tsdb.model.placement import PlacementRule
-from tsdb.model.selector import parse_selector
+from tsdb.selector.selectors import parse_selector
 
 SEED = 7
 RULE = PlacementRule()

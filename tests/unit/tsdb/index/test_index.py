@@ -26,7 +26,7 @@ from tsdb.index.series_table_kernels import NO_REF
 from tsdb.index.warm_up import warm_up_index
 from tsdb.model.errors import Overloaded
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
-from tsdb.model.selector import parse_selector
+from tsdb.selector.selectors import parse_selector
 
 UP = {"__name__": "up", "job": "node"}
 LOAD = {"__name__": "load", "job": "node", "cpu": "0"}

@@ -7,7 +7,8 @@ from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import BITMAPS_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
-from tsdb.model.selector import Matcher, MatchType, parse_selector
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.selector.selectors import matchers_of
 
 SERIES = {
     "a": {"__name__": "up", "job": "node", "instance": "h1"},
@@ -72,10 +73,10 @@ def test_matchers_select_as_in_prometheus(selector: str, wanted: str | None) -> 
     index.register(*announced(list(SERIES.values())))
     if wanted is None:
         with pytest.raises(InvalidRequest) as caught:
-            index.select(parse_selector(selector))
+            index.select(matchers_of(selector))
         assert caught.value.reason == "selector_too_broad"
     else:
-        assert names_of(index, SERIES, *parse_selector(selector)) == wanted
+        assert names_of(index, SERIES, *matchers_of(selector)) == wanted
 
 
 def test_no_matcher_at_all_is_too_broad() -> None:
@@ -114,7 +115,7 @@ def test_conditions_over_very_many_pairs_select_the_same(selector: str, wanted: 
     count = 5 * BITMAPS_MAX
     index = SeriesIndex()
     index.register(*announced([{"__name__": "x", "i": str(i), "half": str(i % 2)} for i in range(count)]))
-    refs = index.select(parse_selector(selector))
+    refs = index.select(matchers_of(selector))
     joined, lengths = index.labels_of(refs)
     assert len(lengths) == sum(bool(wanted(i)) for i in range(count))
     if len(lengths):
@@ -124,7 +125,7 @@ def test_conditions_over_very_many_pairs_select_the_same(selector: str, wanted: 
 
 def test_a_regular_expression_sees_values_that_came_after_it_was_first_used() -> None:
     index = SeriesIndex()
-    selectors = [parse_selector(text) for text in ('{job=~"n[a-z]+"}', '{__name__="up",job!~"n[a-z]+"}', '{job!=""}')]
+    selectors = [matchers_of(text) for text in ('{job=~"n[a-z]+"}', '{__name__="up",job!~"n[a-z]+"}', '{job!=""}')]
     for number, job in enumerate(["node", "db", "net", "n1", "nope"]):
         index.register(*announced([{"__name__": "up", "job": job}]))
         jobs = ["node", "db", "net", "n1", "nope"][: number + 1]

@@ -15,7 +15,8 @@ from tsdb.model.resolution import (
     source_labels,
     underived,
 )
-from tsdb.model.selector import Matcher, MatchType, parse_selector
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.selector.selectors import parse_selector
 
 SOURCE = canonical_labels({"__name__": "up", "job": "j", "instance": "i", "Zone": "z"})
 

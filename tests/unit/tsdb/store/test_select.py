@@ -9,11 +9,11 @@ import pytest
 from support.data.heads import Record, apply, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
-from tsdb.model.selector import parse_selector
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
 from tsdb.reader.request import SelectSpec
 from tsdb.replay.replay import PartitionProgress
+from tsdb.selector.selectors import parse_selector
 from tsdb.store import select
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator

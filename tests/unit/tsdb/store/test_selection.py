@@ -10,9 +10,9 @@ import pytest
 from support.data.heads import id_of, new_head, register
 from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
-from tsdb.model.selector import parse_selector
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.request import SelectSpec
+from tsdb.selector.selectors import parse_selector
 from tsdb.store.selection import Selection, Selections
 from tsdb.v1 import common_pb2
 

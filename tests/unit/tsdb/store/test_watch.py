@@ -15,9 +15,9 @@ from tsdb.head.limits import HeadLimits
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, OutOfCoverage, Unavailable
 from tsdb.model.labels import series_id
-from tsdb.model.selector import parse_selector
 from tsdb.reader.read_call import ReadCalls
 from tsdb.replay.replay import PartitionProgress
+from tsdb.selector.selectors import parse_selector
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator

@@ -10,8 +10,8 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import Result, plain
 from tsdb.api.prometheus.request import parameters
 from tsdb.model.errors import InvalidRequest
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.parser import parse
+from tsdb.selector.tokens import QueryError
 
 _RULE_TYPES = ("", "alert", "record")
 

@@ -12,11 +12,12 @@ from tsdb.api.prometheus.pages.query import TRUNCATED
 from tsdb.api.prometheus.request import parameters
 from tsdb.api.prometheus.request.parameters import LookupRange
 from tsdb.api.prometheus.request.selectors import selectors
-from tsdb.api.prometheus.storage import QueryStorage, is_utf8
+from tsdb.api.prometheus.storage import QueryStorage
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.model.selector import Matcher
 from tsdb.reader.answer_bytes import texts_bytes
+from tsdb.selector.selectors import is_utf8
 
 SERIES_A_PIECE = 1000
 SERIES_COPIES = 3  # Of the labels: canonical, and the pieces in hand.

@@ -22,10 +22,10 @@ from tsdb.ops.metrics import counter, histogram
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.query.promql.running import IN_QUEUE, TEXT_CHARS_MAX
 from tsdb.query.promql.slow import SlowQuery
+from tsdb.selector.tokens import QueryError
 from tsdb.v1 import reader_pb2
 
 TRUNCATED = "results truncated due to limit"

@@ -11,7 +11,6 @@ from tsdb.api.prometheus.json.envelope import Result, json_of, plain
 from tsdb.model.selector import MATCH_TYPES, Matcher
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.durations import duration_ms
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.functions import FUNCTIONS, Function
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.promql.syntax.parser import parse
@@ -38,6 +37,7 @@ from tsdb.promql.syntax.tree import (
     ValueType,
     VectorSelector,
 )
+from tsdb.selector.tokens import QueryError
 
 _SYMBOLS = {kind: symbol for symbol, kind in MATCH_TYPES.items()}
 _TYPES = {

@@ -14,7 +14,7 @@ from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher
 from tsdb.promql.syntax.literals import duration_ms_of
-from tsdb.promql.syntax.selectors import matches_empty
+from tsdb.selector.selectors import matches_empty
 
 POINTS_MAX = 11_000  # As Prometheus: a week at 60 s, a year at 1 h.
 SECOND_NS = 1_000_000_000

@@ -5,9 +5,7 @@ from __future__ import annotations
 from tsdb.api.prometheus.request.form import Form
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher
-from tsdb.promql.syntax.cursor import Cursor
-from tsdb.promql.syntax.features import Features
-from tsdb.promql.syntax.selectors import matches_empty, selector
+from tsdb.selector.selectors import matchers_of, matches_empty
 
 SELECTORS_MAX = 256  # Each is a read.
 
@@ -17,15 +15,7 @@ def selectors(form: Form) -> list[tuple[Matcher, ...]]:
     texts = form.all("match[]")
     if len(texts) > SELECTORS_MAX:
         raise InvalidRequest(f"{len(texts)} match[] parameters; the limit is {SELECTORS_MAX}", reason="bad_selector")
-    found = [_parsed(text) for text in texts]
+    found = [matchers_of(text) for text in texts]
     if any(all(map(matches_empty, matchers)) for matchers in found):
         raise InvalidRequest("match[] must contain at least one non-empty matcher", reason="bad_selector")
     return found
-
-
-def _parsed(text: str) -> tuple[Matcher, ...]:
-    cursor = Cursor(text, Features())
-    node = selector(cursor)
-    if not cursor.at_end:
-        cursor.fail_unexpected("")
-    return node.matchers

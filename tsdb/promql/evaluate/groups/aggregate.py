@@ -16,9 +16,9 @@ from tsdb.promql.evaluate.groups.aggregate_kernels import aggregate_kernel, firs
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
-from tsdb.promql.syntax.literals import quoted
 from tsdb.promql.syntax.numbers import shown_f, shown_g
 from tsdb.promql.syntax.tree import Aggregation
+from tsdb.selector.tokens import quoted
 
 _CODES = {
     "sum": codes.SUM,

@@ -17,9 +17,9 @@ from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
-from tsdb.promql.syntax.errors import TextSpan
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call
+from tsdb.selector.tokens import TextSpan
 
 BOUND = "le"
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*\.?|\d*\.\d+)(?:\d+)?(?:[eE][+-]?\d+)?", re.ASCII)

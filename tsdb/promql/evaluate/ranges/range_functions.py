@@ -17,8 +17,8 @@ from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
 from tsdb.promql.evaluate.selection.select import Ranges
 from tsdb.promql.evaluate.vectors.block import Block, Scalar
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
-from tsdb.promql.syntax.errors import TextSpan
 from tsdb.promql.syntax.tree import Call, Extension, Subquery
+from tsdb.selector.tokens import TextSpan
 
 RANGE_FUNCTIONS = {
     "rate": codes.RATE,

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.index.cardinality.groups import By
 from tsdb.model.labels import parse_labels
-from tsdb.promql.syntax.literals import quoted
-from tsdb.promql.syntax.selectors import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
+from tsdb.selector.tokens import quoted
 from tsdb.ui.link import VERSION
 from tsdb.ui.pages.page import PageCall
 from tsdb.ui.pages.system.grid import Cell, Column, Grid

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tsdb.cli.query.excerpt import CUT, excerpt
-from tsdb.promql.syntax.errors import place
+from tsdb.selector.tokens import place
 
 LETTERS = "abcxyz09 \t\nÄé日本\N{COMBINING ACUTE ACCENT}\x1b\x00\u200b\N{GRINNING FACE}"
 

@@ -135,7 +135,7 @@ def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
         (("rate(up[5m])", "--last", "5m"), "`tsdb query` without --raw evaluates PromQL"),
         (('up{a="("} / 2', "--last", "5m"), "'up{a=\"(\"} / 2' is more than a selector"),
         (("sum by (job) (up)", "--last", "5m"), "give a selector such as"),
-        (("up{", "--last", "5m"), "at character 3"),
+        (("up{", "--last", "5m"), "1:4: parse error: unexpected end of input inside braces"),
         (("up", "--start", "1700000000"), "looks like seconds"),
         (("up", "--start", "1700000000.5"), "write 1700000000500 or 2023-11-14T22:13:20.500Z"),
         (("up", "--end", "1700000000000000"), "looks like microseconds"),

@@ -7,7 +7,7 @@ import pytest
 from support.promql.memory import MemoryStorage
 from support.promql.notation import STALE, labels_of
 from tsdb.model.labels import canonical_labels
-from tsdb.model.selector import parse_selector
+from tsdb.selector.selectors import parse_selector
 
 SERIES: list[dict[str, str]] = [
     {"__name__": "x", "a": "1"},
@@ -40,7 +40,7 @@ def storage() -> MemoryStorage:
         ('x{b=~"c.d"}', [1]),
         ('x{b=~"c"}', []),
         ('{__name__=~"[xy]",a=""}', [2, 3]),
-        ('x{__name__="y"}', []),
+        ('{__name__="x",__name__="y"}', []),
     ],
 )
 def test_matchers(storage: MemoryStorage, selector: str, expected: list[int]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tsdb.promql.evaluate.prepared import Prepared, PreparedQueries
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES, Features
 from tsdb.promql.syntax.tree import post_order
+from tsdb.selector.tokens import QueryError
 
 NONE = Features()
 

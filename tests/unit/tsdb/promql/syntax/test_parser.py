@@ -6,8 +6,6 @@ import tracemalloc
 
 import pytest
 
-from tsdb.promql.syntax.cursor import NESTING_MAX, QUERY_CHARS_MAX
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.promql.syntax.features import ALL_FEATURES, Features
 from tsdb.promql.syntax.parser import PARTS_MAX, parse
 from tsdb.promql.syntax.printer import shown
@@ -25,6 +23,7 @@ from tsdb.promql.syntax.tree import (
     VectorSelector,
     post_order,
 )
+from tsdb.selector.tokens import NESTING_MAX, QUERY_CHARS_MAX, QueryError
 
 
 def grouped(node: Expression) -> str:

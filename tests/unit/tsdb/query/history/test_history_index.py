@@ -12,10 +12,11 @@ from tsdb.history.interface import Loaded
 from tsdb.model.errors import CorruptData, Overloaded, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.model.resolution import derived_labels
-from tsdb.model.selector import Matcher, MatchType, parse_selector
+from tsdb.model.selector import Matcher, MatchType
 from tsdb.model.window import EPOCH_MS, index_epoch
 from tsdb.query.history.index import EPOCHS_MAX, Choice, HistoryIndex
 from tsdb.query.history.parts import EPOCHS_KEPT_MAX
+from tsdb.selector.selectors import parse_selector
 
 NOW_MS = 1_000 * EPOCH_MS
 NUMBERS = range(12)

@@ -15,11 +15,11 @@ from support.servers.queriers import Context, sources_over
 from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.client import ReadOptions
 from tsdb.model.errors import HoleInRange, InvalidRequest, Overloaded, Unavailable
-from tsdb.model.selector import parse_selector
 from tsdb.query.promql.metadata import QuerierMetadata
 from tsdb.query.sources import Sources
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
+from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import reader_pb2
 
 FORGOTTEN = 3  # A series that memory has dropped.

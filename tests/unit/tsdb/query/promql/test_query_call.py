@@ -14,9 +14,9 @@ from tsdb.client.query import QueryResult, query, query_range
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions
-from tsdb.promql.syntax.errors import QueryError
 from tsdb.query.service import QuerierService
 from tsdb.reader.limits import SelectLimits
+from tsdb.selector.tokens import QueryError
 from tsdb.v1 import common_pb2, reader_pb2
 
 

@@ -26,7 +26,6 @@ from tsdb.model.errors import (
     TsdbError,
     Unavailable,
 )
-from tsdb.model.selector import parse_selector
 from tsdb.model.times import time_text
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.promql.storage import QuerierStorage
@@ -34,6 +33,7 @@ from tsdb.query.stores.interface import StoreReader
 from tsdb.reader.answer_bytes import AnswerBytes
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
+from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'

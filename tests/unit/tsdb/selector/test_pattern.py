@@ -8,8 +8,8 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsdb.index.pattern import PATTERN_BYTES_MAX, REGEX_BYTES_MAX, compile_pattern, literals_of
 from tsdb.model.errors import InvalidRequest
+from tsdb.selector.pattern import PATTERN_BYTES_MAX, REGEX_BYTES_MAX, compile_pattern, literals_of
 
 VALUES = [
     "",

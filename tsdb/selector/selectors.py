@@ -1,29 +1,64 @@
-"""Parser of selectors and of lists of labels."""
+"""Grammar of selectors, `name{label="value",other=~"re.*"}`, and of lists of labels: texts to matchers.
+
+It is a part of PromQL's grammar, so that a text is accepted in an expression, by the client, on the command line and
+by Spark alike. A name with other characters stands in quotes: `{"http.requests",job="a"}`.
+"""
 
 from __future__ import annotations
 
-from tsdb.index.pattern import compile_pattern
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import MATCH_TYPES, MATCHERS_MAX, Matcher, MatchType
-from tsdb.promql.syntax.cursor import Cursor
-from tsdb.promql.syntax.errors import TextSpan
-from tsdb.promql.syntax.literals import quoted
-from tsdb.promql.syntax.tokens import TokenKind
-from tsdb.promql.syntax.tree import VectorSelector
+from tsdb.selector.pattern import compile_pattern
+from tsdb.selector.tokens import Cursor, QueryError, TextSpan, TokenKind, quoted
 
 METRIC_NAME = "__name__"
+# Names that are metrics only in quotes. PromQL's other keywords are metrics wherever an operator cannot stand.
+RESERVED_WORDS = frozenset({"bool", "on", "ignoring", "group_left", "group_right", "atan2", "inf", "nan"})
+NO_SERIES_NAMED = "vector selector must contain at least one non-empty matcher"
 _REGEX = (MatchType.REGEX, MatchType.NOT_REGEX)
 _POSITIVE = (MatchType.EQUAL, MatchType.REGEX)
 
 
-def selector(cursor: Cursor) -> VectorSelector:
-    """`name`, `name{...}` or `{...}`. Whether it matches only series without labels is left to the caller."""
+def parse_selector(text: str) -> tuple[Matcher, ...]:
+    """Parse the text of one selector. Raises InvalidRequest (bad_selector, selector_too_broad) with the position.
+
+    Prometheus also accepts strings that are not UTF-8. No label has such a name or value, and no message carries one.
+    """
+    try:
+        matchers = matchers_of(text)
+    except QueryError as error:
+        raise InvalidRequest(error.message, reason="bad_selector") from None
+    if all(map(matches_empty, matchers)):
+        raise InvalidRequest(NO_SERIES_NAMED, reason="selector_too_broad")
+    if not all(is_utf8(matcher.name) and is_utf8(matcher.value) for matcher in matchers):
+        raise InvalidRequest("a string of the selector is not UTF-8; no label is so", reason="bad_selector")
+    return matchers
+
+
+def matchers_of(text: str) -> tuple[Matcher, ...]:
+    """As `parse_selector`, for any bytes in strings, and for a selector of all series. Raises QueryError."""
+    cursor = Cursor(text)
+    _, matchers, _ = selector(cursor)
+    if not cursor.at_end:
+        cursor.fail_unexpected("")
+    return matchers
+
+
+def selector(cursor: Cursor) -> tuple[str, tuple[Matcher, ...], TextSpan]:
+    """Take `name`, `name{...}` or `{...}`: (the name before the braces, matchers, span).
+
+    A selector of all series passes: `matches_empty` tells it.
+    """
     start = cursor.token.span
+    if cursor.token.word in RESERVED_WORDS:
+        cursor.fail_unexpected("")
     name = cursor.take().text if cursor.token.kind is TokenKind.NAME else ""
     matchers = [Matcher(MatchType.EQUAL, METRIC_NAME, name)] if name else []
     if cursor.skip("{"):
         _matchers_into(matchers, name, cursor)
-    return VectorSelector(name, tuple(matchers), cursor.span_from(start))
+    elif not name:
+        cursor.fail_unexpected("", 'a metric name or "{"')
+    return name, tuple(matchers), cursor.span_from(start)
 
 
 def matches(matcher: Matcher, value: str) -> bool:
@@ -38,6 +73,15 @@ def matches(matcher: Matcher, value: str) -> bool:
 def matches_empty(matcher: Matcher) -> bool:
     """Whether a series without the label matches."""
     return matches(matcher, "")
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogates, which stand for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def labels(cursor: Cursor, where: str) -> tuple[str, ...]:
