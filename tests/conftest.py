@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler.loadfile import LoadFileScheduling
 
 from stack.cassandra import NodeAccess
+from support import run_order
 from support.drills import leftovers
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
@@ -32,58 +32,26 @@ SHORT_SESSIONS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
 }
-SPARK = "tests/spark/"
-PAGES = "tests/e2e/ui/"
-# The longest tests begin first, so that the run does not end with one process at work. One process runs a whole file:
-# first the files that take 90 s and more, then the others by folder.
-LONGEST_FIRST = (
-    SPARK,
-    "tests/integration/test_kafka_faults.py",
-    "tests/fault/test_three_brokers.py",
-    "tests/fault/test_history_outage.py",
-    "tests/e2e/test_readme.py",
-    PAGES,
-    "tests/e2e/test_round_trip.py",
-    "tests/property/test_simulation.py",
-    "tests/e2e/reads/test_memory_and_history.py",
-    "tests/e2e/test_rolling_restart.py",
-    "tests/fault/",
-    "tests/e2e/",
-    "tests/integration/",
-    "tests/contract/",
-    "tests/property/",
-)
-
-
-class FoldersTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
-    """A file's tests in one process. Those of all Spark files are in one, for a JVM with its workers takes a gigabyte;
-    those of all pages too, for they share a server."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        together = (folder for folder in (SPARK, PAGES) if nodeid.startswith(folder))
-        return next(together, None) or str(super()._split_scope(nodeid))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the guard in the process that begins the run. Workers of xdist are covered by it."""
-    if not hasattr(config, "workerinput"):
-        leftovers.guard()
+    if hasattr(config, "workerinput"):
+        return
+    leftovers.guard()
+    if config.getoption("dist", "no") == "loadfile":
+        config.pluginmanager.register(run_order.Recorder())
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FoldersTogether | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> run_order.Scheduling | None:
     """Replace xdist's scheduler of `--dist loadfile`."""
-    return FoldersTogether(config, log) if config.getoption("dist") == "loadfile" else None
+    return run_order.Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order tests by the list of the longest; the tests of a file stay together and in their order."""
-
-    def rank(item: pytest.Item) -> int:
-        places = (number for number, place in enumerate(LONGEST_FIRST) if item.nodeid.startswith(place))
-        return next(places, len(LONGEST_FIRST))
-
-    items.sort(key=rank)
+    """Order the tests by recorded durations."""
+    run_order.longest_first(items)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import run_order
+
 ROOT = Path(__file__).resolve().parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text()
 HELPED = re.findall(r"^([a-z-]+):.*## \S", MAKEFILE, re.MULTILINE)
@@ -47,8 +49,11 @@ def test_pre_commit_runs_the_commands_of_make_check() -> None:
     assert [hook["entry"] for hook in repo["hooks"]] == wanted
 
 
-def test_the_workflow_runs_ci_and_keeps_the_packages() -> None:
+def test_the_workflow_runs_ci_and_keeps_packages_types_and_durations() -> None:
     (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
-    (cache,) = [step["with"]["path"] for step in job["steps"] if "cache" in step.get("uses", "")]
-    assert {"~/.cache/pip", "~/.cache/uv", "~/.m2/repository", ".stack/jars"} <= set(cache.split())
+    kept = [step["with"]["path"] for step in job["steps"] if "cache" in step.get("uses", "")]
+    wanted = {"~/.cache/pip", "~/.cache/uv", "~/.m2/repository", ".stack/jars", ".mypy_cache"}
+    assert wanted <= set(" ".join(kept).split())
+    (artifact,) = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert artifact == str(run_order.WRITTEN.relative_to(ROOT))

@@ -1,0 +1,85 @@
+"""Order of a test run: files that took longest begin first, and files that share servers run in one process.
+
+`tests/durations.json` has the seconds of each file of a recorded run, on 2 cores. Every run of more than one process
+writes its own seconds to `build/test-durations.json`, slowest first; CI keeps that file. Copy it over the recorded
+one when the order no longer fits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "tests/durations.json"
+WRITTEN = ROOT / "build/test-durations.json"
+SHORTEST_S = 1.0  # A shorter file is not recorded.
+NEW_S = 20.0  # A file that is not recorded, where tests start servers.
+WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
+
+# Name of a group and its files. A JVM with its Spark workers takes a gigabyte; the pages share a server; tests that
+# stop or freeze a broker or a node share one that no other process uses.
+TOGETHER = {
+    "spark": ("tests/spark/",),
+    "pages": ("tests/e2e/ui/",),
+}
+
+
+def group_of(file: str) -> str:
+    """The unit that one process runs: a group of TOGETHER, or the file."""
+    return next((group for group, starts in TOGETHER.items() if file.startswith(starts)), file)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort by group, the longest first; the tests of a file stay together and in their order."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for file in dict.fromkeys(_file(item.nodeid) for item in items):
+        seconds[group_of(file)] += _expected_s(file)
+    items.sort(key=lambda item: -seconds[group_of(_file(item.nodeid))])
+
+
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
+    """A group in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(_file(nodeid))
+
+
+class Recorder:
+    """A pytest plugin of the process that begins a run: adds up the seconds of each file."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[_file(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        WRITTEN.parent.mkdir(exist_ok=True)
+        WRITTEN.write_text(_text(self._seconds.items()))
+
+
+def _text(seconds: Iterable[tuple[str, float]]) -> str:
+    slowest = sorted(seconds, key=lambda one: (-one[1], one[0]))
+    return json.dumps({file: round(took, 1) for file, took in slowest if took >= SHORTEST_S}, indent=0) + "\n"
+
+
+def _expected_s(file: str) -> float:
+    return _recorded().get(file, 0.0 if file.startswith(WITHOUT_SERVERS) else NEW_S)
+
+
+@cache
+def _recorded() -> dict[str, float]:
+    found: dict[str, Any] = json.loads(RECORDED.read_text())
+    return found
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
