@@ -114,7 +114,7 @@ class ClusterWatch(Periodic):
         executor_python.set(max((state.python_peak for state in states), default=0))
 
     def facts(self) -> dict[str, str | int]:
-        """Facts for a summary: figures of tasks and executors, and places with more about this application."""
+        """Facts for a summary: figures of tasks and executors, and addresses with more about this application."""
         from py4j.protocol import Py4JError
 
         figures: dict[str, str | int] = {
@@ -167,7 +167,7 @@ def places(context: Any) -> dict[str, str | int]:
 
 
 def _state(summary: Any) -> ExecutorState:
-    """From Spark's ExecutorSummary, a Java object."""
+    """The state from Spark's ExecutorSummary, a Java object."""
     reason, peaks = summary.removeReason(), summary.peakMemoryMetrics()
 
     def peak(name: str) -> int:

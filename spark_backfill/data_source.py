@@ -38,12 +38,12 @@ class TsdbDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`."""
+        """The name that `format(...)` takes."""
         return "tsdb"
 
     def schema(self) -> StructType:
-        """Default schema of the source that the options name. Spark does not say here whether it reads a stream, so
-        options that name neither a source nor a history are those of the log."""
+        """Default schema of the source that the options name. Spark does not say here whether it reads a stream. So
+        options that name neither a source nor a history give the schema of the log."""
         options = source_options(self.options, HISTORY if self.options.get(HISTORY_URL) else LOG)
         if options.source == CHUNKS:
             return CHUNK_SCHEMA

@@ -172,9 +172,10 @@ def merge_late(
 
     apply: write; without it the plan is returned. min_fragments: fold a pack's window that has more. older_than: fold
     any window that ended this long ago. delete_after: time from the check of a fold to the deletion of the rows that it
-    covers; no read may take longer. Without start and end, all of history. ok: nothing was refused.
+    covers; no read may take longer. Without start and end all of history is folded. ok: nothing was refused.
 
     Raises Unavailable (loader_behind, not_read_back): a later run continues the work then.
+
     """
     from spark_backfill.jobs.merge_late.job import MergeLateOptions
     from spark_backfill.jobs.merge_late.job import merge_late as job

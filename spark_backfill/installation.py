@@ -44,7 +44,7 @@ def connect(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Installation:
-    """settings: those of log and history. A value for any number of jobs, sessions and threads."""
+    """settings: those of log and history. Any number of jobs, sessions and threads may use the value."""
 
     settings: CommonSettings
 

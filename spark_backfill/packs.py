@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 Epochs = tuple[int, int]  # First and last index epoch, both included.
-_Name = tuple[int, bytes]  # (index epoch, metric name)
+_Name = tuple[int, bytes]  # Index epoch and metric name.
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ class Places:
 
 
 def places_of(options: Mapping[str, str]) -> Places:
-    """Places from options of the data source; a missing option has its default. Raises InvalidRequest (bad_option)."""
+    """Read the places from options of the data source; a missing option has its default. Raises InvalidRequest
+    (bad_option)."""
     log, history = _object(options, LOG_SETTINGS), _object(options, HISTORY_SETTINGS)
     try:
         if "security" in log:

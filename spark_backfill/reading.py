@@ -15,7 +15,8 @@ PREFETCH_BYTES = 16 << 20
 
 
 def batches_between(log: Log, topic: str, partition: int, start: int, end: int) -> Iterator[RecordBatch]:
-    """The records of offsets [start, end), in order. Raises Unavailable (log_unavailable), and as a reader does."""
+    """The records of offsets [start, end), in order. Raises Unavailable (log_unavailable), and the errors of a
+    reader."""
     if start >= end:
         return
     silent = 0

@@ -12,10 +12,11 @@ Figure = int | float | str | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """The part that the results of all jobs share. The fields of a class below are its figures.
+    """Base of the results of all jobs. The fields of a subclass are its figures.
 
     job: name of the job. ok: False when the job did its work and found something that needs an operator; the exit code
     of the command is 1 then. rows: a report, one value a row; empty where a job has no report.
+
     """
 
     job: str

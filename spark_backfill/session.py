@@ -47,8 +47,9 @@ _DEFAULTS = {
     "spark.executor.processTreeMetrics.enabled": "true",
     "spark.log.level": "WARN",
 }
-# Of a local master only. Spark must start on a machine whose host name does not resolve, too. The worker daemon saves
-# 0.5 s of CPU for each new Python worker. Executors of a cluster may receive our modules after their daemon starts.
+# Settings of a local master only. Spark must start on a machine whose host name does not resolve, too. The worker
+# daemon saves 0.5 s of CPU for each new Python worker. Executors of a cluster may receive our modules after their
+# daemon starts.
 _ALONE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -58,8 +59,8 @@ _ALONE = {
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """master: Spark master URL. name: the application's. ui: serve Spark's web pages. conf: Spark settings, which
-    override ours."""
+    """master: URL of the Spark master. name: name of the application. ui: serve Spark's web pages. conf: settings of
+    Spark, which override ours."""
 
     master: str = LOCAL
     name: str = "tsdb"
@@ -99,7 +100,7 @@ def _begin_context(options: SessionOptions, settings: Mapping[str, str]) -> None
 
 @contextmanager
 def session(options: SessionOptions) -> Iterator[SparkSession]:
-    """`start_session` for one block; stop the session at the end unless it was active before."""
+    """Run `start_session` for one block. At its end the session stops, unless it was active before."""
     require_pyspark()
     from pyspark.sql import SparkSession
 

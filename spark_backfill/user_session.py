@@ -22,7 +22,7 @@ SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true
 def job_session(spark: SparkSession) -> Iterator[SparkSession]:
     """A session for one job over the context of `spark`, with SETTINGS and without the SQL settings of `spark`.
 
-    Settings of file systems are taken over. Errors of Spark become TsdbErrors. Raises InvalidRequest (bad_session) when
+    Settings of file systems are copied. Errors of Spark become TsdbErrors. Raises InvalidRequest (bad_session) when
     `spark` is no running session, or one of Spark Connect, where tasks of ours cannot be started.
     """
     from spark_backfill.failures import translate_spark_errors

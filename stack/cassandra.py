@@ -69,7 +69,7 @@ READY_OPCODE, AUTHENTICATE_OPCODE = 0x02, 0x03
 
 @dataclass(frozen=True)
 class NodeAccess:
-    """Access to a node that runs, also for a process that did not start it. folder: of its data."""
+    """Access to a running node, also for a process that did not start it. folder: the data of the node."""
 
     host: str
     port: int
@@ -103,9 +103,10 @@ class NodeAccess:
 
 
 class CassandraNode:
-    """A context manager. folder: for the data; without one, a temporary folder that `close` removes.
+    """A Cassandra node; a context manager. folder: the data; without it, a temporary folder that `close` removes.
 
     settings: further lines of cassandra.yaml.
+
     """
 
     def __init__(self, *, folder: Path | None = None, detached: bool = False, settings: str = "") -> None:
@@ -131,7 +132,7 @@ class CassandraNode:
 
     @property
     def access(self) -> NodeAccess:
-        """For all who use the node. Valid after `start`."""
+        """Access for all users of the node. Valid after `start`."""
         return NodeAccess(self.host, self.port, self._jmx, str(self._folder))
 
     @property

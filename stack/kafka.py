@@ -23,10 +23,10 @@ from stack.process import ServerProcess
 
 READY_WITHIN_S = 120.0
 START_TRIES = 3
-# Brokers run for seconds or minutes here. C1 alone halves the CPU of a start, and saves a third of it at a light load.
-# Formatting a broker's folder takes 1.1 s of CPU with it, and 1.8 s without.
+# Brokers run for seconds or minutes here. The compiler C1 alone halves the CPU of a start, and saves a third of the CPU
+# at a light load. Formatting a broker's folder takes 1.1 s of CPU with C1 alone, and 1.8 s without the option.
 C1_ALONE = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-HEAP_MB = {1: 512}  # By number of brokers. A single broker also serves benchmarks.
+HEAP_MB = {1: 512}  # By number of brokers. Benchmarks use a single broker.
 HEAP_MB_SHARED = 320
 
 PROPERTIES = """process.roles=broker,controller
@@ -85,7 +85,7 @@ class KafkaCluster:
         self._client = dict(client or {})
         self._detached = detached
         self._classes = classes
-        self._jvm: list[str] = []  # Options of all JVMs here, from the first start on.
+        self._jvm: list[str] = []  # Options of all JVMs of this cluster, from the first start on.
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="kafka-stack-"))
         self._ports: Ports | None = None

@@ -40,7 +40,7 @@ class Ports:
         self.close()
 
     def close(self) -> None:
-        """Release the ports; idempotent."""
+        """Release the ports. A second call does nothing."""
         for lock in self._locks:
             os.close(lock)
         self._locks.clear()

@@ -68,7 +68,7 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def tail(self) -> str:
-        """The end of the process's output."""
+        """The last part of the process's output."""
         return self._output.read_text(errors="replace")[-OUTPUT_TAIL:]
 
     def _wait(self, timeout_s: float) -> None:
@@ -77,7 +77,7 @@ class ServerProcess:
 
 
 def wait_until_gone(pid: int, within_s: float) -> bool:
-    """Wait for the end of a process that may not be our child. False after the timeout."""
+    """Wait for the end of a process that need not be our child. False after the timeout."""
     give_up_at = time.monotonic() + within_s
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > give_up_at:

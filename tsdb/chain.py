@@ -28,7 +28,7 @@ APART_MS_MAX = 50  # Tolerance for clock differences and unmeasured queues.
 TRACE_BYTES_MAX = 1_024
 TIMES_CACHED = 512
 
-# Arguments of `count`.
+# Reasons that `count` gets.
 MALFORMED = "malformed"
 OUT_OF_RANGE = "out_of_range"
 CLOCK_BEHIND = "clock_behind"  # An earlier time is after now: the difference counts as 0.
@@ -54,7 +54,8 @@ class Mode(Enum):
     OFF = "off"
     TREE = "tree"  # Origin and total only. Loops are not cut, because hops are not counted.
     FULL = "full"
-    DEBUG = "debug"  # As FULL, and each hop's service, wait and time; the oldest are left out at TRACE_BYTES_MAX.
+    # FULL, and also service, wait and time of each hop. The oldest hops are left out at TRACE_BYTES_MAX.
+    DEBUG = "debug"
 
 
 class Link(NamedTuple):
@@ -93,11 +94,13 @@ def _ignore_reason(reason: str) -> None:
 
 
 class Chain:
-    """One service of one system. Thread-safe. Raises ValueError for ids that headers cannot carry.
+    """Reads and writes the headers of one service of one system. Thread-safe. Raises ValueError for ids that headers
+    cannot carry.
 
     system_id: id of all services that share these headers. service_id: id of this service. count(reason): called with
     one of REASONS for each ignored or clamped value. now_ms: wall clock, ms since the epoch. monotonic_ns: a clock that
     never steps.
+
     """
 
     def __init__(
@@ -180,7 +183,7 @@ class Chain:
         return [header for header in headers if not header[0].startswith(own)]
 
     def apart_ms(self, now_ms: int, then_ms: int | None) -> int:
-        """now - then, at least 0; a negative difference is counted."""
+        """now - then, at least 0. A negative difference is counted."""
         if then_ms is None or then_ms == now_ms:
             return 0
         if then_ms > now_ms:
@@ -237,7 +240,7 @@ class Stage:
     def produce(self, *, public: bool = False, due_at_ms: int | None = None) -> Written:
         """Headers of one produced message; call it for each child of a stage. public: for readers outside the system.
 
-        A repeated attempt is not a hop: its message keeps the headers it has.
+        A repeated attempt is not a hop, so its message keeps its headers.
         """
         chain, link = self._chain, self._link
         if chain.mode is Mode.OFF:
@@ -287,7 +290,7 @@ def freshness_ms(chain: Chain, link: Link) -> int:
 # Cached: at high rates many messages fall into one millisecond, and messages of one chain share its origin.
 @lru_cache(maxsize=TIMES_CACHED)
 def parse_header_time(data: bytes) -> int | None:
-    """ms since the epoch of a time in RFC 3339, UTC, three decimals, Z; None for any other text."""
+    """Parse a time in RFC 3339 (UTC, three decimals, Z) to ms since the epoch. None for any other text."""
     # fromisoformat accepts weeks, other separators and zones too, so the positions of the separators are checked first.
     if len(data) != _TIME_BYTES or data[4::3][:2] != b"--" or data[10:17:3] != b"T::" or data[19::4] != b".Z":
         return None
@@ -300,7 +303,7 @@ def parse_header_time(data: bytes) -> int | None:
 
 @lru_cache(maxsize=TIMES_CACHED)
 def header_time(at_ms: int) -> bytes:
-    """ms since the epoch as text for `parse_header_time`. Raises ValueError outside the years 1 to 9999."""
+    """Format ms since the epoch as text for `parse_header_time`. Raises ValueError outside the years 1 to 9999."""
     try:
         return b"%bZ" % (_EPOCH + at_ms * _MS).isoformat(timespec="milliseconds").encode()
     except OverflowError as error:

@@ -13,16 +13,18 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 def core_count() -> int:
     """The cores of the process's affinity, or fewer where its cgroup has a quota of CPU time, as a container has: more
     threads than that only make it wait for the next period. A part of a core counts as one."""
-    # Of the main thread: another thread may be kept on one core (tsdb.ops.home_core).
+    # The cores of the main thread. Another thread may be bound to one core (tsdb.ops.home_core).
     cores = len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_cores()
     return cores if quota is None else max(1, min(cores, quota))
 
 
 def cgroup_cores(root: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int | None:
-    """The smallest quota of the process's cgroups and those above them, in whole cores, rounded up; None without one.
+    """The smallest quota of the process's cgroups and of those above them, in whole cores, rounded up. None without a
+    quota.
 
     root: where cgroups are mounted, of version 2 or 1. own: the file with the process's cgroups.
+
     """
     quotas = [-(-quota // period) for quota, period in _quotas(root, own) if quota > 0 and period > 0]
     return min(quotas, default=None)
@@ -41,7 +43,7 @@ def _quotas(root: Path, own: Path) -> Iterator[tuple[int, int]]:
 def _of_version_2(root: Path, path: str) -> Iterator[tuple[int, int]]:
     for folder in _upwards(root, path):
         quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
-        if quota.isdigit():  # Else "max", or no file.
+        if quota.isdigit():  # Otherwise the file has "max", or does not exist.
             yield int(quota), int(period) if period.isdigit() else 100_000
 
 
@@ -53,8 +55,8 @@ def _of_version_1(root: Path, path: str) -> Iterator[tuple[int, int]]:
 
 
 def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """The folder of a cgroup and of those above it. A container may see the
-    path of the host, and its cgroup at root."""
+    """The folder of a cgroup, and the folders of those above it. A container may see the path of the host while its
+    cgroup is at root."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
     for count in range(len(parts), -1, -1):
         yield root.joinpath(*parts[:count])

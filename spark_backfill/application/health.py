@@ -21,7 +21,7 @@ def state_text(state: JobState, *, live: bool = True) -> str:
 
 
 def job_health(state: JobState, next_due_ms: int | None, *, live: bool = True) -> Details:
-    """State, last run and next run of one kind. A job never makes an application unready."""
+    """Health of one kind of job: its state, last run and next run. A job never makes an application unready."""
     runs = state.runs
     last = runs.last if runs else None
     outcome = last.outcome if last else None

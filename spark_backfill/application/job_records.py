@@ -1,4 +1,4 @@
-"""Records of the scheduled jobs: values in `meta` as bytes, and back. Pure. Format: docs/formats/spark-jobs.md."""
+"""Job records: the values in `meta` as bytes, encoded and decoded. Pure. Format: docs/formats/spark-jobs.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationRecord:
-    """since_ms: its start. ended: it ended in order. plans: by kind."""
+    """since_ms: start of the application. ended: it ended in order. plans: by kind."""
 
     since_ms: int
     ended: bool = False

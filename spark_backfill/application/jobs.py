@@ -35,7 +35,7 @@ LastOk = Callable[[], JobRun | None]
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of the kinds. Without a history in `build` only `verify` runs, on log and `chunks`."""
+    """Options of the kinds of jobs. Without a history in `build` only `verify` runs, on log and `chunks`."""
 
     build: BuildOptions
     meta: MetaSettings

@@ -30,7 +30,7 @@ from tsdb.model.errors import ConfigMismatch, TsdbError, UnknownVersion
 PREFIX = "spark-jobs"
 APPLICATION = "application"
 RUNS, PAUSE, REQUEST = "runs", "pause", "request"
-BEAT_MS = 60_000  # Interval of the application's records.
+BEAT_MS = 60_000  # Interval between two records of the application.
 SILENT_MS_MAX = 3 * BEAT_MS  # Without a record for so long an application counts as killed.
 
 _KEY = re.compile(rb"spark-jobs/(?P<topic_id>.+)/(?P<name>application|runs|pause|request)(?:/(?P<kind>[a-z-]+))?")
@@ -50,14 +50,14 @@ class NewestRecord:
 
 @dataclass(slots=True)
 class JobsView:
-    """Content of the records. states: one for each kind."""
+    """Content of the records. states: the state of each kind."""
 
     application: NewestRecord | None = None
     states: dict[str, JobState] = field(default_factory=lambda: {kind: JobState() for kind in KINDS})
 
 
 class Journal:
-    """`refresh` reads what is new. Writes are durable on return. `view`: the state after the last call."""
+    """`refresh` reads new records. Writes are durable on return. `view`: the state after the last call."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
@@ -99,7 +99,7 @@ class Journal:
         self._append(self._key(PAUSE, kind), encode_pause(paused))
 
     def request(self, kind: str) -> None:
-        """Request a run of a kind. Raises as the log does."""
+        """Request a run of a kind. Raises the errors of the log."""
         self._append(self._key(REQUEST, kind), encode_request())
 
     def _key(self, name: str, kind: str) -> str:

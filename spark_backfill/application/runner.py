@@ -67,9 +67,10 @@ class StoppableClock:
 
 
 class JobRunner:
-    """Runs jobs, one run of a kind at a time. A thread other than its own calls the methods.
+    """Runs jobs, one run of a kind at a time. The methods are called on a thread other than its own.
 
     stopping: ends the runner when it is set, as `close` does, by any thread but by no signal handler.
+
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class JobRunner:
         self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until all runs have ended and their ends are recorded. False: not within the time."""
+        """Wait until all runs have ended and their ends are recorded. False after the timeout."""
         if not self.is_started:
             return True
         self._main.join(timeout_s)

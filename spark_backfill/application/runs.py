@@ -1,4 +1,4 @@
-"""Runs: what is recorded of a job kind's runs, and how a begin and an end change it. Pure."""
+"""Runs: the records of a kind's runs, and the changes by a begin and an end. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import Enum
 
 MERGE_LATE, DOWNSAMPLE, VERIFY = KINDS = ("merge-late", "downsample", "verify")
 
-RUNS_MAX = 10  # Runs that are kept of a kind, the newest ones.
+RUNS_MAX = 10  # The newest runs of a kind that are kept.
 FIGURES_MAX = 32
-TEXT_MAX = 500  # Characters of an error's text.
+TEXT_MAX = 500  # Most characters of an error's text.
 
 
 class RunResult(Enum):
@@ -35,7 +35,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """End of a run. reason, text: of the error. figures: counts from the job's summary, integers only."""
+    """End of a run. reason, text: describe the error. figures: counts from the job's summary, integers only."""
 
     result: RunResult
     reason: str = ""
@@ -50,7 +50,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run. end_ms, outcome: None while it runs. Times are the application's, ms since the epoch."""
+    """One run. end_ms, outcome: None while it runs. Times are by the application's clock, ms since the epoch."""
 
     begin_ms: int
     cause: Cause
@@ -85,7 +85,7 @@ class JobRuns:
         return self.last is not None and self.last.end_ms is None
 
     def begun(self, at_ms: int, cause: Cause, requests_done: int) -> JobRuns:
-        """With one more run, which also answers the requests below an offset."""
+        """The runs with one more, which also answers the requests below an offset."""
         assert not self.is_running, "a kind has one run at a time"
         runs = (*self.runs, JobRun(at_ms, cause))[-RUNS_MAX:]
         return replace(self, runs=runs, requests_done=max(requests_done, self.requests_done))
@@ -111,7 +111,7 @@ class JobRuns:
 class JobState:
     """The record of one kind of job in `meta`. runs: None before the first application.
 
-    paused: no run begins but on request. switched_ms: time of the last pause or resume. requested: one past the offset
+    paused: only a request begins a run. switched_ms: time of the last pause or resume. requested: one past the offset
     of the newest request in `meta`; 0: no request.
     """
 

@@ -11,7 +11,7 @@ from cronsim import CronSim, CronSimError
 from tsdb.model.errors import InvalidRequest
 
 OFF = "off"
-TEXT_MAX = 100  # Characters. A longer text is refused before it is parsed.
+TEXT_MAX = 100  # Most characters. A longer text is refused before it is parsed.
 # Below the minute of cron text: a job begins within the minute that its schedule names.
 JITTER_MS = 60_000
 

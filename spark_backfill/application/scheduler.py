@@ -1,4 +1,5 @@
-"""Scheduler: begins and ends the runs of jobs in the journal, by schedules and requests. No thread, no Spark.
+"""Scheduler: begins and ends the runs of jobs in the journal, by schedules and requests. It has no thread and uses no
+Spark.
 
 A begin is in the journal before the job starts, and an end before the next begin of its kind. So a kind never has two
 runs at a time, and an application that was killed leaves a run that its successor finds.
@@ -31,7 +32,7 @@ class Scheduler:
         self._journal = journal
         self._schedules = schedules
         self._clock = clock
-        # Not read back from the journal: a begin whose acknowledgement was lost did not happen.
+        # Not read back from the journal, because a begin whose acknowledgement was lost did not happen.
         self._runs: dict[str, JobRuns] = {}
         self._record = ApplicationRecord(clock.now_ms())
         self._beat_ms: int | None = None
@@ -69,7 +70,7 @@ class Scheduler:
         return tuple(self._schedules)
 
     def next_due(self, kind: str) -> Due | None:
-        """The next run of a kind; None while it runs, and while only a request begins one."""
+        """The next run of a kind. None during a run, and when only a request begins one."""
         state = self.state(kind)
         if state.runs is None or state.runs.is_running:
             return None
@@ -86,7 +87,7 @@ class Scheduler:
         log.info("job begun", kind=kind, cause=cause.value)
 
     def end(self, kind: str, outcome: RunOutcome, at_ms: int) -> None:
-        """Record the end of the run of a kind. Raises as the log does; the run has not ended then."""
+        """Record the end of a run. Raises the errors of the log; the run has not ended then."""
         ended = self._runs[kind].ended(at_ms, outcome)
         self._write(kind, ended)
         run = ended.runs[-1]

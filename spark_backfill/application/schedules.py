@@ -17,10 +17,11 @@ DEFAULTS = {MERGE_LATE: "10 * * * *", DOWNSAMPLE: "40 * * * *", VERIFY: "20 3 * 
 def schedules_of(
     given: Mapping[str, str | None], meta: MetaSettings, topic_id: str, *, history: bool
 ) -> dict[str, Schedule | None]:
-    """Schedule by kind, with the delay of this log. given: cron text, `off`, or None for the default.
+    """The schedule of each kind, with the delay of this log. given: cron text, `off`, or None for the default.
 
     A kind that needs what is not there is left out, unless a schedule was given for it. Raises InvalidRequest
     (bad_schedule), ConfigMismatch (no_history, time_set).
+
     """
     found: dict[str, Schedule | None] = {}
     for kind in KINDS:

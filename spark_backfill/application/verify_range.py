@@ -15,7 +15,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.model.window import floor_to
 
 WINDOWS_MIN = 6  # A day of the production time set: late samples of windows that were verified before, too.
-WINDOWS_MAX = 600  # In one run; the next run continues. More than the log of production holds.
+WINDOWS_MAX = 600  # Windows of one run; the next run continues. The log of production never has more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ class VerifyRange:
 
 
 def verify_range(log: Log, build: BuildOptions, since_ms: int | None, *, history: bool) -> VerifyRange:
-    """The range to verify. since_ms: end of the last range with result ok; None: none. history: it is compared too.
+    """The range to verify. since_ms: end of the last range with result ok; None without one. history: whether history
+    is compared too.
 
     Raises Unavailable (not_started) before the first batch of the chunk stage, as decode_commit, and as log and history
     do.
+
     """
     window_ms = build.times.window_ms
     numbers = range(log.partitions(METRICS))

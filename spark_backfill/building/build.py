@@ -22,9 +22,11 @@ from tsdb.model.time_set import TimeSet
 
 
 def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
-    """All records of an item, a window's marker after its chunks. Every run on every machine gives the same records.
+    """All records of an item; the marker of a window comes after its chunks. Every run on every machine gives the same
+    records.
 
     Raises LostOffsets (chunk_gap) when the log no longer has all records it needs, and as read_into.
+
     """
     if isinstance(item, LateItem):
         yield from _late(item, log, options, clock)

@@ -29,7 +29,8 @@ class RecordSender:
         self.bytes = 0
 
     def send(self, record: ChunkRecord) -> None:
-        """Send one record; wait for room. Raises Unavailable (chunks_not_acknowledged), and errors that are final."""
+        """Send one record; waits while too many bytes are in flight. Raises Unavailable (chunks_not_acknowledged), and
+        final errors."""
         self._wait(lambda: self._outbox.offer(record))
         self.records += 1
         self.bytes += record.size

@@ -20,8 +20,8 @@ def first_offset_at(log: Log, partition: int, time_ms: int) -> int | None:
 
 
 def broker_ms_at(log: Log, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Per partition the broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when
-    such a record does not exist."""
+    """By partition, the broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when such
+    a record does not exist."""
     found: dict[int, int] = {}
     for partition, record in first_records(log, METRICS, offsets).items():
         if record is None:
@@ -38,10 +38,11 @@ def broker_ms_at(log: Log, offsets: Mapping[int, int]) -> dict[int, int]:
 def stretches(
     log: Log, partition: int, first: int, end: int, begin_ms: int, end_ms: int, minute_ms: int, records: int
 ) -> list[tuple[int, int]]:
-    """[first, end) in pieces of about `records`, even by time.
+    """Cut [first, end) into stretches of about `records` records, equal in time.
 
     first, end: offsets that begin a late minute. begin_ms, end_ms: broker times at which these minutes begin, or times
     a little before.
+
     """
     if end <= first:
         return []

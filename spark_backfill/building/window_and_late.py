@@ -37,7 +37,7 @@ class WindowAndLate:
         self._window.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids, of the head that both share."""
+        """Implements Head.unknown_ids for the head that both share."""
         return self._window.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:

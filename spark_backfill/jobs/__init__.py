@@ -1,1 +1,1 @@
-"""Jobs: work over much data that runs once and ends with a summary. A folder for each job, with the job in `job.py`."""
+"""Jobs: work over much data that runs once and ends with a summary. Each job has a folder, with the job in `job.py`."""

@@ -72,7 +72,8 @@ class PipelineOffset:
 
 
 def offset_of(data: Mapping[str, Any]) -> PipelineOffset:
-    """The offset in JSON of the checkpoint. Raises UnknownVersion and CorruptData, both with reason checkpoint."""
+    """Decode the offset from JSON of the checkpoint. Raises UnknownVersion and CorruptData, both with reason
+    checkpoint."""
     if data.get("version") != VERSION:
         raise UnknownVersion(
             f"the checkpoint is of version {data.get('version')!r}; this process knows {VERSION}", reason="checkpoint"
@@ -85,9 +86,11 @@ def offset_of(data: Mapping[str, Any]) -> PipelineOffset:
 
 
 def adopted(offset: PipelineOffset, topic_id: str, found: Mapping[int, Progress]) -> PipelineOffset:
-    """The offset of a new query: no work, and in each partition the higher progress of checkpoint and group.
+    """The offset of a new query. It has no work, and in each partition the higher progress of checkpoint and group.
 
-    Both state only that records are in `chunks`, and all engines write the same records, so the higher one holds.
+    Both state only that records are in `chunks`, and all engines write the same records, so the higher one is true.
+
+
     """
     before = offset.progress
     partitions = tuple(

@@ -84,8 +84,9 @@ class RunTotals:
 
 
 class Pipeline:
-    """One run. Any thread may call `stop`. on_turn: called on the thread of `run`, every TURN_S. stopping: what `stop`
-    sets; another thread may set it too, but no signal handler (`stop_signals` says why)."""
+    """One run of the pipeline. Any thread may call `stop`. on_turn: is called on the thread of `run`, every TURN_S.
+    stopping: the event that `stop` sets. Another thread may set it too, but no signal handler (`stop_signals` explains
+    why)."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class Pipeline:
         return self._metrics.last_commit_ms
 
     def places(self) -> list[StagePlace]:
-        """Every partition now, with the watermarks read last. Any thread."""
+        """State of every partition now, with the watermarks of the last read. Any thread may call it."""
         return places(self.committed, self.marks, self._clock.now_ms(), self._options.build.times)
 
     @property
@@ -131,7 +132,7 @@ class Pipeline:
         return self._seen_batch >= 0
 
     def stop(self) -> None:
-        """End now. A batch under way is dropped; the next run or engine repeats its work."""
+        """End now. The batch under way is dropped; the next run or engine repeats its work."""
         self._stopping.set()
 
     def run(self, membership: GroupMembership) -> RunTotals:

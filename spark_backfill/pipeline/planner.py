@@ -23,9 +23,10 @@ from tsdb.model.window import ceil_to, floor_to
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits of one partition in one batch.
+    """Limits of one batch. The first is for one partition.
 
     stretch_records: records that one task scans, about. records_max, windows_max: all records and windows.
+
     """
 
     stretch_records: int = 250_000
@@ -35,7 +36,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """high: high watermark. broker_ms: broker time of the last record below it; None: no record is readable."""
+    """high: high watermark. broker_ms: broker time of the last record below `high`; None when no record is readable."""
 
     high: int
     broker_ms: int | None
@@ -67,9 +68,10 @@ class Planner:
         self._frozen = True
 
     def next(self, start: PipelineOffset) -> PipelineOffset:
-        """The offset after the next batch; `start` itself when there is nothing to do.
+        """The offset after the next batch; `start` itself when there is no work.
 
         Raises WrongTopic (topic_recreated), LostOffsets (chunk_gap), Unavailable.
+
         """
         check_topic(self._log, self._options.topic_id)
         if self._is_idle():
@@ -106,7 +108,7 @@ class Planner:
             self._ends[number] = LogEnd(highs[number], tail.broker_ms if tail else None)
 
     def _minute_ms(self, number: int, otherwise: int) -> int:
-        """The late minute of a partition's last record; `otherwise` without a record."""
+        """The late minute of a partition's last record; `otherwise` when there is no record."""
         broker_ms = self._ends[number].broker_ms
         return otherwise if broker_ms is None else floor_to(broker_ms, self._times.late_minute_ms)
 
@@ -187,7 +189,7 @@ class Planner:
         )
 
     def _stretches(self, number: int, late: Span, begin_ms: int | None, end_ms: int) -> Iterable[Span]:
-        """begin_ms: as of `stretches`; None: not known."""
+        """Stretches of one partition. begin_ms: see `stretches`; None: not known."""
         first, end = late
         if end - first <= self._limits.stretch_records:
             return [late] if first < end else []

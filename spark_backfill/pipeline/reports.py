@@ -1,4 +1,4 @@
-"""Reports: what Spark says of a query's batches.
+"""Reports: reads Spark's progress reports of a query's batches.
 
 Spark also reports a query that waits, every 10 s. Such a report carries the number of the next batch, which has not
 begun; only the report of a batch has the duration of its work.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-BATCH_WORK = "addBatch"  # A key of `durationMs`.
+BATCH_WORK = "addBatch"  # A key of Spark's `durationMs`.
 
 
 def batches_after(query: StreamingQuery, number: int) -> list[StreamingQueryProgress]:

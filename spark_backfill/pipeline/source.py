@@ -38,14 +38,14 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class ItemPartition(InputPartition):
-    """One work item as an input partition."""
+    """One work item, as an input partition of Spark."""
 
     item: Item
 
 
 class ChunkStageSource(DataSource):
-    """Options: those of BuildOptions; found: the group's progress by partition; limits: BatchLimits. The last two as
-    JSON."""
+    """Options: those of BuildOptions; `found`, the group's progress by partition; `limits`, the BatchLimits. The last
+    two are JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,7 +82,7 @@ class ChunkStageReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         The first batch of a run has no work: its offset records the progress from which later batches continue. While
         the log does not answer, an endless query has no next batch, as the Python chunker has none. A query that ends
-        by itself raises Unavailable instead. Raises WrongTopic (checkpoint_topic), and as Planner.next.
+        by itself raises Unavailable instead. Raises WrongTopic (checkpoint_topic), and the errors of Planner.next.
         """
         with quoted_errors():
             before = offset_of(start)

@@ -67,7 +67,7 @@ class ChunksReader(DataSourceReader):
         self._names = list(schema.names)
         self._partition: int | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark chose the name.
         """Take a condition on the partition; leave all others to Spark."""
         for each in filters:
             if isinstance(each, EqualTo) and each.attribute == ("partition",):

@@ -1,4 +1,4 @@
-"""Columns of samples: names and types of a DataFrame's columns, as Spark types and as Arrow types.
+"""Columns of samples: names and types of the columns of a DataFrame, as Spark types and as Arrow types.
 
 Spark does not tell a Python source which columns a query needs. A query names fewer columns with `.schema(...)`.
 """
@@ -27,8 +27,8 @@ from tsdb.model.errors import InvalidRequest
 
 LABELS, SERIES_ID, PACK_ID, TS, VALUE = "labels", "series_id", "pack_id", "ts", "value"
 ORDER, PARTITION, OFFSET, BROKER_TIME = "order", "partition", "offset", "broker_time"
-# Only the column of an absent label is null. Unless the type excludes nulls, Spark's generated code checks each element
-# for null, a quarter of the JVM's work for rows that are runs. A schema given as text always allows nulls.
+# Only the column of an absent label contains nulls. Unless the type excludes nulls, Spark's generated code checks each
+# element for null, a quarter of the JVM's work for rows that are runs. A schema given as text always allows nulls.
 MAP = MapType(StringType(), StringType(), valueContainsNull=False)
 _SPARK: dict[str, DataType] = {
     LABELS: MAP,
@@ -37,7 +37,8 @@ _SPARK: dict[str, DataType] = {
     TS: TimestampType(),
     VALUE: DoubleType(),
 }
-# Columns of the source log: the place and the rank of one version of a sample. As text, such a name is a label's.
+# Columns of the source `log`: the position and the rank of one version of a sample. A label of such a name is a column
+# of text.
 VERSION: dict[str, DataType] = {
     ORDER: LongType(),
     PARTITION: IntegerType(),
@@ -86,10 +87,11 @@ def is_version(of: pa.Field) -> bool:
 
 
 def sample_schema(wide: Sequence[str] = (), *, runs: bool = False, versions: bool = False) -> StructType:
-    """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`.
-    With `versions`, those of VERSION too, but for names that `wide` has.
+    """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`. With
+    `versions`, those of VERSION too, except for names that `wide` has.
 
     Raises InvalidRequest (bad_option) for a name that is a column already or given twice.
+
     """
     ours = [name for name in wide if name in _SPARK]
     if ours:

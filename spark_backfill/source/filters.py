@@ -139,7 +139,7 @@ def _matchers(one: Filter, name: str) -> tuple[Matcher, ...] | None:
             return (Matcher(MatchType.REGEX, name, f"{re.escape(value)}.*"),)
         case StringEndsWith(value=value) if value:
             return (Matcher(MatchType.REGEX, name, f".*{re.escape(value)}"),)
-        case Not(child=EqualTo(value=str(value))) if value:  # Not equal to null is null, and gives no row.
+        case Not(child=EqualTo(value=str(value))) if value:  # A comparison with null is null and gives no row.
             return present, Matcher(MatchType.NOT_EQUAL, name, value)
     return None
 

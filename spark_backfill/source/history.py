@@ -45,8 +45,8 @@ HOLES_SHOWN = 3
 # Parts carry the results of planning: Spark serialises the reader for tasks before it calls `partitions`.
 @dataclass
 class TokensPart(InputPartition):
-    """All packs of the token range (after, through]. log_partitions: the log's number of partitions. late: what other
-    parts read."""
+    """All packs of the token range (after, through]. log_partitions: the number of partitions of the log. late: series
+    that other parts read."""
 
     log_partitions: int
     after: int
@@ -56,7 +56,8 @@ class TokensPart(InputPartition):
 
 @dataclass
 class PacksPart(InputPartition):
-    """Packs (bytes of a uint64 array) in windows of [start_ms, end_ms). log_partitions: the log's number of them."""
+    """Packs (bytes of a uint64 array) in windows of [start_ms, end_ms). log_partitions: the number of partitions of the
+    log."""
 
     log_partitions: int
     pack_ids: bytes
@@ -70,7 +71,7 @@ class HistoryReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Input partitions. Raises ConfigMismatch (history_schema), HoleInRange (hole), Unavailable (history_behind),
-        OutOfCoverage (before_retention), and as late_series does."""
+        OutOfCoverage (before_retention), and the errors of late_series."""
         with quoted_errors(), self._options.places.open_history() as store:
             log_partitions, window_ms = self._shared()
             if not self._options.allow_holes:
@@ -109,7 +110,7 @@ class HistoryReader(NarrowedReader):
                 found = read_late(log, store, part, self._narrowing, options.allow_holes)
                 yield from labelled(log, records.partition, found, query)
 
-    # On the driver.
+    # The driver runs these.
 
     def _beyond(self, store: ChunkStore, log_partitions: int) -> tuple[LateSeries | None, list[InputPartition]]:
         """Series that history's tasks leave out, and the parts of the log that has them and all newer samples."""
@@ -164,7 +165,7 @@ class HistoryReader(NarrowedReader):
         shares = np.array_split(table.pack_ids, min(self._options.splits, len(table.pack_ids)))
         return [PacksPart(log_partitions, share.tobytes(), windows.start_ms, windows.end_ms, late) for share in shares]
 
-    # In tasks.
+    # Tasks run these.
 
     def _pieces(self, store: ChunkStore, partition: TokensPart | PacksPart) -> Iterator[list[ChunkRow]]:
         if isinstance(partition, TokensPart):

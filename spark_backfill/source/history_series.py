@@ -20,8 +20,8 @@ from tsdb.query.history.index import READERS, Choice, HistoryIndex
 class HistoryTable:
     """series: the series to read. pack_ids: their packs, uint64 ascending.
 
-    chosen: the query selects series, so a series outside the table is not wanted; False: it is unknown to the index.
-    start_ms, end_ms: all samples of the series lie in [start_ms, end_ms), the index epochs that have any series.
+    chosen: the query selects series, so a series outside the table is not in the result; False: the index does not know
+    it. start_ms, end_ms: all samples of the series lie in [start_ms, end_ms), the index epochs that have any series.
     """
 
     series: SeriesLabels
@@ -60,7 +60,7 @@ def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """series_id, labels: distinct series. pack_id: their packs, in any order."""
+    """One part of the table. series_id, labels: distinct series. pack_id: their packs, in any order."""
 
     series_id: NDArray[np.uint64]
     labels: list[bytes]

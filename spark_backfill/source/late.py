@@ -1,4 +1,4 @@
-"""Late: samples in the log that lie before the seam and that history may not have yet.
+"""Late: finds samples in the log that lie before the seam and that history may not have yet.
 
 They may replace samples of history. So one task reads both for each (series, window) with such a sample, and merges
 them by order; the tasks that read history leave these out. Planning lists them, and keeps no sample.
@@ -29,7 +29,7 @@ from tsdb.history.merge import merge
 from tsdb.log.interface import Log
 from tsdb.model.errors import CorruptData, Overloaded
 
-SAMPLES_MAX = 16 << 20  # Of one partition: some 800 MiB in a task.
+SAMPLES_MAX = 16 << 20  # Samples of one partition, which take some 800 MiB in a task.
 
 
 @dataclass
@@ -45,7 +45,7 @@ class LatePart(InputPartition):
 class LateSeries:
     """Pairs of series and window that late parts read: series_id uint64 (n,), window_ms int64 (n,), distinct.
 
-    Of other pairs, history's tasks read those that begin before from_ms. A value that Spark sends to tasks.
+    The tasks of history read all other pairs that begin before from_ms. Spark sends this value to tasks.
     """
 
     from_ms: int
@@ -83,7 +83,7 @@ def late_parts(seam: LogSeam) -> list[LatePart]:
 def late_series(
     log: Log, seam: LogSeam, parts: Iterable[LatePart], narrowing: Narrowing, allow_holes: bool
 ) -> LateSeries:
-    """The pairs of all parts. Raises as samples_of, and Overloaded (late_samples) as read_late does."""
+    """The pairs of all parts. Raises the errors of samples_of, and Overloaded (late_samples) as read_late does."""
     ids, windows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for part in parts:
         count = 0
@@ -174,7 +174,7 @@ def _fragment(samples: SourceSamples, window_start_ms: int) -> Fragment:
 
 
 def _of_series(fragment: Fragment, series_id: NDArray[np.uint64]) -> Fragment:
-    """The part of a fragment with these series."""
+    """The part of a fragment that has these series."""
     kept = np.isin(fragment.series_id, series_id)
     lengths = np.diff(fragment.sample_start)
     rows = np.repeat(kept, lengths)

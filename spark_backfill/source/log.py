@@ -1,4 +1,5 @@
-"""Source `log`: the samples in the log, each once with the version that counts, or all versions as they were written.
+"""Source `log`: reads the samples in the log. Each comes once, with the version that counts, or in all written
+versions.
 
 All versions are split by offsets. To find the version that counts, a task needs all records of its partition: these
 tasks share the series of a partition.

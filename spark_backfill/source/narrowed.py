@@ -22,7 +22,7 @@ class NarrowedReader(DataSourceReader):
         # A worker caches the series table of one query only: history changes, so the next query reads it anew.
         self._query = uuid.uuid4().hex
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark chose the name.
         """Take conditions on time, ids and label columns; return the filters left to Spark."""
         pushed = push(filters, self._columns)
         self._narrowing = Narrowing(

@@ -36,7 +36,7 @@ def newest(read: Callable[[], Iterable[SourceSamples]], keys_max: int) -> Iterat
 
 
 def last_versions(samples: SourceSamples) -> SourceSamples:
-    """Of each (series, time) the last sample. samples: ascending by order."""
+    """The last sample of each (series, time). samples: ascending by order."""
     rows = np.lexsort((samples.ts_ms, samples.series_id))  # Stable: equal keys stay in their order.
     series_id, ts_ms = samples.series_id[rows], samples.ts_ms[rows]
     last = np.ones(len(rows), np.bool_)

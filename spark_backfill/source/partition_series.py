@@ -43,7 +43,7 @@ class PartitionSeries:
     def read_on(self, log: Log, partition: int) -> None:
         """Read `series` up to its present end. A corrupt announcement is skipped: its series stays unknown.
 
-        Raises UnknownVersion, and as the log does.
+        Raises UnknownVersion, and the errors of the log.
         """
         mark = log.watermarks(SERIES, [partition])[partition]
         for batch in batches_between(log, SERIES, partition, max(mark.low, self._next_offset), mark.high):
@@ -51,7 +51,7 @@ class PartitionSeries:
         self._next_offset = mark.high
 
     def find(self, series_ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Row of each id, int64 (n,); ABSENT for an id that was not announced in what was read."""
+        """Row of each id, int64 (n,). ABSENT for an id without an announcement in the records read so far."""
         refs = self._index.table.find(series_ids)
         return np.where(refs == NO_REF, ABSENT, refs.astype(np.int64))
 
@@ -112,7 +112,7 @@ class SeriesCache:
     def bound(self, bytes_max: int) -> None:
         """Drop partitions until at most bytes_max bytes are kept, never the one in use.
 
-        Raises Overloaded (labels_bytes) when that one alone has more.
+        Raises Overloaded (labels_bytes) when the partition in use alone has more.
         """
         sizes = {key: series.nbytes for key, series in self._kept.items()}
         total = sum(sizes.values())
@@ -134,4 +134,4 @@ class SeriesCache:
 
 
 worker_series = SeriesCache()
-"""Of this process: a Spark worker runs one task at a time."""
+"""Shared in this process: a Spark worker runs one task at a time."""

@@ -24,7 +24,7 @@ from spark_backfill.source.columns import (
 )
 from spark_backfill.source.series_table import ArrowLabels
 
-BATCH_ROWS = 65_536  # About 20 MiB with six labels.
+BATCH_ROWS = 65_536  # The rows take about 20 MiB with six labels.
 US_PER_MS = 1_000
 INDEX_BITS = 20  # A record has at most 1 MiB, so fewer samples than this many bits count.
 # Range of Spark's timestamps, int64 microseconds.
@@ -33,22 +33,22 @@ TS_MS_MIN, TS_MS_MAX = -(1 << 63) // US_PER_MS + 1, (1 << 63) // US_PER_MS - 1
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Places of n samples in one partition of the log. order: int64 (n,), the rank among the versions of a sample: the
-    higher counts. broker_ms: int64 (n,), of the record."""
+    """Positions of n samples in one partition of the log. order: int64 (n,), the rank among the versions of a sample;
+    the highest counts. broker_ms: int64 (n,), broker time of the record."""
 
     partition: int
     order: NDArray[np.int64]
     broker_ms: NDArray[np.int64]
 
     def at(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> Versions:
-        """The places of these rows."""
+        """The versions of these rows."""
         return Versions(self.partition, self.order[rows], self.broker_ms[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSamples:
-    """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,). versions: of samples of the
-    log."""
+    """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,). versions: only for samples of
+    the log."""
 
     series_id: NDArray[np.uint64]
     pack_id: NDArray[np.uint64]
@@ -121,17 +121,17 @@ def order_of(offset: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.
 
 
 def offset_of(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Offset of the record of an order."""
+    """Offset of the record that has an order."""
     return order >> INDEX_BITS
 
 
 def ids_column(ids: NDArray[np.uint64]) -> pa.Array:
-    """Ids as Spark's int64, with the same bits."""
+    """Ids as int64 of Spark, with the same bits."""
     return pa.array(ids.view(np.int64))
 
 
 def times_column(ts_ms: NDArray[np.int64]) -> pa.Array:
-    """Timestamps as Arrow's. ts_ms: int64 (n,) of [TS_MS_MIN, TS_MS_MAX], both included."""
+    """Timestamps as an Arrow array. ts_ms: int64 (n,) in [TS_MS_MIN, TS_MS_MAX], both ends included."""
     return pa.array(ts_ms * US_PER_MS).cast(ARROW_TS)
 
 

@@ -55,7 +55,7 @@ class SampleRuns:
 
     @property
     def samples(self) -> SourceSamples:
-        """The same samples with ids repeated for each; ts_ms and value share memory."""
+        """The same samples, with the ids repeated for each sample; ts_ms and value share memory."""
         lengths = self.lengths
         return SourceSamples(
             np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value

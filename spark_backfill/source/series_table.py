@@ -59,7 +59,7 @@ class SeriesLabels:
 
 
 def label_arrays(of: pa.Field, labels: Sequence[bytes]) -> pa.Array:
-    """Column `of` with one row for each of these canonical labels."""
+    """The column `of`, with one row for each of these canonical labels."""
     pairs = map(parse_labels, labels)
     return _maps(list(pairs), of.type) if of.name == LABELS else _texts(pairs, of.name)
 
@@ -76,7 +76,7 @@ def _texts(pairs: Iterable[Pairs], name: str) -> pa.Array:
 
 
 def join_tables(parts: Iterable[tuple[NDArray[np.uint64], Sequence[bytes]]]) -> SeriesLabels:
-    """One table of several (series ids, canonical labels). A series may be in more than one of them."""
+    """Join several tables (series ids, canonical labels) into one. A series may be in more than one of them."""
     ids: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     labels: list[bytes] = []
     for series_ids, canonical in parts:

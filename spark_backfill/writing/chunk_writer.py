@@ -22,8 +22,8 @@ RANGES_MAX, NUMBERS_MAX = 1 << RANGE_BITS, 1 << NUMBER_BITS
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Counts of one task or of all. chunks: number of parts. rows: input rows; duplicates and conflicts among them (see
-    Cut) are in no chunk."""
+    """Counts of one task, or of all tasks. chunks: number of parts. rows: input rows. duplicates, conflicts: rows that
+    are in no chunk (see Cut)."""
 
     rows: int = 0
     samples: int = 0
@@ -33,7 +33,7 @@ class Written:
     conflicts: int = 0
 
     def plus(self, other: Written) -> Written:
-        """The sum of both."""
+        """The sum of both counts."""
         return Written(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Written)))
 
 

@@ -59,8 +59,8 @@ class SortedRows:
 class Cut:
     """Some series of a (pack, window, range), or some samples of one. All orders are 0: the encoder sets them.
 
-    duplicates: rows equal to another row. conflicts: rows with another value for the same series and time; of these the
-    value with the highest bits is written.
+    duplicates: rows equal to another row. conflicts: rows with another value for the same series and time; the value
+    with the highest bits is written.
     """
 
     partition: int

@@ -1,4 +1,4 @@
-"""Frame record: digests of the rows that each task of a finished DataFrame write had, kept in `meta`.
+"""Frame record: the digests of the rows of each task in a finished DataFrame write, stored in `meta`.
 
 Only job id and task number determine the keys of such a write, so other rows under the same keys would replace written
 samples. A task checks its digest before it sends anything. Of several records of a job the first one counts. Format:
@@ -27,7 +27,7 @@ NO_ROWS = ""  # Digest of a task without rows.
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """digests: by task number, only of tasks with rows. topic_id: id of the log topic that the rows were written to."""
+    """digests: by task number, only of tasks with rows. topic_id: id of the log topic that has the rows."""
 
     job_id: str
     topic_id: str

@@ -54,7 +54,7 @@ log = get_logger(__name__)
 
 @dataclass
 class WroteMessage(WriterCommitMessage):
-    """Result of one task. number: the task's. digest: of its rows."""
+    """Result of one task. number: number of the task. digest: digest of its rows."""
 
     number: int
     digest: str
@@ -73,7 +73,7 @@ def begin_frame_write(places: Places, job_id: str, wait_s: float = WAIT_S) -> Fr
 
 
 class FrameWriter(DataSourceArrowWriter):
-    """A writer that Spark sends to tasks. before: record of an earlier finished write under the same job id."""
+    """A writer that Spark sends to tasks. before: the record of an earlier finished write with the same job id."""
 
     def __init__(
         self, places: Places, shared: MetaSettings, run: ImportRun, before: FrameRecord | None, wait_s: float

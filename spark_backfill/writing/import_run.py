@@ -1,4 +1,4 @@
-"""Import run: ticks whose offsets are the orders of a job's chunks, kept in `meta`.
+"""Import run: the ticks of a job, stored in `meta`. Their offsets are the orders of the job's chunks.
 
 A rerun, or a second process with the same job id, reads them and writes the same keys. Of several records of one job
 the first in `meta` counts for all. Format: docs/formats/import-run.md.
@@ -83,7 +83,7 @@ def begin_run(log: Log, job_id: str, partitions: Collection[int], fingerprint: s
 
 
 def find_run(log: Log, job_id: str) -> ImportRun | None:
-    """The first run of a job; None when it never began. Raises UnknownVersion, ConfigMismatch (meta)."""
+    """The first run of a job; None when no run began. Raises UnknownVersion, ConfigMismatch (meta)."""
     prefix = KEY_PREFIX + check_job_id(job_id).encode() + b"/"
     for record in read_to_end(log, META, 0):
         if record.key is not None and record.key.startswith(prefix) and record.value is not None:

@@ -11,9 +11,11 @@ _SEPARATOR = pa.scalar(SEPARATOR, pa.binary())
 
 
 def joined_labels(labels: pa.MapArray) -> pa.DictionaryArray:
-    """name 0xFF value 0xFF ... of each row, in the row's order of names; the dictionary has each text once.
+    """Labels of each row as name 0xFF value 0xFF ..., in the row's order of names. The dictionary has each text once.
 
-    Null for a row that is null or has a null label, and for a name or value with 0xFF, which is no UTF-8.
+    Null for a row that is null or has a null label, and for a name or value that contains 0xFF, which is not UTF-8.
+
+
     """
     texts = [_text(labels.keys), _text(labels.items)]
     pairs = pc.binary_join_element_wise(*texts, _SEPARATOR)

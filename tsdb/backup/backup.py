@@ -42,7 +42,7 @@ from tsdb.model.clock import Clock
 
 EVER_MS = 1 << 62
 Advance = Callable[[int], None]
-Row = tuple[tuple[object, ...], int]  # Columns, and bytes.
+Row = tuple[tuple[object, ...], int]  # Columns of a row, and its bytes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def back_up(
 ) -> Manifest:
     """Write a backup, or the rest of an interrupted one. expect, advance: numbers of parts.
 
-    Raises as begin_plan and check_same, Unavailable while log, history or folder does not answer: run it again to go
-    on.
+    Raises the errors of begin_plan and check_same, and Unavailable while log, history or folder does not answer; the
+    next run continues.
     """
     plan = begin_plan(folder, source.log, source.store, source.admin, source.group_id, topics, clock)
     expect(len(plan.parts))

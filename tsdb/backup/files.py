@@ -14,9 +14,9 @@ from tsdb.backup.folder import BackupFolder, ChecksummedFile
 from tsdb.backup.manifest import BackupFile
 from tsdb.backup.tables import BackupTable
 
-GROUP_BYTES = 4 << 20  # Of a row group; both commands hold one at a time.
+GROUP_BYTES = 4 << 20  # Bytes of a row group; both commands have one at a time in memory.
 GROUP_ROWS = 20_000
-ROW_BYTES = 64  # Of a row beside its bytes.
+ROW_BYTES = 64  # Bytes of a row beside its content.
 FILE_BYTES = 256 << 20  # Fewer files cost fewer requests; a smaller file is sooner finished.
 
 
@@ -38,7 +38,7 @@ class TableWriter:
         self.files: list[BackupFile] = []
 
     def add(self, row: tuple[Any, ...], size: int) -> None:
-        """Add a row. size: of its bytes."""
+        """Add a row. size: the bytes of the row."""
         self._rows.append(row)
         self._bytes += size + ROW_BYTES
         if self._bytes >= GROUP_BYTES or len(self._rows) >= GROUP_ROWS:

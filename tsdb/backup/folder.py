@@ -1,4 +1,5 @@
-"""The folder of a backup, on any file system of Arrow. A file is written once; its checksum is taken meanwhile."""
+"""The folder of a backup, on any file system of Arrow. A file is written once; its checksum is computed during the
+write."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class ChecksummedFile(io.RawIOBase):
 
     @property
     def sha256(self) -> str:
-        """Of all bytes so far, in hexadecimal digits."""
+        """Checksum of all bytes so far, in hexadecimal digits."""
         return self._hash.hexdigest()
 
     def writable(self) -> bool:
@@ -65,7 +66,7 @@ class BackupFolder:
             return bool(self._system.get_file_info(self._at(path)).type == pafs.FileType.File)
 
     def read(self, path: str) -> bytes:
-        """A small file, whole."""
+        """The content of a small file."""
         with self._errors("reading"), self._system.open_input_stream(self._at(path)) as stream:
             return bytes(stream.read())
 
@@ -81,7 +82,7 @@ class BackupFolder:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[ChecksummedFile]:
-        """A new file, durable after the block. A file of that name, from an interrupted run, is replaced."""
+        """A new file, durable after the block. It replaces a file of that name from an interrupted run."""
         at = self._at(path)
         with self._errors("writing"):
             self._system.create_dir(at.rpartition("/")[0], recursive=True)
@@ -93,7 +94,7 @@ class BackupFolder:
 
     @contextmanager
     def reading(self, path: str) -> Iterator[pa.NativeFile]:
-        """A file for reads at any place."""
+        """A file for reads at any position."""
         with self._errors("reading"), self._system.open_input_file(self._at(path)) as file:
             yield file
 

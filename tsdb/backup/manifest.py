@@ -25,9 +25,10 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class LoaderPosition:
-    """The loader's commits in one partition; None without one.
+    """The commits of the loader in one partition; None without a commit.
 
     since_ms: all records of `chunks` from `chunks` on have this broker time or a later one.
+
     """
 
     chunks: Position | None
@@ -37,7 +38,7 @@ class LoaderPosition:
 
 @dataclass(frozen=True, slots=True)
 class BackupFile:
-    """One Parquet file. table: the name of its rows' table. bounds: lowest and highest time or offset in it."""
+    """One Parquet file. table: name of the table of its rows. bounds: lowest and highest time or offset in it."""
 
     name: str
     table: str
@@ -71,7 +72,7 @@ class BackupPlan:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A whole backup. finished_ms: its end. files: in the order of their writing."""
+    """A whole backup. finished_ms: its end. files: in the order in which they were written."""
 
     plan: BackupPlan
     finished_ms: int
@@ -82,7 +83,7 @@ class Manifest:
         return [file for file in self.files if file.table in tables]
 
     def rows(self, *tables: str) -> int:
-        """Rows of these tables."""
+        """Number of rows of these tables."""
         return sum(file.rows for file in self.of(*tables))
 
 

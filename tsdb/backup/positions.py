@@ -12,7 +12,7 @@ from tsdb.model.errors import Unavailable
 
 
 def read_positions(log: Log, group_id: str, now_ms: int) -> dict[int, LoaderPosition]:
-    """By partition. now_ms: broker time of records that do not exist yet, at the least."""
+    """Positions by partition. now_ms: a lower bound of the broker time of later records."""
     partitions = range(log.partitions(CHUNKS))
     with log.group(group_id) as member:
         committed = member.committed([(topic, number) for topic in (CHUNKS, SERIES) for number in partitions])

@@ -1,4 +1,4 @@
-"""Restore of history: rows first, then the loaders' commits, then what the rows hold.
+"""Restores history: writes the rows first, then the commits of the loaders, then the claims about the rows.
 
 A restore never writes `loaded`. The rows lack what came after the backup, such as an import that has ended and whose
 reader was told so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both topics
@@ -36,7 +36,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """An empty history, and its log. group_id: of its loaders."""
+    """An empty history, and its log. group_id: group of its loaders."""
 
     store: ChunkStore
     admin: HistoryAdmin

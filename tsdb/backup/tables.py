@@ -22,7 +22,7 @@ _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 @dataclass(frozen=True, slots=True)
 class BackupTable:
-    """One table. bounds: the column whose lowest and highest value the manifest has. dense: columns of compressed
+    """One table. bounds: the column whose lowest and highest value the manifest states. dense: columns of compressed
     bytes."""
 
     name: str
@@ -31,7 +31,7 @@ class BackupTable:
     dense: tuple[str, ...] = ()
 
     def compression(self) -> dict[str, str]:
-        """The codec of each column."""
+        """The compression codec of each column."""
         return {name: "none" if name in self.dense else "zstd" for name in self.schema.names}
 
     def batch(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Restore of compacted topics that were lost, while the log itself, `metrics`, is still there.
+"""Restores compacted topics that were lost, while the log itself, `metrics`, still exists.
 
 `chunks` and `series` go together: loaders then read both from the start, and the chunk stage goes back to the progress
 of the backup, so that it writes again all that came after. One progress marker for each partition, the highest, is the

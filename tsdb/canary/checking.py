@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 
 class Checker(Periodic):
-    """A round of checks every `every_s` seconds. An error of one path does not keep the others from their checks."""
+    """Runs a round of checks every `every_s` seconds. An error in one path does not stop the checks of the others."""
 
     def __init__(self, paths: Paths, ledger: Ledger, clock: Clock, every_s: float) -> None:
         super().__init__("canary-checker", every_s, self.check)

@@ -1,4 +1,4 @@
-"""Comparison of the samples that a read returned with those that it must return. Pure."""
+"""Compares the samples that a read returned with those that it must return. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 from tsdb.canary.layout import Layout, runs_of
 
 Returned = Iterable[tuple[bytes, NDArray[np.int64], NDArray[np.float64]]]
-"""(canonical labels, ts_ms, values) of each series of an answer."""
+"""(canonical labels, ts_ms, values) of each series in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Samples of one read.
+    """Counts of the samples of one read.
 
-    mismatch: the value is wrong. missing: acknowledged and not returned. unexpected: of no series of the canary, of no
-    time of the range, or returned before. oldest_ms: time of the oldest exact sample; None without one.
+    mismatch: the value is wrong. missing: acknowledged and not returned. unexpected: the series is not the canary's,
+    the time is not in the range, or the sample was returned before. oldest_ms: time of the oldest exact sample; None
+    without one.
+
+
     """
 
     exact: int = 0

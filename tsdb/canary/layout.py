@@ -18,7 +18,7 @@ from tsdb.model.labels import canonical_labels
 
 METRIC = "tsdb_canary_sample"
 JOB = "tsdb-canary"
-RUN_MAX = 4095  # 12 bits: more than the samples of a series in one check.
+RUN_MAX = 4095  # 12 bits: more than the samples of one series in a check.
 _HASH_BITS = 32
 _HASH_MASK = np.uint64((1 << _HASH_BITS) - 1)
 _VALUE_MAX = float((RUN_MAX + 1) << _HASH_BITS)
@@ -28,7 +28,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """The series of one canary. A change of `period_ms` or of `series` begins new series, by their labels."""
+    """The series of one canary. Another `period_ms` or `series` gives other labels, so new series."""
 
     name: str
     period_ms: int
@@ -36,13 +36,14 @@ class Layout:
 
     @cached_property
     def labels(self) -> tuple[bytes, ...]:
-        """Canonical labels of each series. Each is a separate source, so that they spread over the partitions."""
+        """Canonical labels of each series. Each series is a separate source, so that they spread over the
+        partitions."""
         shared = {"__name__": METRIC, "job": JOB, **self._common}
         return tuple(canonical_labels({**shared, "instance": f"{self.name}-{row}"}) for row in range(self.series))
 
     @cached_property
     def rows(self) -> dict[bytes, int]:
-        """Canonical labels -> index of the series."""
+        """Index of the series by canonical labels."""
         return {canonical: row for row, canonical in enumerate(self.labels)}
 
     @property
@@ -65,13 +66,14 @@ class Layout:
 
 
 def values_of(rows: Int64s, ts_ms: Int64s, runs: Int64s) -> NDArray[np.float64]:
-    """The values of samples, all int64 (n,). runs: acknowledged writes directly before, at most RUN_MAX."""
+    """The values of samples. All arrays are int64 (n,). runs: number of acknowledged writes directly before, at most
+    RUN_MAX."""
     shifted = runs.astype(np.uint64) << np.uint64(_HASH_BITS)
     return (shifted | (_hash(rows, ts_ms, runs) & _HASH_MASK)).astype(np.float64)
 
 
 def runs_of(rows: Int64s, ts_ms: Int64s, values: NDArray[np.float64]) -> Int64s:
-    """The run of each sample, int64 (n,); -1 for a value that is not right for its series and time."""
+    """The run of each sample, int64 (n,); -1 for a value that is wrong for its series and time."""
     legal = np.isfinite(values) & (values >= 0) & (values < _VALUE_MAX) & (values == np.floor(values))
     runs = np.where(legal, values, 0).astype(np.int64) >> _HASH_BITS
     # Bits, not numbers: -0.0 equals 0.0.
@@ -86,7 +88,7 @@ def _hash(rows: Int64s, ts_ms: Int64s, runs: Int64s) -> NDArray[np.uint64]:
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A step of splitmix64."""
+    """One step of splitmix64."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

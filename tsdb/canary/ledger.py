@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tsdb.canary.layout import RUN_MAX
 from tsdb.v1 import common_pb2
 
-RUNS_MAX = 10_000  # Then the oldest are forgotten; a stored sample still proves the RUN_MAX writes before it.
+# Above this number the oldest are forgotten. A stored sample still proves the RUN_MAX writes before it.
+RUNS_MAX = 10_000
 
 
 @dataclass(slots=True)

@@ -58,7 +58,7 @@ class Paths:
         return outcome if outcome.oldest_ms is not None and outcome.oldest_ms < seam.first_ms else NO_SAMPLES
 
     def history(self, newest: Newest) -> Outcome:
-        """The next piece of history."""
+        """Check the next piece of history."""
         outcome = self._history_piece(newest)
         if outcome == NO_SAMPLES:
             # Nothing is there and nothing had to be, as far as this process and the samples after the piece say: the
@@ -70,7 +70,7 @@ class Paths:
         return outcome
 
     def promql(self, newest: Newest) -> Outcome:
-        """The samples at each of their times, and their sum."""
+        """Check the samples at each of their times, and their sum."""
         end_ms = self._layout.tick_ms(newest.ts_ms - self._settle_ms) + 1
         span = memory_range(self._layout, self._seam(), end_ms)
         ticks = self._layout.ticks(span.start_ms, span.end_ms)
@@ -95,7 +95,7 @@ class Paths:
         return self._selected(span, newest, after_ms=SEAM_TICKS * self._layout.period_ms)
 
     def _older_piece(self) -> int:
-        """The piece of the newest samples before the current one; 0 without such samples."""
+        """Start of the next piece in front of the newest samples; 0 without such samples."""
         newest, span = (history_range(self._layout, self._seam(), self._depth_ms, piece) for piece in (0, self._piece))
         if isinstance(newest, NotYet) or isinstance(span, NotYet):
             return 0

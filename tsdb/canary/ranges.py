@@ -1,4 +1,4 @@
-"""Ranges: the stretch of sample time in which each path is checked, as the coverage of the system allows. Pure."""
+"""Ranges: the sample times in which each path is checked, as the coverage of the system allows. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEAM_TICKS = RANGE_TICKS // 2  # On each side of the seam.
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """[start_ms, end_ms) of sample time."""
+    """The range [start_ms, end_ms) of sample time."""
 
     start_ms: int
     end_ms: int
@@ -70,8 +70,8 @@ def seam_range(layout: Layout, seam: CoverageStart, end_ms: int) -> Range | NotY
 def history_range(layout: Layout, seam: CoverageStart, depth_ms: int, piece: int) -> Range | NotYet:
     """Piece number `piece` of the sample times that history alone answers; the pieces repeat after depth_ms.
 
-    They begin a side of the seam's range before it: a store that has just started holds a few samples from before its
-    coverage.
+    The pieces end before the range around the seam, because a store that has just started has a few samples from before
+    its coverage.
     """
     if seam.first_ms is None:
         return NotYet("memory_has_all")

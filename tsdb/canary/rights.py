@@ -11,9 +11,11 @@ _LASTING = frozenset({"tls", "wrong_port"})
 
 
 def require(right: str, server: str, hint: str, call: Callable[[], object]) -> None:
-    """Make the call. Raises Unavailable while the server is away, else ConfigMismatch (canary_read, canary_write).
+    """Run the call. Raises Unavailable while the server does not answer, otherwise ConfigMismatch (canary_read,
+    canary_write).
 
     right: read or write. server: role and address. hint: what to give.
+
     """
     try:
         call()

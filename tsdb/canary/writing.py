@@ -14,7 +14,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import ThreadComponent
 
-VISIBLE_SHARE = 0.8  # Of the period; the rest is for the next write.
+VISIBLE_SHARE = 0.8  # Share of the period. The rest is for the next write.
 POLL_S = 0.005
 POLL_S_MAX = 0.25
 WRITE_TIMEOUT_S = 10.0

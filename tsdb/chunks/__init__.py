@@ -1,1 +1,1 @@
-"""The chunk stage: from heads and offsets to keyed chunks and markers. Pure; both the chunker and Spark run it."""
+"""The chunk stage turns heads and offsets into keyed chunks and markers. Pure; both the chunker and Spark run it."""

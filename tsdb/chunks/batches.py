@@ -1,5 +1,5 @@
-"""Parts of decoded batches: a range of their records or a selection of their samples. Pure; columns are shared if
-possible."""
+"""Parts of decoded batches: cuts out a range of their records or a selection of their samples. Pure; columns are shared
+if possible."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def without_import_ticks(records: DecodedRecords) -> DecodedRecords:
 
 
 def record_of(records: DecodedRecords, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The index of the record of each sample. samples: positions in the batch."""
+    """Index of the record of each sample. samples: indexes of samples in the batch."""
     return np.searchsorted(records.sample_start, samples, side="right") - 1
 
 
 def _before(kept: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(n + 1,): the number of true elements before each position."""
+    """Number of true elements before each index, (n + 1,)."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])

@@ -1,4 +1,4 @@
-"""Engines: the two programs that run the chunk stage, and when each has to have emitted a window. Pure.
+"""Engines: the two programs that run the chunk stage, and the time by which each must have emitted a window. Pure.
 
 The Python chunker and the Spark pipeline are members of one group and write the same records. The chunker paces a
 window over `spread`; Spark emits it at once.
@@ -19,7 +19,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 
 def engine_of(client_id: str) -> Engine | None:
-    """The engine of a group member, which is the last word of its client id; None for another client."""
+    """The engine of a group member: the last word of its client id. None for another client."""
     word = client_id.rpartition("-")[2]
     return next((engine for engine in ENGINES if engine == word), None)
 

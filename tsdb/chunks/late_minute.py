@@ -96,7 +96,7 @@ def _fragment(pack_id: int, window_start_ms: int, samples: LateSamples) -> Fragm
 
 
 def _changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """(n,): whether any column differs from its previous element; true for the first element."""
+    """Whether any column differs from its previous element, (n,); true for the first element."""
     changed = np.zeros(len(columns[0]), np.bool_)
     changed[0] = True
     for column in columns:

@@ -25,8 +25,9 @@ class EndedMinute:
 
 
 class LateMinutes:
-    """Late minutes from next_offset on. `ended`: to be emitted, oldest first. `current`: still collected. samples: late
-    samples that are not emitted; any thread may read it, everything else belongs to one thread."""
+    """Late minutes from next_offset on. `ended`: minutes to emit, oldest first. `current`: the minute that is still
+    collected. samples: late samples that are not emitted yet; any thread may read it, everything else belongs to one
+    thread."""
 
     def __init__(self, next_offset: int, late_minute_ms: int, watermark_ms: int) -> None:
         self._length_ms = late_minute_ms
@@ -54,7 +55,7 @@ class LateMinutes:
     def take(
         self, offsets: NDArray[np.int64], watermarks: NDArray[np.int64], record: NDArray[np.int64], late: LateSamples
     ) -> None:
-        """Take records with their watermarks, and their late samples. record: index of each late sample's record."""
+        """Add records with their watermarks, and their late samples. record: index of each late sample's record."""
         minutes = watermarks // self._length_ms
         before = np.append(self._watermark_ms // self._length_ms, minutes[:-1])
         ends = np.flatnonzero(minutes != before)

@@ -1,4 +1,4 @@
-"""Late scan: the late minutes of one stretch of the log, without a group, for engines that read by offsets.
+"""Late scan: finds the late minutes of one stretch of the log, without a group, for engines that read by offsets.
 
 It gives the same late chunks and holes as ChunkStage, byte for byte, from the records of [first_offset, end_offset).
 Both offsets are first offsets of late minutes. The watermark alone decides which samples are late, and the watermark of
@@ -81,7 +81,8 @@ class LateScan:
         self._head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids. Samples of ids that are unknown after `series` was read become holes, not chunks."""
+        """Implements Head.unknown_ids. Samples whose ids are unknown after `series` was read become holes, not
+        chunks."""
         return self._head.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:

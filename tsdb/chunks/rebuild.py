@@ -24,7 +24,7 @@ from tsdb.model.time_set import SliceLengths, TimeSet
 # A window's samples stay open, 28 bytes each, until the head has this size. Sealing and decoding them takes a fifth of
 # a rebuild's CPU: 270 ns a sample with it, 210 without.
 OPEN_BYTES_MAX = 256 << 20
-OPEN_SLICES = 10  # Of a window. A head has room for some more before it must seal.
+OPEN_SLICES = 10  # Slices of a window. A head may have some more before it must seal.
 
 
 class WindowRebuild:
@@ -59,13 +59,14 @@ class WindowRebuild:
         self.head.register(records, values, broker_ms)
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """As Head.unknown_ids. Samples of ids that are unknown after `series` was read become holes, not chunks."""
+        """Implements Head.unknown_ids. Samples whose ids are unknown after `series` was read become holes, not
+        chunks."""
         return self.head.unknown_ids(records)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
         """Take records with offsets below D."""
         inside = (records.ts_ms >= self._start_ms) & (records.ts_ms < self._start_ms + self._times.window_ms)
-        # Of most batches all samples are inside: the copy would take longer than the decoding.
+        # In most batches all samples are inside. A copy would then take longer than the decoding.
         wanted = records if inside.all() else with_samples(records, inside)
         applied = self.head.apply(without_import_ticks(wanted), offsets, broker_ms)
         if self.memory.bytes > self._open_bytes_max:

@@ -1,4 +1,4 @@
-"""Records for the `chunks` topic: fragments as the parts of chunks, each under its key. Pure."""
+"""Records for the `chunks` topic: encodes fragments as the parts of chunks, each with its key. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tsdb.codec.chunk.marker import HoleRecord, WindowMarker, encode_hole, encod
 class ChunkRecord:
     """Key and value of one record of `chunks`. Its partition has the number of the log partition that it describes.
 
-    due_ms: broker time from which the record could be made, ms since epoch; None: not measured. samples: of the whole
-    chunk, on its first part; 0 on other parts and on markers.
+    due_ms: broker time from which the record could be made, ms since epoch; None: not measured. samples: number of
+    samples of the whole chunk, in its first part; 0 in other parts and in markers.
     """
 
     key: bytes
@@ -33,7 +33,7 @@ class ChunkRecord:
 def chunk_records(
     fragment: Fragment, kind: Kind, order: int, *, window_ms: int, part_bytes_max: int, due_ms: int | None = None
 ) -> list[ChunkRecord]:
-    """The parts of one chunk. order: of the key, see ChunkKey."""
+    """The parts of one chunk. order: the order in the key, see ChunkKey."""
     parts = encode_chunk(fragment, window_ms=window_ms, part_bytes_max=part_bytes_max)
     return [
         ChunkRecord(

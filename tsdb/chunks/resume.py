@@ -14,7 +14,7 @@ from tsdb.model.time_set import TimeSet
 from tsdb.model.window import ceil_to, floor_to
 
 TRIMMED_START, GAP_ACCEPTED, TRIMMED_NEAR = "trimmed_start", "gap_accepted", "trimmed_near"
-LONG_AGO_MS = -(1 << 60)  # Before any sample.
+LONG_AGO_MS = -(1 << 60)  # A time before any sample.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,16 @@ def first_progress(
 
 
 def seek_offset(progress: Progress, facts: LogFacts) -> int:
-    """First record to read. Call check_gap before."""
+    """The first record to read. Call check_gap before."""
     return progress.position if facts.required_offset is None else min(progress.position, facts.required_offset)
 
 
 def check_gap(progress: Progress, facts: LogFacts, partition: int, times: TimeSet) -> HoleRecord | None:
-    """The hole of a log that was trimmed close to the first needed record; None without a loss.
+    """The hole of a log that was trimmed close to the first needed record. None when nothing is lost.
 
     Raises LostOffsets (chunk_gap), naming the lost interval, when the position, or the lookup of required_ms, is below
     the log's start.
+
     """
     if not _has_gap(progress, facts, times):
         next_start_ms = max(progress.emitted_through_ms, progress.whole_from_ms)

@@ -44,9 +44,9 @@ class Emission:
     """Output to write. Without `progress`: `records`. With `progress`: `records`, after their acknowledgement
     `markers`, and after theirs the progress marker and the commit.
 
-    One emission is of one kind. holes, minutes, windows: the number of holes, late minutes or finished windows in it.
-    base: the base of some packs. Of the windows, `empty` had no samples; `not_whole` were incomplete in the log and
-    have no marker. samples: in the records.
+    An emission has one kind. holes, minutes, windows: number of holes, late minutes or finished windows in it. base:
+    whether it has base chunks of some packs. empty: number of windows without samples. not_whole: number of windows
+    that were incomplete in the log and have no marker. samples: in the records.
     """
 
     records: list[ChunkRecord]
@@ -106,7 +106,7 @@ class ChunkStage:
         self._closed: deque[ClosedWindow] = deque()
         self._holes: list[ChunkRecord] = []
 
-    # Records.
+    # Input.
 
     @property
     def memory(self) -> HeadMemory:
@@ -139,13 +139,13 @@ class ChunkStage:
         return done
 
     def maintain(self) -> Maintained:
-        """As Head.maintain, but drops nothing."""
+        """Does what Head.maintain does, but drops nothing."""
         return self.head.maintain()
 
     # Output.
 
     def due(self, now_ms: int) -> Emission | None:
-        """The next output; None when nothing is due. Returns the same output again until `finish`."""
+        """The next output; None when no output is due. Returns the same output again until `finish`."""
         if self._holes:
             return Emission(list(self._holes), [], None, holes=len(self._holes))
         if self._late.ended:
@@ -273,8 +273,8 @@ class ChunkStage:
         return Emission(records, [], progress, samples=samples, minutes=len(ended))
 
     def _due_windows(self, now_ms: int) -> Emission | None:
-        """Markers of the first closed windows that have no packs left; without such a window, due packs of the first
-        one."""
+        """Markers of the first closed windows without packs that are left. When there is no such window, the due packs
+        of the first one."""
         done = self._finished_windows()
         if done:
             whole = [window for window in done if window.start_ms >= self._start.whole_from_ms]

@@ -62,7 +62,7 @@ def base_fragments(
 
 @dataclass(frozen=True, slots=True)
 class BaseRecords:
-    """The base chunks of some packs. packs, samples: their numbers."""
+    """The base chunks of some packs. packs, samples: the numbers of both."""
 
     records: list[ChunkRecord]
     packs: int
@@ -90,7 +90,7 @@ class ClosedWindow:
 
     @property
     def packs(self) -> Packs:
-        """The packs of the window. Computed once: it passes over the time axes of the window."""
+        """The packs of the window. The result is computed once, because it needs all time axes of the window."""
         if self._packs is None:
             self._packs = packs_with_samples(self._head, self.start_ms, self.end_ms)
         return self._packs

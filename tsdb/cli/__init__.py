@@ -1,4 +1,5 @@
-"""The `tsdb` command: one file for each noun. Data on stdout, all else on stderr; exit 0 good, 1 failed, 2 misused."""
+"""The `tsdb` command has one file for each noun. Data goes to stdout, everything else to stderr; exit code 0 is good, 1
+failed, 2 misused."""
 
 import os
 

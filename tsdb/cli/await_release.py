@@ -1,8 +1,8 @@
-"""`tsdb await-release`: the order of an upgrade, kept by the pods themselves.
+"""`tsdb await-release`: makes the pods themselves keep the order of an upgrade.
 
 A reader refuses records of a newer writer, so readers are upgraded before writers. A writer's pod runs this command
-first. Only an older release that answers makes it wait: a process that is away, or was never there, cannot keep a
-writer from starting.
+first. It waits only while an older release answers. So a process that is down, or never existed, cannot prevent a
+writer's start.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def release_of(version: str) -> Release:
 
 
 def older(names: Sequence[HostPort], wanted: Release, context: ssl.SSLContext | None) -> list[str]:
-    """A text for each process that runs a release below `wanted`. context: of TLS."""
+    """A text for each process that runs a release older than `wanted`. context: settings of TLS."""
     found = []
     for name in names:
         for place in _addresses(name):
@@ -80,12 +80,12 @@ def _addresses(name: HostPort) -> list[HostPort]:
     try:
         found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
     except OSError:
-        return []  # Not created yet, or not part of this installation.
+        return []  # The process does not exist yet, or is not part of this installation.
     return [HostPort(host, name.port) for host in sorted({str(address[0]) for *_, address in found})]
 
 
 def _version(name: HostPort, place: HostPort, context: ssl.SSLContext | None) -> str | None:
-    """The version that a process names; "" when it names none, as early releases do; None without an answer."""
+    """The version that a process reports. "" when it reports none, as early releases do; None without an answer."""
     try:
         with socket.create_connection((place.host, place.port), ANSWER_WITHIN_S) as peer:
             # The certificate is for the name, not for the address that it resolved to.

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A command or a group of `tsdb`. place: "module:name" of its function or of its Commands."""
+    """A command or a group of `tsdb`. place: "module:name" of its function, or of its Commands."""
 
     name: str
     place: str

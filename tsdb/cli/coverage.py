@@ -129,7 +129,7 @@ def _end_with(away: list[reader_pb2.PartAway]) -> None:
 
 
 def _state_dict(state: common_pb2.PartitionState) -> dict[str, Any]:
-    """As JSON; an unknown lag is null."""
+    """The state as JSON; an unknown lag is null."""
     lag = {"lag_records": known_lag(state.lag_records), "lag_ms": known_lag(state.lag_ms)}
     return message_dict(state) | lag
 

@@ -1,4 +1,4 @@
-"""Entry point of the command `tsdb`; tsdb/cli/commands.py lists its commands."""
+"""Entry point of the command `tsdb`. tsdb/cli/commands.py lists its commands."""
 
 from __future__ import annotations
 

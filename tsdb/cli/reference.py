@@ -60,7 +60,7 @@ class _Parameter:
 
     @property
     def declarations(self) -> list[str]:
-        # In an annotation the first declaration is in the place of a default.
+        # In an annotation the first declaration stands where the default would be.
         return [str(part) for part in (self.info.default, *(self.info.param_decls or ())) if part is not ...]
 
     @property

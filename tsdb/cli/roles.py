@@ -75,7 +75,7 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
 
 
 def _readiness(process: RoleProcess, tokens: Tokens | None) -> Readiness:
-    """That of the role. A process that refuses every caller is not ready."""
+    """Readiness of the role. A process that refuses every caller is not ready."""
     seen = process.readiness()
     problem = tokens.problem() if tokens else ""
     return replace(seen, reason="token_file", message=problem) if problem and not seen.reason else seen

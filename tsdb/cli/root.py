@@ -49,7 +49,7 @@ class RootGroup(TsdbGroup):
 
 
 class LoadedCommands(Mapping[str, Any]):
-    """Name -> command. The names are known at once; a command is imported at its first use."""
+    """Commands by name. The names are known at once; a command is imported at its first use."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = {row.name: row for row in rows}

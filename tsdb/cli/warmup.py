@@ -84,7 +84,7 @@ def _start(row: Sequence[str]) -> Connection[None, WarmUp]:
     spawn = multiprocessing.get_context("spawn")  # A fork would copy the threads' locks of a process that runs tests.
     receiving, sending = spawn.Pipe(duplex=False)
     spawn.Process(target=_run, args=(row, sending), daemon=True).start()
-    sending.close()  # Then the end of the process ends the pipe.
+    sending.close()  # From then on the end of the child process ends the pipe.
     return receiving
 
 

@@ -45,7 +45,8 @@ Answer = TypeVar("Answer")
 def connect_async(
     address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> Connecting:
-    """As `connect`, on the running loop: `async with connect_async(...) as client` or `await connect_async(...)`."""
+    """Does what `connect` does, on the running loop: `async with connect_async(...) as client` or `await
+    connect_async(...)`."""
     return Connecting(address, tls, token, timeout_s)
 
 
@@ -81,7 +82,8 @@ class Connecting:
 
 
 class AsyncClient:
-    """As `Client`, with the same methods; an asynchronous context manager. A thread decodes streamed answers."""
+    """The asyncio form of `Client`, with the same methods; an asynchronous context manager. A thread decodes streamed
+    answers."""
 
     def __init__(
         self, channel: grpc.aio.Channel, peer: Peer, *, token: str | None = None, timeout_s: float = TIMEOUT_S

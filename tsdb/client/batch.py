@@ -18,7 +18,7 @@ from tsdb.v1 import ingest_pb2
 
 SAMPLE_BYTES = 16
 COUNT_MAX = np.iinfo(np.uint32).max
-SERIES_BYTES = 8  # Of one series beside its labels: a count, and the length prefix of the labels.
+SERIES_BYTES = 8  # Bytes of one series beside its labels: a count, and the length prefix of the labels.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class RequestPart:
 
 
 class WriteBatch:
-    """Collects samples by series. Order matters: of two samples of one (series, time) the later one wins.
+    """Collects samples by series. Their order matters: of two samples of one (series, time) the later one wins.
 
     Not thread-safe. A written batch may be written again.
+
     """
 
     def __init__(self) -> None:
@@ -101,9 +102,10 @@ class WriteBatch:
         self._samples += total
 
     def parts(self, limits: RequestLimits, *, partial: bool = False) -> Iterator[RequestPart]:
-        """Requests of at most `limits`, in order. A series too large for one request continues in the next.
+        """Requests of at most `limits`, in order. A series that is too large for one request continues in the next one.
 
         A series whose labels alone are above the limit is sent unchanged: the refusal of the gateway names the series.
+
         """
         if not self._samples:
             return
@@ -145,7 +147,7 @@ def _pieces(counts: NDArray[np.uint32], samples_max: int) -> tuple[NDArray[np.in
 
 
 def _last(first: int, costs: NDArray[np.int64], ends: NDArray[np.int64], limits: RequestLimits) -> int:
-    """End (exclusive) of the pieces of the request that begins with piece `first`; at least one piece."""
+    """End (exclusive) of the pieces in the request that begins with piece `first`. A request has at least one piece."""
     spent, sent = (int(costs[first - 1]), int(ends[first - 1])) if first else (0, 0)
     by_bytes = int(np.searchsorted(costs, spent + limits.bytes_max, side="right"))
     by_samples = int(np.searchsorted(ends, sent + limits.samples_max, side="right"))
@@ -160,7 +162,8 @@ def _counts(counts: ArrayLike) -> NDArray[np.uint32]:
 
 
 def _values(values: ArrayLike) -> NDArray[np.float64]:
-    """As float64. numpy would silently turn None into NaN and a boolean into a number, so both are refused."""
+    """The values as float64. numpy would turn None into NaN and a boolean into a number without an error, so both are
+    refused."""
     given = np.atleast_1d(np.asarray(values))
     # In a list with numbers numpy converts a boolean to a number.
     listed: Sequence[Any] = values if isinstance(values, list | tuple) else ()
@@ -186,8 +189,8 @@ def _times(ts_ms: ArrayLike) -> NDArray[np.int64]:
 
 
 def _moment(one: datetime) -> np.datetime64:
-    """Of a datetime or a Timestamp of pandas, without a zone it is UTC."""
-    if one != one:  # NaT of pandas.
+    """The time of a datetime or a Timestamp of pandas. Without a zone it is UTC."""
+    if one != one:  # Only NaT of pandas differs from itself.
         return np.datetime64("NaT")
     utc = one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo else one
     moment = np.datetime64(utc, "us")
@@ -196,7 +199,8 @@ def _moment(one: datetime) -> np.datetime64:
 
 
 def _whole_ms(times: NDArray[np.datetime64]) -> NDArray[np.int64]:
-    """Whole ms. A rest is refused: the caller decides how it rounds."""
+    """Convert times to whole ms. A time between two milliseconds is refused, because the caller must decide how to
+    round it."""
     whole = times.astype("datetime64[ms]")
     if np.isnat(times).any():
         raise InvalidRequest("a time is NaT; leave such rows out", reason="bad_time")

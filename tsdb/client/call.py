@@ -1,4 +1,5 @@
-"""Call: one call as plain data: method, request, and a reader that builds the result from the answer's messages.
+"""ClientCall describes a call as plain data: method, request, and a reader that builds the result from the answer's
+messages.
 
 The modules select, read and write build calls; the sync and asyncio clients only execute them. So requests and answers
 are implemented once and tested without a network.
@@ -50,7 +51,7 @@ class AnswerReader(Protocol[AnswerOut]):
 
 @dataclass(frozen=True, slots=True)
 class ClientCall(Generic[Answer]):
-    """One call. `reader` creates a reader for each attempt."""
+    """One call of the client. `reader` creates a reader for each attempt."""
 
     method: Method
     request: Message
@@ -58,7 +59,7 @@ class ClientCall(Generic[Answer]):
 
 
 class Single(Generic[Answer]):
-    """Reader of an answer of one message."""
+    """Reader of an answer that is one message."""
 
     def __init__(self, parse: Callable[[Any], Answer]) -> None:
         self._parse = parse

@@ -30,7 +30,8 @@ class CardinalityKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class CardinalityGroup:
-    """labels: of a metric, pair or source; by label the name with "". values: different values, only by label."""
+    """labels: those of a metric, pair or source; for a label its name with "". values: number of different values, only
+    by label."""
 
     labels: dict[str, str]
     series: int
@@ -39,8 +40,8 @@ class CardinalityGroup:
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """series: matching series in memory. groups: the largest, largest first. groups_total: of all; None: not known.
-    warnings: partitions that lag, so that series may be missing."""
+    """series: number of matching series in memory. groups: the largest groups, largest first. groups_total: number of
+    all groups; None: not known. warnings: name partitions that lag, so that series may be missing."""
 
     series: int
     groups: Sequence[CardinalityGroup]
@@ -53,7 +54,7 @@ class Cardinality:
 def cardinality(
     selector: Selector | None, *, by: By = "metric", top: int = 0, options: ReadOptions | None = None
 ) -> ClientCall[Cardinality]:
-    """The largest groups of matching series (None: all). top: 0: the server's 20."""
+    """The largest groups of matching series; None matches all. top: number of groups; 0: the server's default of 20."""
     if by not in KINDS:
         raise InvalidRequest(f"by is {by!r}; it must be one of {', '.join(KINDS)}", reason="bad_cardinality")
     matchers = [] if selector is None else wire_matchers(selector)

@@ -104,7 +104,7 @@ def open_channel(
 
 
 def open_aio_channel(address: str, tls: ClientTls | None) -> grpc.aio.Channel:
-    """As `open_channel`, for asyncio. Call it on the loop that will use the channel."""
+    """Does what `open_channel` does, for asyncio. Call it on the loop that will use the channel."""
     options = (*CHANNEL_OPTIONS, _connect_within(CONNECT_S))
     if tls is None:
         return grpc.aio.insecure_channel(check_address(address), options)

@@ -76,7 +76,8 @@ def call_error(error: grpc.RpcError, peer: Peer, method: Method) -> TsdbError:
     if found.reason == "unreachable":
         return _unreachable(found.message, peer)
     if found.reason == "cancelled" and not _OWN_END.search(found.message):
-        # A server that ends drops the calls that arrive before its callers learn of it; no code of ours has seen them.
+        # A server that is ending drops calls that arrive before its clients know. None of our code has seen these
+        # calls.
         return Unavailable(f"{peer.address} dropped the call, it may be ending", reason="call_dropped")
     if found.reason == "unimplemented":
         return _wrong_role(peer, method)

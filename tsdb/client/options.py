@@ -13,11 +13,12 @@ Selector = str | Iterable[Matcher]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Deviations from an exact and fresh answer that the reader accepts; by default none.
+    """Deviations from an exact and fresh answer that the caller accepts. The default accepts no deviation.
 
     after: tokens of writes that the answer must contain; the server waits for them within the timeout.
     allow_stale: answer although a partition lags. max_lag_ms: refuse above this lag; None: the server's bound.
     allow_holes: answer although a named loss touches the range. partitions: read only these; empty: all of the server.
+
     """
 
     after: Sequence[common_pb2.Token] = ()

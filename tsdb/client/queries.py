@@ -13,8 +13,9 @@ from tsdb.v1 import reader_pb2
 class QueryInfo:
     """A running query.
 
-    number: of this server, from 1. kind: `grpc_query`, or the endpoint of the HTTP API. text: cut at 2,000 characters.
-    started_ms: when its request arrived, in ms since epoch UTC; age_s: seconds since then. peer: its caller's address.
+    number: counts the queries of this server from 1. kind: `grpc_query`, or the endpoint of the HTTP API. text: cut at
+    2,000 characters. started_ms: when its request arrived, in ms since epoch UTC; age_s: seconds since then. peer: its
+    caller's address.
     """
 
     number: int
@@ -32,7 +33,7 @@ def queries() -> ClientCall[list[QueryInfo]]:
 
 @arguments_of("cancel_query")
 def cancel_query(number: int) -> ClientCall[bool]:
-    """End a running query; False when it does not run."""
+    """End a running query. False when it does not run."""
     request = reader_pb2.CancelQueryRequest(number=number)
     return ClientCall(Method.CANCEL_QUERY, request, lambda: Single(lambda answer: bool(answer.found)))
 

@@ -114,7 +114,8 @@ def query_range(
     lookback_ms: int = 0,
     options: ReadOptions | None = None,
 ) -> ClientCall[QueryResult]:
-    """The values of a PromQL expression at start_ms, start_ms + step_ms, ... up to end_ms. Else as `query`."""
+    """The values of a PromQL expression at start_ms, start_ms + step_ms, ... up to end_ms. Otherwise the same as
+    `query`."""
     if step_ms <= 0:
         raise InvalidRequest(f"step_ms is {step_ms}; it must be above 0", reason="bad_range")
     return _call(text, (start_ms, end_ms, step_ms), lookback_ms, options)

@@ -72,7 +72,7 @@ Item = TypeVar("Item")
 
 
 class Listed(list[Item]):
-    """The items of an answer. warnings: a sentence for each partition that lags, so that items may be missing."""
+    """The items of an answer. warnings: a sentence for each partition that lags, because items may then be missing."""
 
     def __init__(self, items: Iterable[Item], warnings: Iterable[str]) -> None:
         super().__init__(items)
@@ -81,7 +81,7 @@ class Listed(list[Item]):
 
 @dataclass(frozen=True, slots=True)
 class SeriesGroup:
-    """Number of series with these values of the grouping labels; "" for an absent label."""
+    """Number of series that have these values of the grouping labels; "" stands for an absent label."""
 
     values: tuple[str, ...]
     series: int
@@ -96,7 +96,8 @@ def series(
     series_max: int = 0,
     options: ReadOptions | None = None,
 ) -> ClientCall[Listed[SeriesInfo]]:
-    """Matching series (None: all), sorted by labels. With a range, only those with a sample in [start_ms, end_ms)."""
+    """Matching series, sorted by labels; None matches all. With a range, only series with a sample in [start_ms,
+    end_ms)."""
     request = _series_request(selector, start_ms, end_ms, options)
     request.series_max = series_max
     return ClientCall(Method.SERIES, request, _SeriesAnswer)

@@ -36,9 +36,10 @@ def worth_retrying(error: TsdbError) -> bool:
 
 
 class Attempts:
-    """The attempts of one call, within `timeout_s` from construction. Not thread-safe.
+    """Controls the attempts of one call, within `timeout_s` from construction. Not thread-safe.
 
     `monotonic` returns seconds; `spread` returns a random number in [0, 1).
+
     """
 
     def __init__(

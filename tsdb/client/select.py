@@ -104,7 +104,7 @@ def _encoding(name: str) -> reader_pb2.Encoding.ValueType:
 
 @dataclass(slots=True)
 class _Samples:
-    """The number of samples of each series, and the flat arrays of all of them."""
+    """Number of samples of each series, and the flat arrays of all samples."""
 
     counts: NDArray[np.uint32]
     ts_ms: NDArray[np.int64]

@@ -197,10 +197,12 @@ class Client:
         duration_s: float | None = None,
         reconnect_s: float = RECONNECT_S,
     ) -> Iterator[WatchBatch]:
-        """Samples in the order of their application, each once, from now or from `resume` on. Ends after duration_s.
+        """Samples in the order of their application, each once, from now or from `resume` on. The watch ends after
+        duration_s.
 
         Reconnects after a failure; raises Unavailable when that fails for reconnect_s, and OutOfCoverage when the store
         no longer holds the resume point.
+
         """
         state = WatchState(selector, partitions, resume)
         end_at = None if duration_s is None else time.monotonic() + duration_s

@@ -25,9 +25,9 @@ class WatchBatch:
     """Samples of one partition in the order of their application.
 
     record_offsets: int64, offset in the log of each sample's record. series_ids: uint64. ts_ms: int64, ms since epoch
-    UTC. values: float64. canonical: labels of every series in the batch, by series id. warning: the partition lags, so
-    samples that were acknowledged are still to come; "" without a lag. The begin and the end of a lag are batches, also
-    without samples.
+    UTC. values: float64. canonical: labels of every series in the batch, by series id. warning: says that the partition
+    lags, so that acknowledged samples are still missing; "" without a lag. The begin and the end of a lag are batches,
+    also without samples.
     """
 
     partition: int
@@ -43,7 +43,7 @@ class WatchBatch:
 
 
 class WatchState:
-    """One watch over any number of connections. Not thread-safe."""
+    """State of one watch over any number of connections. Not thread-safe."""
 
     def __init__(
         self, selector: Selector, partitions: Sequence[int] = (), resume: Iterable[common_pb2.Token] = ()

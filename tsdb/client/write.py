@@ -10,7 +10,7 @@ from tsdb.client.call import ClientCall, Method, Single
 from tsdb.model.errors import Overloaded
 from tsdb.v1 import common_pb2, ingest_pb2
 
-OFFENDERS_MAX = 64  # For all requests of a batch together; the counts are always complete.
+OFFENDERS_MAX = 64  # Most offenders of all requests of a batch together. The counts are always complete.
 
 
 @dataclass(slots=True)
@@ -30,7 +30,8 @@ class WriteResult:
 
 
 def calls(batch: WriteBatch, limits: RequestLimits, *, partial: bool) -> Iterator[ClientCall[WriteResult]]:
-    """One call for each request of the batch. Execute them in turn: order decides between equal timestamps."""
+    """One call for each request of the batch. Execute them one after another, because order decides between equal
+    timestamps."""
     for part in batch.parts(limits, partial=partial):
         yield _call(part)
 

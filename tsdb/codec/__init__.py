@@ -1,1 +1,1 @@
-"""Codec: columns and records to bytes and back. Pure: no clock, file, socket, logger or config inside."""
+"""Codec: turns columns and records into bytes and back. Pure: no clock, file, socket, logger or config inside."""

@@ -56,9 +56,9 @@ def _divide(typing_context: Any, value: Any, by: Any) -> Any:
 divide_u32: Any = intrinsic(_divide)
 """Quotient of two integers below 2^32, the second not 0: half the cycles of Python's rounding 64-bit division."""
 leading_zeros: Any = intrinsic(_zeros("llvm.ctlz"))
-"""Zeros above the highest set bit of an int64; 64 for 0."""
+"""Number of zeros above the highest set bit of an int64; 64 for 0."""
 trailing_zeros: Any = intrinsic(_zeros("llvm.cttz"))
-"""Zeros below the lowest set bit of an int64; 64 for 0."""
+"""Number of zeros below the lowest set bit of an int64; 64 for 0."""
 
 
 def _multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
@@ -100,7 +100,7 @@ def log2_q16(value: int) -> int:
 
 @helper
 def zigzag(value: int) -> int:
-    """0, -1, 1, -2 ... as 0, 1, 2, 3 ..., unsigned in an int64."""
+    """Maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ..., unsigned in an int64."""
     return (value << 1) ^ (value >> 63)
 
 

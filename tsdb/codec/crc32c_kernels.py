@@ -66,7 +66,7 @@ def _bytewise(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> 
 
 @helper
 def _slice_word(word: np.uint64, row: int) -> np.uint32:
-    """Contribution of eight bytes; row is the table of the last of them."""
+    """Contribution of eight bytes. row: the table of the last byte."""
     byte = np.uint64(0xFF)
     sums = _TABLES[row + 7, word & byte]
     sums ^= _TABLES[row + 6, (word >> np.uint64(8)) & byte]

@@ -17,7 +17,7 @@ from tsdb.codec.kernel_compiler import HelperDispatcher, KernelDispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_kernels: list[KernelDispatcher] = []  # Those of the imported modules.
+_kernels: list[KernelDispatcher] = []  # The kernels of the imported modules.
 
 
 def kernel(function: Function) -> Function:

@@ -94,7 +94,8 @@ def compile_for_level() -> None:
 
 
 class KernelLocator(_SourceFileBackedLocatorMixin, _CacheLocator):
-    """The folder of a kernel's module in the cache, in place of numba's choice, which depends on the sources' place."""
+    """Locates the folder of a kernel's module in the cache. numba's own choice depends on the location of the
+    sources."""
 
     def __init__(self, function: Any, file: str) -> None:
         self._py_file = file
@@ -127,8 +128,8 @@ class KernelCache(FunctionCache):
         self._packaged = IndexDataCacheFile(str(folder), self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Of numba's steps before a load, only the memory of arrays: its other libraries serve a compilation, which
-        imports them itself. A process without a compilation starts 0.4 s of CPU sooner."""
+        """Of numba's steps before a load, do only the set-up of arrays' memory. Its other libraries serve a
+        compilation, which imports them itself. A process without a compilation starts 0.4 s of CPU sooner."""
         target_context.codegen()._library_class = KernelLibrary  # Of this kernel, whether it is loaded or compiled now.
         rtsys.initialize(target_context)
         return self._load_overload(sig, target_context)

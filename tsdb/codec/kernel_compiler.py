@@ -1,4 +1,4 @@
-"""How numba compiles kernels and helpers here: one signature each, and each function's code made once.
+"""Compiles kernels and helpers with numba: each has one signature, and the code of each function is made once.
 
 numba by itself compiles a function again for every integer width, literal and read-only array; it optimises each
 function alone and again inside every caller; and it makes two Python wrappers for each. All of `tsdb warmup` then took
@@ -86,7 +86,8 @@ class OneSignature(CPUDispatcher):
         # numba's fast path has only the settled types. With an alias the next call with these types takes it too.
         given = tuple(self.typeof_pyval(arg) for arg in args)
         with global_compiler_lock:
-            # Of threads that come together one inserts: the fast path takes an alias that is there twice for ambiguous.
+            # Of several threads only one inserts the alias, because the fast path treats a duplicate alias as
+            # ambiguous.
             if given not in self.overloads and given not in self._aliases:
                 self._aliases.add(given)
                 self._insert([arg._code for arg in given], entry_point, False)  # type: ignore[attr-defined]
@@ -149,7 +150,7 @@ class KernelDispatcher(OneSignature):
         self._locked = False
 
     def use_cache(self, cache: FunctionCache) -> None:
-        """In place of numba's `enable_caching`, which makes a cache of its choice."""
+        """Set the cache. Replaces numba's `enable_caching`, which would create its own cache."""
         self._cache = cache
 
     def add_overload(self, cres: Any) -> None:
@@ -183,7 +184,8 @@ def _load(module: str, name: str, arguments: Any) -> None:
 
 
 class HelperDispatcher(OneSignature):
-    """A function of kernels. A call from Python, as tests make, compiles a kernel of it."""
+    """Dispatcher of a helper, a function that kernels call. A call from Python, as in tests, compiles it as a
+    kernel."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function, no_cpython_wrapper=True)
@@ -235,7 +237,7 @@ class LowerHelper(NativeLowering):
 
 
 class HelperCompiler(CompilerBase):
-    """numba's pipeline with LowerHelper in the place of its lowering."""
+    """numba's pipeline, with LowerHelper in place of its lowering."""
 
     def define_pipelines(self) -> list[Any]:
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)

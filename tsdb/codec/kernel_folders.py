@@ -1,4 +1,4 @@
-"""Where the compiled kernels of a module lie: in a folder of the cache for each version of the sources.
+"""Chooses the folder of a module's compiled kernels: a folder of the cache for each version of the sources.
 
 numba's cache knows the source of the kernel's own file only, so a kernel would go on calling an old version of a
 kernel in another file. Here the compiled code of a module is filed under a hash of its source and of the sources it

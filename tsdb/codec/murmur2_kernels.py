@@ -14,7 +14,7 @@ _8, _13, _15, _24 = np.uint64(8), np.uint64(13), np.uint64(15), np.uint64(24)
 
 @helper
 def murmur2(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
-    """32 bits, unsigned, of data[start:end]."""
+    """The murmur2 hash of data[start:end], 32 bits, unsigned."""
     h = _SEED ^ np.uint64(end - start)
     at = start
     while at + 4 <= end:

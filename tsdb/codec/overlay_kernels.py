@@ -18,9 +18,11 @@ INSERTION_MAX = 32  # Longest run that is sorted by insertion; longer ones are s
 
 @helper
 def copy_run_kernel(to: NDArray[Any], to_at: int, source: NDArray[Any], source_at: int, count: int) -> None:
-    """to[to_at:][:count] = source[source_at:][:count]; may overlap when it moves down.
+    """Copies source[source_at:][:count] to to[to_at:][:count]. The two may overlap when the run moves down.
 
-    A loop, because an assignment of array slices takes numba half a second longer to compile, each.
+    It is a loop, because numba needs half a second longer to compile each assignment of array slices.
+
+
     """
     for index in range(count):
         to[to_at + index] = source[source_at + index]
@@ -62,7 +64,7 @@ def sort_run_kernel(
 
 @helper
 def _permute(run: NDArray[Any], start: int, places: NDArray[np.int64]) -> None:
-    """run[start + i] becomes what was at start + places[i]."""
+    """Set run[start + i] to the element that was at start + places[i]."""
     before = np.empty(places.size, run.dtype)
     copy_run_kernel(before, 0, run, start, places.size)
     for index in range(places.size):
@@ -108,9 +110,13 @@ def merge_run_kernel(
     over_start: int,
     over_end: int,
 ) -> int:
-    """Merge run [over_start, over_end) into run [start, end); it wins at equal timestamps. Returns the new end.
+    """Merge run [over_start, over_end) into run [start, end); the overlay wins at equal timestamps. Returns the new
+    end.
 
-    Both ascend strictly. The arrays have room for both behind `end`. orders are carried along where both are given.
+    Both ascend strictly. The arrays have capacity for both runs behind `end`. orders are carried along where both are
+    given.
+
+
     """
     added = over_end - over_start
     if added == 0:

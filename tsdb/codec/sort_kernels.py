@@ -13,9 +13,11 @@ RUN = 16  # Keys sorted by insertion before merging starts.
 
 @kernel
 def argsort_kernel(keys: NDArray[np.int64], start: int, places: NDArray[np.int64], room: NDArray[np.int64]) -> None:
-    """Fill places: keys[start + places[i]] ascend over i, with every place from 0 to places.size - 1 once.
+    """Fill places so that keys[start + places[i]] ascend over i. places has each number from 0 to places.size - 1 once.
 
-    Bottom-up merge sort; two runs that are in order already are not merged. room: as large as places, contents lost.
+    Bottom-up merge sort; two runs that are in order already are not merged. room: scratch memory, as large as places.
+
+
     """
     count = places.size
     for low in range(0, count, RUN):

@@ -1,4 +1,4 @@
-"""UTF-8 check of a byte range. Twin: bytes.decode, which refuses surrogates and longer forms than necessary too."""
+"""Checks a byte range for UTF-8. Twin: bytes.decode, which also refuses surrogates and overlong forms."""
 
 from __future__ import annotations
 

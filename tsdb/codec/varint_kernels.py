@@ -1,4 +1,5 @@
-"""Varints: 64 bits as little-endian groups of 7, the high bit of a byte says that another follows; at most 10 bytes."""
+"""Varints: 64 bits as little-endian groups of 7. The high bit of a byte says that another byte follows; at most 10
+bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def varint_bytes(value: int) -> int:
 
 @helper
 def put_varint(value: int, out: NDArray[np.uint8], pos: int) -> int:
-    """Write an int64 taken as unsigned; the new position."""
+    """Write an int64 taken as unsigned. Returns the new position."""
     while value < 0 or value > 127:
         out[pos] = np.uint8(value & 127 | 128)
         value = shift_right(value, 7)
@@ -28,7 +29,8 @@ def put_varint(value: int, out: NDArray[np.uint8], pos: int) -> int:
 
 @helper
 def get_varint(data: NDArray[np.uint8], pos: int, end: int) -> tuple[int, int]:
-    """(value, new position); the position is negative when the bytes end first or the value is longer than 64 bits."""
+    """Read a varint: (value, new position). The position is negative when the bytes end first or the value is longer
+    than 64 bits."""
     value = 0
     shift = 0
     while pos < end and shift < 64:

@@ -1,7 +1,7 @@
 """xxh3-64 of byte ranges. Twin: the xxhash library.
 
-Source: XXH3 of xxHash 0.8 (Yann Collet), doc/xxhash_spec.md. A call with a seed takes `long_secret(seed)` for data of
-more than 240 bytes, as the algorithm says; with seed 0 that is the default secret.
+Source: XXH3 of xxHash 0.8 (Yann Collet), doc/xxhash_spec.md. For data of more than 240 bytes, a call with a seed needs
+`long_secret(seed)`, as the algorithm specifies; with seed 0 that is the default secret.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tsdb.model.secrets import masked
 
 Settings = TypeVar("Settings", bound=ProcessSettings)
 
-GOT_MAX = 100  # Characters of a bad value in a message.
+GOT_MAX = 100  # Most characters of a bad value in a message.
 # Variables of the client commands.
 CLIENT_KEYS = frozenset(("address", "tls_ca", "tls_cert", "tls_key"))
 # Kubernetes sets such variables in each pod for every Service, also for one named "tsdb" or "tsdb-store".
@@ -34,11 +34,13 @@ def flag_name(key: str) -> str:
 def load(
     role: type[Settings], flags: Mapping[str, Any] | None = None, spelled: Callable[[str], str] = flag_name
 ) -> Settings:
-    """Settings of a role. flags: values by field name; None means not given. spelled: a flag in an error's text.
+    """Settings of a role. flags: values by field name; None means not given. spelled: gives the spelling of a flag in
+    an error's text.
 
     A flag wins over a TSDB_* variable, a variable over the file of `config`, and the file over the default. Raises
     InvalidRequest: unknown_setting (with the nearest known key), bad_setting (key, value, legal range), secret_in_flag,
     secret_in_file, config_file.
+
     """
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     variables = environment()

@@ -18,7 +18,7 @@ from tsdb.config.store import StoreFields, check_slices
 class StandaloneSettings(
     GatewayFields, StoreFields, ChunkerFields, LoaderFields, UiFields, PromqlFields, CommonSettings
 ):
-    """The role `standalone`. `log`, `history` and `snapshot_dir` default to places in `data_dir`; an empty `history` or
+    """The role `standalone`. `log`, `history` and `snapshot_dir` default to paths in `data_dir`; an empty `history` or
     `snapshot_dir` switches it off."""
 
     data_dir: Path = Field(

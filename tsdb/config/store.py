@@ -127,7 +127,8 @@ class StoreFields(SelectFields):
         return self.workers or core_count()
 
     def slices(self, times: TimeSet) -> SliceLengths:
-        """Slice lengths; those of the time set where not given. Raises ConfigMismatch when large is no multiple."""
+        """Slice lengths; those that are not given come from the time set. Raises ConfigMismatch when large is not a
+        multiple of small."""
         default = slice_lengths(times.name)
         return SliceLengths(self.slice_small_ms or default.small_ms, self.slice_large_ms or default.large_ms)
 

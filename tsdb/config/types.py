@@ -35,7 +35,7 @@ class HostPort:
 
 
 def host_port(text: str) -> HostPort:
-    """Parses HOST:PORT or [V6]:PORT; port 0 means any free one. Raises ValueError."""
+    """Parse HOST:PORT or [V6]:PORT. Port 0 means any free port. Raises ValueError."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})", text)
     if not match or int(match[3]) > PORT_MAX:
         raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to {PORT_MAX}")

@@ -34,7 +34,7 @@ class Expiry:
 
     @property
     def progress(self) -> tuple[int | None, int | None]:
-        """Memory of one round for the next."""
+        """The values that the next round needs."""
         return self._checked_at_ms, self._release_in
 
     @progress.setter

@@ -78,7 +78,7 @@ class HeadsSnapshotCache:
         self._last: HeadsSnapshot | None = None
 
     def locked(self, parts: Sequence[Contents]) -> HeadsSnapshot:
-        """The snapshot now. The caller holds all locks."""
+        """Take the snapshot now. The caller has acquired all locks."""
         changes = [part.changes for part in parts]
         last = self._last
         if last is None or last.changes != changes:

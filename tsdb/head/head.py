@@ -51,7 +51,8 @@ _NO_SLICES = rows_of(())
 
 
 class Head:
-    """One partition. hold_ms: how long after its newest record a slice stays. See HeadState for the rest."""
+    """The head of one partition. hold_ms: how long a slice stays after its newest record. HeadState describes the
+    rest."""
 
     def __init__(
         self,
@@ -112,8 +113,8 @@ class Head:
     def drop_before(self, start_ms: int, since_offset: int) -> None:
         """Drop samples below start_ms, a multiple of both slice lengths, of records below since_offset.
 
-        For the chunk stage, which drops windows after it has emitted them. It sets hold and the soft memory limit out
-        of reach, so that nothing else drops.
+        For the chunk stage, which drops windows after it has emitted them. It sets hold and the soft memory limit so
+        high that nothing else drops.
         """
         with self._contents.lock:
             self._maintenance.drop_before_locked(start_ms, since_offset)
@@ -154,9 +155,9 @@ class Head:
     ) -> RawResult:
         """Samples of [start_ms, end_ms) of each series, in the order of refs, time ascending, each timestamp once.
 
-        step_ms, aggregation: see tsdb.head.read.step_kernels. last_n: only the newest n of each series. partial: with
-        the order of samples below coverage. Below coverage the result may be incomplete; the caller checks. admit:
-        called before memory is taken; its errors pass through. Raises Overloaded (samples_limit), InvalidRequest
+        step_ms, aggregation: see tsdb.head.read.step_kernels. last_n: only the newest n of each series. partial:
+        include the order of samples below coverage. Below coverage the result may be incomplete; the caller checks.
+        admit: called before memory is taken; its errors pass through. Raises Overloaded (samples_limit), InvalidRequest
         (bad_range, bad_step).
         """
         check_range(start_ms, end_ms)

@@ -16,7 +16,8 @@ from tsdb.index.index import IndexImage
 
 
 class ProgressImage(NamedTuple):
-    """Memory of maintenance and expiry between two rounds; names as there, None: nothing yet."""
+    """Values that maintenance and expiry need in their next round, under the same names as there. None: no value
+    yet."""
 
     late_seen: int
     fold_watermark_ms: int

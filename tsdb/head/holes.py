@@ -80,7 +80,7 @@ class Holes:
 
 
 def _cover(holes: list[Hole]) -> Hole:
-    """One hole over all of these, with the highest record_offset among them."""
+    """One hole that covers all of these, with the highest record_offset among them."""
     return Hole(
         min(hole.start_ms for hole in holes),
         max(hole.end_ms for hole in holes),

@@ -1,7 +1,7 @@
-"""Maintenance: seals, merges, folds and drops, by the watermark of the log and by memory.
+"""Maintenance: seals, merges, folds and drops slices, as the watermark of the log and the memory require.
 
-Runs on the head's writer thread: new slices are made without the lock and put in place under it. Maintenance never
-changes the answer of a covered read.
+Runs on the head's writer thread: new slices are made without the lock and inserted under it. Maintenance never changes
+the answer of a covered read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Maintenance:
 
     @property
     def progress(self) -> tuple[int, int, int, int]:
-        """Memory of one round for the next."""
+        """The values that the next round needs."""
         return self._late_seen, self._fold_watermark_ms, self._next_offset_seen, self._rested_at
 
     @progress.setter
@@ -225,7 +225,8 @@ class Maintenance:
     # Dropping.
 
     def _drop(self, done: Maintained) -> None:
-        """Drop whole slices, oldest first, whose newest record is older than hold; earlier above the soft limit."""
+        """Drop whole slices, oldest first, when their newest record is older than hold. Above the soft limit, drop them
+        earlier."""
         contents = self._contents
         watermark = contents.watermark_ms
         if watermark is None:
@@ -263,7 +264,8 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """Entries of the late list (positions, ascending) that belong into one slice. covered: at or above coverage."""
+    """Entries of the late list (indexes, ascending) that belong to one slice. covered: whether they are at or above
+    coverage."""
 
     start_ms: int
     end_ms: int

@@ -31,7 +31,7 @@ class HeadMemory:
 
     @property
     def over_soft(self) -> int:
-        """Bytes above the soft limit; negative below."""
+        """Bytes above the soft limit; negative when below it."""
         return self.bytes - self._contents.limits.memory_soft_bytes
 
     def is_tight(self) -> bool:

@@ -83,7 +83,8 @@ def fold_late(
 
 
 def late_remains(index: SeriesIndex, slice_: SealedSlice, since_offset: int) -> SealedSlice | None:
-    """The late samples of a slice from since_offset on, which stay when it is dropped. None without such samples."""
+    """The late samples of a slice from since_offset on, which stay when the slice is dropped. None without such
+    samples."""
     refs = _in_layout(index, slice_.series)
     held = SealedSlices(rows_of((slice_,)), _NO_SLICES, (slice_,))
     builder = SliceBuilder(slice_.start_ms, slice_.end_ms, len(refs), keep_orders=True)
@@ -102,7 +103,7 @@ def no_runs(series: int) -> Runs:
 
 
 def _only(runs: Runs, wanted: NDArray[np.bool_]) -> Runs:
-    """Only the wanted samples, as runs without gaps."""
+    """Only the samples with `wanted`, as runs without gaps."""
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(wanted, dtype=np.int64)])
     return Runs(before[runs.starts], before[runs.ends], runs.ts_ms[wanted], runs.values[wanted], runs.orders[wanted])
 

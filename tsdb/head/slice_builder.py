@@ -31,7 +31,7 @@ from tsdb.head.slices.sealed_slice import SealedSlice
 from tsdb.model.arrays import resized
 
 TABLE_MIN = 1024
-SCRATCH_PER_SAMPLE, SCRATCH_MIN = 4, 64  # As encode_values_kernel requires.
+SCRATCH_PER_SAMPLE, SCRATCH_MIN = 4, 64  # encode_values_kernel requires this.
 
 _Element = TypeVar("_Element", bound=np.generic)
 

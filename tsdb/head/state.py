@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A named loss of this partition: samples of [start_ms, end_ms) may be missing. pack_id 0: not of one pack."""
+    """A named loss of this partition: samples of [start_ms, end_ms) may be missing. pack_id 0: the loss is not of one
+    pack."""
 
     start_ms: int
     end_ms: int
@@ -20,9 +21,9 @@ class Hole:
 class HeadState:
     """A head at one moment.
 
-    since_offset: everything in the log from here on is held, whatever its timestamp. coverage_start_ms: sample time
-    from here on is complete. applied_offset, watermark_ms: None before the first record. from_start: the whole log,
-    never trimmed, is held.
+    since_offset: the head has everything in the log from here on, whatever its timestamp. coverage_start_ms: sample
+    time from here on is complete. applied_offset, watermark_ms: None before the first record. from_start: the head has
+    the whole log, which was never trimmed.
     """
 
     since_offset: int
@@ -55,11 +56,14 @@ class HeadState:
 
 @dataclass(frozen=True, slots=True)
 class HeadSizes:
-    """How much a head holds. Summed on request, so that reads do not pay for it.
+    """Sizes of a head. They are summed on request, so that reads do not pay for it.
 
-    samples: all samples held; replaced ones count until their slice is sealed. bytes: slices, late list, label
-    index, caches; index_bytes: of the label index. late: samples in the late list. slices: held sealed; sealed_samples
-    and sealed_bytes are theirs.
+    samples: all samples in memory; replaced samples count until their slice is sealed. bytes: slices, late list, label
+    index, caches; index_bytes: of the label index. late: samples in the late list. slices: sealed slices;
+    sealed_samples and sealed_bytes are theirs.
+
+
+
     """
 
     series: int
@@ -74,7 +78,7 @@ class HeadSizes:
 
 @dataclass(slots=True)
 class Applied:
-    """Counts of one batch. samples: visible now, including late ones; ignored_ahead: too far in the future."""
+    """Counts of one batch. samples: visible now, including late ones. ignored_ahead: samples too far in the future."""
 
     records: int = 0
     samples: int = 0

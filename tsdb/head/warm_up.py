@@ -36,7 +36,7 @@ def warm_up() -> None:
     _apply(head, ids, 0, 100, [100] * len(ids))
     for step in range(1, STEPS):
         now_ms = 100 + step * STEP_MS
-        # Live, out of order, late, and below coverage.
+        # Samples that are live, out of order, late, and below coverage.
         _apply(head, ids[:2], step, now_ms, [now_ms - back for back in (*range(60), 3, 3)])
         head.maintain()
         _read(head, now_ms)
@@ -57,7 +57,7 @@ def _head() -> Head:
 
 
 def _restore(head: Head) -> None:
-    """Of a head as a start restores it from a snapshot, whose checksums use a kernel too."""
+    """Restore a head as a start does from a snapshot, because checksums of snapshots use a kernel too."""
     crc32c(b"")
     restore(_head(), image_of(head))
 

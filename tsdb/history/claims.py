@@ -1,4 +1,4 @@
-"""Claims: which values of `loaded` stand, and what a restore and a load from zero write beside them.
+"""Claims: decides which values of `loaded` are valid, and which rows a restore and a load from zero write beside them.
 
 `loaded` claims more than a position. Every job that has ended (import, downsampling, fold) counts on its records being
 in history, and every querier keeps what it read of the series index at that position. So the rule is:
@@ -29,7 +29,7 @@ from tsdb.history.interface import Loaded
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
 from tsdb.model.errors import Unavailable
 
-HISTORY_REPLACED = "history_replaced"  # Reason of an error.
+HISTORY_REPLACED = "history_replaced"  # The reason of an error.
 _WITHDRAWN, _ANEW, _RESTORED = "withdrawn:", "anew:", "restored:"
 
 
@@ -137,7 +137,8 @@ def restored_rows(log: Log, restored: RestoredClaim) -> list[Loaded]:
 
 
 def read_restored(history: LoadedReads, log: Log) -> dict[int, RestoredClaim]:
-    """By partition. Partitions without all three rows are left out: their restore did not end."""
+    """Restored claims by partition. Partitions without all three rows are left out, because their restore did not
+    end."""
     topic_id = log.topic_id(METRICS)
     chunks, series, claims = (
         history.loaded(_RESTORED + one) for one in (log.topic_id(CHUNKS), log.topic_id(SERIES), topic_id)

@@ -1,8 +1,9 @@
-"""Fold: merges all rows of a (pack, window) into one chunk that names the covered rows, and checks which may go. Pure.
+"""Fold: merges all rows of a (pack, window) into one chunk that names the covered rows, and checks which rows may be
+deleted. Pure.
 
 A fold keeps each sample's order, so later rows rank as if nothing had been folded. Covered rows are harmless: merged
-again they change nothing. So rows are deleted only to save room. Before that `redundant` checks their bytes, because a
-row may have been written again under its key.
+again they change nothing. So rows are deleted only to save space. Before the deletion `redundant` checks their bytes,
+because a row may have been written again under its key.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def standing(keys: Collection[ChunkKey], covers: Covers) -> set[ChunkKey]:
 
 
 def foldable(keys: Iterable[ChunkKey], part_bytes_max: int) -> tuple[ChunkKey, ...]:
-    """As many of these keys as one fold can cover, lowest (order, kind, part) first. The next fold takes the rest."""
+    """The keys that one fold can cover, lowest (order, kind, part) first. The next fold takes the rest."""
     room = (part_bytes_max - PART_BYTES_MIN - cover_bytes_max(0)) // KEY_BYTES_MAX
     return tuple(sorted(keys, key=lambda key: (key.order, key.kind, key.part))[: min(COVERED_KEYS_MAX, room)])
 

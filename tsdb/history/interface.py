@@ -97,14 +97,15 @@ class ChunkSink(Protocol):
     """The store that a loader writes to. Thread-safe; a context manager.
 
     Every write is asynchronous: it returns when the row is sent or queued. `on_done` is called exactly once, from a
-    thread of the sink or from the caller's thread during the call, with None or an error: Unavailable (the sink is away
-    or did not answer in time: the row may or may not be there, write again) or Overloaded (refused because of load:
+    thread of the sink or from the caller's thread during the call, with None or an error: Unavailable (the sink does
+    not answer, or not in time: the row may or may not be stored, write again) or Overloaded (refused because of load:
     write again, slower). `on_done` must neither block nor write.
 
     The bytes that wait for an answer are bounded (`HistorySettings.inflight_bytes_max`). At the bound a write waits for
     room, at most `write_timeout_s`, and then raises Overloaded (inflight_full). A write that cannot begin without a
     connection raises Unavailable; a write that can never succeed raises InvalidRequest (chunk_too_large,
     key_out_of_range). A write that raises does not call `on_done`.
+
     """
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
@@ -117,7 +118,7 @@ class ChunkSink(Protocol):
         """Delete rows; a missing row is no error. on_done is called once, after the last row."""
 
     def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
-        """Record that all below `position` is loaded. The highest (position, emitted_through_ms) is kept."""
+        """Record that history has everything below `position`. The highest (position, emitted_through_ms) is kept."""
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
         """`loaded` by partition, of this incarnation of the log, without withdrawn claims (tsdb.history.claims). Raises

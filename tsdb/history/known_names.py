@@ -20,7 +20,7 @@ class KnownNames:
         self._names_max = names_max
         self._lock = threading.Lock()  # Guards the fields below; nothing is called under it.
         self._known: set[Pair] = set()
-        self._waiting: dict[Pair, list[OnDone]] = {}  # Callbacks of each pair in flight.
+        self._waiting: dict[Pair, list[OnDone]] = {}  # Callbacks of each pair that is in flight.
         self._life = 0  # Counter of `forget`: a write begun in an earlier life does not count.
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Merge: several fragments into one. Of samples with one (series, timestamp) the highest order wins.
+"""Merge: joins several fragments into one. Of samples with one (series, timestamp) the highest order wins.
 
 One pure function for readers, loader and batch jobs. It is commutative and associative, and merging a fragment twice
 changes nothing: so repeated chunks, folds and the order of reads do not matter.

@@ -15,7 +15,7 @@ from tsdb.codec.jit import helper, kernel
 
 
 class FragmentArrays(NamedTuple):
-    """A fragment's arrays as the kernel takes them; `value` as uint64 bits."""
+    """Arrays of a fragment in the form that the kernel takes; `value` as uint64 bits."""
 
     series_id: NDArray[np.uint64]
     sample_start: NDArray[np.int64]
@@ -26,7 +26,8 @@ class FragmentArrays(NamedTuple):
 
 @kernel
 def merge_two_kernel(a: FragmentArrays, b: FragmentArrays, out: FragmentArrays) -> int:
-    """Fills out, which has room for all of a and b; returns the series in it (the samples are in sample_start)."""
+    """Merge a and b into out, which has capacity for both. Returns the number of series; sample_start has the
+    samples."""
     series, n = 0, 0
     i, j = 0, 0
     out.sample_start[0] = 0

@@ -30,7 +30,7 @@ PART_MAX = (1 << 32) - 1
 MONTH_MAX = (1 << 31) - 1
 
 KeyColumns = tuple[int, int, int, int, int]  # pack_id (signed), window_start, order, kind, part.
-Row = tuple[Any, ...]  # The key columns, and the value.
+Row = tuple[Any, ...]  # The columns of the key, and the value.
 
 HoleColumns = tuple[int, int, int, int, int, str | None, int | bool | None]  # The key, reason, accepted.
 
@@ -69,7 +69,7 @@ def even_splits(count: int) -> list[RowSplit]:
 
 
 def chunk_key_columns(key: ChunkKey) -> KeyColumns:
-    """The key's columns. Raises InvalidRequest (key_out_of_range) for a field that does not fit its column."""
+    """The columns of a key. Raises InvalidRequest (key_out_of_range) for a field that does not fit its column."""
     fits = (
         0 <= key.pack_id <= 2 * KEY_MAX + 1
         and -MONTH_MAX <= month_of(key.window_start_ms) <= MONTH_MAX
@@ -82,7 +82,7 @@ def chunk_key_columns(key: ChunkKey) -> KeyColumns:
 
 
 def key_of(columns: Row) -> ChunkKey:
-    """The key of a row's columns. Raises CorruptData (corrupt_row) for columns that are no chunk's key."""
+    """The key in the columns of a row. Raises CorruptData (corrupt_row) for columns that are not the key of a chunk."""
     pack_id, window_start_ms, order, kind, part = columns
     try:
         known = Kind(kind)
@@ -98,7 +98,7 @@ def key_of(columns: Row) -> ChunkKey:
 
 
 def pieces_of(rows: Iterable[Row]) -> list[list[ChunkRow]]:
-    """Rows in pieces of one pack each, order kept. Raises CorruptData (corrupt_row)."""
+    """Group rows into pieces of one pack each, in the same order. Raises CorruptData (corrupt_row)."""
     chunks = (ChunkRow(key_of(row[:5]), row[5] or b"") for row in rows)
     return [list(piece) for _, piece in groupby(chunks, key=lambda chunk: chunk.key.pack_id)]
 
@@ -115,7 +115,7 @@ def check_size(key: ChunkKey, value: bytes, part_bytes_max: int) -> None:
 
 
 def key_columns_of(hole: HoleRecord) -> KeyColumns:
-    """The columns of the row's key: equal for the same hole."""
+    """The columns of the row's key, which are equal for the same hole."""
     return hole.partition, hole.start_ms, hole.end_ms, signed(hole.pack_id), hole.record_offset
 
 
@@ -132,7 +132,8 @@ def holes_of(
 
 
 def series_index_rows(rows: Iterable[tuple[int, int | None, int | None, bytes | None]]) -> SeriesIndexRows:
-    """From (series_id, pack_id, partition, labels), ids signed, in any order. Raises CorruptData (corrupt_row)."""
+    """Rows from tuples (series_id, pack_id, partition, labels), ids signed, in any order. Raises CorruptData
+    (corrupt_row)."""
     ids: list[int] = []
     packs: list[int] = []
     partitions: list[int] = []
@@ -155,7 +156,8 @@ def series_index_rows(rows: Iterable[tuple[int, int | None, int | None, bytes | 
 
 
 def series_piece(rows: Iterable[tuple[int, int, int | None, int | None, bytes | None]]) -> SeriesPiece:
-    """From (epoch, series_id, pack_id, partition, labels), ids signed; order kept. Raises CorruptData (corrupt_row)."""
+    """A piece from tuples (epoch, series_id, pack_id, partition, labels), ids signed, in this order. Raises CorruptData
+    (corrupt_row)."""
     piece: SeriesPiece = []
     for epoch, series_id, pack_id, partition, canonical in rows:
         if pack_id is None or partition is None or canonical is None:

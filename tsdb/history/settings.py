@@ -56,12 +56,10 @@ class HistorySettings:
 
     part_bytes_max: longer values are refused before they are sent; the shared setting of the same name.
     inflight_bytes_max: bytes of writes without an answer. A connection of Cassandra's driver refuses at some 6 MiB.
-    write_timeout_s: bound of one write, and of the wait for room to begin it.
-    read_timeout_s: bound of one page of a read.
-    silence_s: reads are refused while a cluster has answered nothing at all for this long.
-    page_bytes_target: target size of a page of a read; the number of rows per page follows the size of rows.
-    reads_ahead_max: pages of a read that are fetched at once.
-    speculate_after_s: a read without an answer for this long is sent to one more replica.
+    write_timeout_s: bound of one write, and of the wait before it begins. read_timeout_s: bound of one page of a read.
+    silence_s: reads are refused while a cluster has answered nothing at all for this long. page_bytes_target: target
+    size of a page of a read; the number of rows per page follows the size of rows. reads_ahead_max: pages of a read
+    that are fetched at once. speculate_after_s: a read without an answer for this long is sent to one more replica.
     access: credentials and TLS of Cassandra.
     """
 

@@ -1,4 +1,4 @@
-"""Shared settings of a history, kept in its `shared` table. All processes must have the same ones.
+"""Shared settings of a history, stored in its `shared` table. All processes must have the same values.
 
 A process whose settings differ refuses to start and names each difference.
 """

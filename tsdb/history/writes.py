@@ -18,7 +18,7 @@ ROW_BYTES = 256  # Memory of a row beside its value: keys and the driver's objec
 
 
 class InflightBytes:
-    """A count with a bound. `take` waits for room; the caller of `take` calls `give_back`."""
+    """A count with a bound. `take` waits until the count is low enough; the caller of `take` calls `give_back`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -30,7 +30,8 @@ class InflightBytes:
     def take(self, size: int, timeout_s: float) -> None:
         """Count `size` bytes as in flight. A write of any size may start when nothing else is in flight.
 
-        Raises Overloaded (inflight_full) without room within timeout_s, Unavailable (store_closed) after `close`.
+        Raises Overloaded (inflight_full) when the bytes do not fit within timeout_s, and Unavailable (store_closed)
+        after `close`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._has_room_locked(size), timeout_s)
@@ -71,10 +72,11 @@ class InflightBytes:
 
 
 class WriteGroup:
-    """The on_done of each of `count` writes. Calls the group's on_done after the last write, with the first error.
+    """Counts `count` writes by their on_done. After the last one it calls the group's on_done with the first error.
     Thread-safe.
 
     A write that cannot begin raises to its caller and does not count. Then the group's on_done is never called.
+
     """
 
     def __init__(self, count: int, on_done: OnDone) -> None:

@@ -1,8 +1,8 @@
 """Series index: the series of one partition, by id and by labels.
 
 One writer thread registers, forgets and releases. Any thread reads. The index has a lock for table, postings and
-caches: it is held for one batch of at most BATCH_SERIES, and no other lock is taken under it. A ref that a read found
-keeps its id and labels until the writer calls `release_forgotten`.
+caches. It is held for one batch of at most BATCH_SERIES series, and no other lock is taken under it. A ref that a read
+found keeps its id and labels until the writer calls `release_forgotten`.
 """
 
 from __future__ import annotations
@@ -101,10 +101,11 @@ class SeriesIndex:
     # The writer thread.
 
     def register(self, records: DecodedAnnouncements, values: Text, broker_ms: NDArray[np.int64]) -> Registered:
-        """Register announced series. Announcements with a status other than ok are skipped.
+        """Register announced series. Announcements whose status is not ok are skipped.
 
         values: the bytes that the label positions of records point into. broker_ms (m,): broker time of each
         announcement.
+
         """
         done = Registered()
         data = np.frombuffer(values, np.uint8)
@@ -117,7 +118,8 @@ class SeriesIndex:
         return done
 
     def expired(self, announced_before_ms: int, has_samples: NDArray[np.bool_]) -> NDArray[np.uint32]:
-        """Live refs without samples, last announced before a broker time. has_samples: by ref; False past its end."""
+        """Live refs without samples whose last announcement is before a broker time. has_samples: by ref; refs past its
+        end have none."""
         lasting = np.zeros(self.refs_size, np.bool_)
         known = min(len(has_samples), self.refs_size)
         lasting[:known] = has_samples[:known]
@@ -173,13 +175,14 @@ class SeriesIndex:
         self._forgotten_since_compaction = 0
 
     def image(self) -> IndexImage:
-        """The index now. It stays as it is while the index goes on."""
+        """An image of the index now. It does not change with the index."""
         return IndexImage(
             self._rows.image(), self._labels.arena.image(self.refs_size), self._forgotten_since_compaction
         )
 
     def restore(self, image: IndexImage) -> None:
-        """Become the index of an image, whose arrays now belong to this index. Before the first series or read."""
+        """Restore the index of an image, whose arrays then belong to this index. Called before the first series or
+        read."""
         assert not self.refs_size, "only an empty index can be restored"
         self._rows = SeriesRows.of(image.rows)
         live = self._live_locked()
@@ -188,7 +191,7 @@ class SeriesIndex:
         self._forgotten_since_compaction = image.forgotten_since_compaction
         self._generation += 1
 
-    # Any thread.
+    # Number of refs for each combination of values of these labels; "" for an absent label.
 
     def refs_of(self, series_ids: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Refs of the known ids among series_ids, each once."""
@@ -269,7 +272,7 @@ class SeriesIndex:
         return labels.values_of(pairs)
 
     def group_counts(self, names: Sequence[str], refs: NDArray[np.uint32]) -> Tally[tuple[str, ...]]:
-        """How many refs have each combination of values of these labels; "" for an absent label."""
+        """Counts of the selected series by group; without matchers, of all series. Raises the errors of `select`."""
         return self._labels.group_counts(names, refs)
 
     def cardinality(

@@ -27,7 +27,8 @@ TALLY_SIZE = 5
 
 
 class SeriesColumns(NamedTuple):
-    """Per ref. family: see family_code_kernel. announced_ms: broker time of the newest announcement. state: STATE_*."""
+    """Columns by ref. family: see family_code_kernel. announced_ms: broker time of the newest announcement. state:
+    STATE_*."""
 
     series_id: NDArray[np.uint64]
     pack_id: NDArray[np.uint64]
@@ -65,10 +66,13 @@ def register_kernel(
     tally: NDArray[np.int64],
     new_refs: NDArray[np.uint32],
 ) -> int:
-    """Register announcements from `first` on while the label arena has room. Returns the first left over, or how many.
+    """Register announcements from `first` on while the label arena has capacity. Returns the first one that is left, or
+    the number of all.
 
-    Table and columns have room for all. tally (TALLY_SIZE,) counts on; new_refs[:tally[TALLY_NEW]]: refs of the new.
-    The labels of a known id are compared: other ones are a conflict and change nothing.
+    Table and columns have capacity for all. tally (TALLY_SIZE,) is updated; new_refs[:tally[TALLY_NEW]]: refs of the
+    new series. The labels of a known id are compared: other ones are a conflict and change nothing.
+
+
     """
     for record in range(first, status.size):
         if status[record] != STATUS_OK:

@@ -33,18 +33,18 @@ class InternedImage(NamedTuple):
 
 
 def roomy(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
-    """`array` if it has `size` elements, else a larger copy with room to spare; new elements are not set."""
+    """`array` if it has `size` elements. Otherwise a copy that is larger than needed; its new elements are not set."""
     return array if len(array) >= size else resized(array, size + size // GROWTH_PART)
 
 
 def new_interned(seed: np.uint64) -> Interned:
-    """An empty table. seed: of its hash function."""
+    """An empty table. seed: seed of its hash function."""
     arrays = np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint32)
     return Interned(np.zeros(2, np.int64), *arrays, np.full(SLOTS_MIN, NOTHING, np.uint32), seed)
 
 
 def with_room(interned: Interned, more: int, more_bytes: int) -> Interned:
-    """The table with room for `more` byte strings, as fits_kernel requires. Arrays that grow are copied."""
+    """The table with capacity for `more` byte strings, as fits_kernel requires. Arrays that must grow are copied."""
     count, size = int(interned.size[COUNT]) + more, int(interned.size[BYTES]) + more_bytes + PADDING_BYTES
     grown = Interned(
         interned.size,

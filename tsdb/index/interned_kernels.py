@@ -1,7 +1,7 @@
 """Interned bytes: kernels that give each distinct byte string an id, in the order of first sight.
 
-The strings lie one after another in `data`; `ends` has the end of each and `hashes` 32 bits of its hash. `slots` is a
-table of ids by hash, at most half full, NOTHING where free. Callers have made room: nothing here grows.
+The strings stand one after another in `data`; `ends` has the end of each and `hashes` 32 bits of its hash. `slots` is a
+table of ids by hash, at most half full, NOTHING where free. Callers have reserved the capacity: nothing here grows.
 
 Loops take their arrays out of the tuples first: numba counts a reference at each access, which made a loop over labels
 3 x as slow.
@@ -20,11 +20,11 @@ from tsdb.codec.memory_kernels import copy_bytes, load_u64
 NOTHING = 0xFFFFFFFF
 PADDING_BYTES = 32  # Free at the end of interned bytes, so that the last of them can be read as a whole block.
 
-COUNT, BYTES = 0, 1  # Of Interned.size.
+COUNT, BYTES = 0, 1  # Indexes of Interned.size.
 
 
 class Interned(NamedTuple):
-    """Distinct byte strings by id. size int64[2]: how many, and how many bytes; seed: of the hash."""
+    """Distinct byte strings by id. size int64[2]: number of strings, and of bytes. seed: seed of the hash."""
 
     size: NDArray[np.int64]
     data: NDArray[np.uint8]

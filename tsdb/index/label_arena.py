@@ -1,4 +1,4 @@
-"""Label arena: the labels of every series, each distinct (name, value) pair kept once.
+"""Label arena: stores the labels of all series, each distinct (name, value) pair once.
 
 A pair has a dense id, in the order of first use; a series is a run of pair ids. Nothing is ever removed: leftovers of
 forgotten series go when the index copies the other series into a new arena. One writer thread, under the index's lock.
@@ -40,7 +40,8 @@ NO_PAIR = NOTHING
 
 
 class LabelsImage(NamedTuple):
-    """A label arena. seeds uint64[2]: of the hashes of names and of pairs. entries: see PairRuns; the others by ref."""
+    """A label arena. seeds uint64[2]: seeds of the hashes of names and of pairs. entries: see PairRuns; the other
+    arrays are by ref."""
 
     seeds: NDArray[np.uint64]
     names: InternedImage
@@ -98,7 +99,7 @@ class LabelArena:
 
     @property
     def entry_count(self) -> int:
-        """Labels of all series together."""
+        """Number of labels of all series."""
         return int(self.labels.runs.size[0])
 
     @property
@@ -107,14 +108,14 @@ class LabelArena:
         return name_of.nbytes + sum(array.nbytes for array in (*runs, *names[:-1], *pairs[:-1]))
 
     def reserve_refs(self, refs_size: int) -> None:
-        """Make room for refs below refs_size. May replace `labels`."""
+        """Enlarge the arrays for refs below refs_size. May replace `labels`."""
         runs = self.labels.runs
         start, length = roomy(runs.start, refs_size), roomy(runs.length, refs_size)
         label_bytes = roomy(runs.label_bytes, refs_size)
         self.labels = self.labels._replace(runs=PairRuns(runs.size, runs.entries, start, length, label_bytes))
 
     def reserve_for(self, canonical: bytes) -> None:
-        """Make room for one more set of labels, as has_room_kernel requires. Replaces `labels`."""
+        """Reserve capacity for one more set of labels, as has_room_kernel requires. Replaces `labels`."""
         more, more_bytes = canonical.count(SEPARATOR) // 2 + 1, len(canonical)
         names, pairs, name_of, runs = self.labels
         self.labels = Labels(
@@ -134,7 +135,7 @@ class LabelArena:
             self.reserve_for(joined[start : int(ends[done])])
 
     def pairs_of(self, name: bytes, values: Sequence[bytes]) -> NDArray[np.uint32]:
-        """Ids of the known pairs of a name, one per known value."""
+        """Ids of the known pairs of a name, one for each known value."""
         joined = b"".join(name + SEPARATOR + value for value in values)
         ends = np.cumsum([len(name) + len(SEPARATOR) + len(value) for value in values], dtype=np.int64)
         return known_ids(self.labels.pairs, joined, ends)

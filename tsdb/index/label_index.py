@@ -32,7 +32,7 @@ class LabelIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory; the part of the bitmaps is estimated."""
+        """Bytes of memory; the share of the bitmaps is estimated."""
         return self.arena.nbytes + self._postings.nbytes + self._search.nbytes
 
     def add(self, refs: NDArray[np.uint32]) -> None:
@@ -56,8 +56,8 @@ class LabelIndex:
     def of_image(cls, lock: threading.Lock, image: LabelsImage, findable: NDArray[np.uint32]) -> LabelIndex:
         """The label index of an image. findable: refs that reads find."""
         fresh = cls(lock, LabelArena.of_image(image))
-        # In batches, because one large one would leave large arrays with room for the next. At least one batch: a read
-        # looks up pairs of the arena also when no ref is findable.
+        # In batches, because one large batch would leave arrays with much unused capacity. At least one batch: a read
+        # looks up pairs of the arena even when no ref can be found.
         for start in range(0, max(len(findable), 1), BATCH_SERIES):
             fresh.add(findable[start : start + BATCH_SERIES])
         return fresh
@@ -107,7 +107,7 @@ class LabelIndex:
         return sorted(_text(value) for value in self.arena.values(pairs) if value)
 
     def group_counts(self, names: Sequence[str], refs: NDArray[np.uint32]) -> Tally[tuple[str, ...]]:
-        """How many refs have each combination of values of names; "" for an absent label."""
+        """Number of refs for each combination of values of `names`; "" for an absent label."""
         columns = self.arena.pairs_by_name(refs, [_bytes(name) for name in names])
         groups, counts = _distinct(columns)
         texts = [self._texts_of(column) for column in groups]

@@ -1,7 +1,7 @@
 """Labels: kernels that keep each series' labels as a run of ids of (name, value) pairs.
 
-A pair is the bytes `name 0xFF value`, as they lie in canonical labels; pairs and names are interned. Callers have made
-room: nothing here grows.
+A pair is the bytes `name 0xFF value`, as in canonical labels; pairs and names are interned. Callers have reserved the
+capacity: nothing here grows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PairRuns(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """All of a label arena. name_of: name id of each pair."""
+    """A whole label arena. name_of: name id of each pair."""
 
     names: Interned
     pairs: Interned
@@ -59,7 +59,8 @@ def separator_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
 
 @helper
 def label_count_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
-    """Labels in canonical labels data[start:end]; -1 if they are not canonical: pairs, names ascending, none empty."""
+    """Number of labels in the canonical labels data[start:end]. -1 if they are not canonical: pairs, names ascending,
+    none empty."""
     count, last_start, last_end, position = 0, start, start, start
     while position < end:
         name_end = separator_kernel(data, position, end)
@@ -70,7 +71,7 @@ def label_count_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
         last_start, last_end = position, name_end
         count += 1
         position = separator_kernel(data, name_end + 1, end) + 1
-        if position == end:  # A separator, and then no name.
+        if position == end:  # A separator without a name after it.
             return -1
     return count if 0 < count <= RUN_LABELS_MAX else -1
 
@@ -120,9 +121,12 @@ def write_run_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start: A
 def write_runs_kernel(
     labels: Labels, refs: NDArray[np.uint32], ends: NDArray[np.int64], data: NDArray[np.uint8], first: Any
 ) -> Any:
-    """Intern canonical labels, those of refs[i] end at ends[i] of data; from refs[first] on, while there is room.
+    """Intern canonical labels while the capacity lasts, from refs[first] on. The labels of refs[i] end at ends[i] of
+    data.
 
-    Returns the first that there is no room for, or how many refs there are.
+    Returns the index of the first ref that does not fit, or the number of refs.
+
+
     """
     for index in range(first, refs.size):
         start = ends[index - 1] if index else np.int64(0)
@@ -160,7 +164,8 @@ def same_labels_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start:
 def family_code_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
     """(hash of the metric family) << 3 | number of the suffix, 32 bits, of the canonical labels data[start:end].
 
-    As tsdb.model.placement.metric_family; the hash has no seed, so replicas lay their slices out alike.
+    The family is that of tsdb.model.placement.metric_family. The hash has no seed, so the slices of replicas have the
+    same layout.
     """
     position = start
     while position < end:

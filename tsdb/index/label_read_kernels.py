@@ -17,7 +17,8 @@ from tsdb.index.label_kernels import SEPARATOR_BYTE, Labels, family_end_kernel
 def join_labels_kernel(labels: Labels, refs: NDArray[np.uint32], out: NDArray[np.uint8]) -> Any:
     """Canonical labels of refs one after another. Returns the bytes written.
 
-    out has room for their label_bytes and PADDING_BYTES, for pairs are copied in whole blocks, most of them in one.
+    out has capacity for their label_bytes and PADDING_BYTES, because pairs are copied in whole blocks, most of them in
+    one block.
     """
     runs_start, runs_length, entries = labels.runs.start, labels.runs.length, labels.runs.entries
     ends, data = labels.pairs.ends, labels.pairs.data
@@ -92,7 +93,8 @@ def count_pairs_kernel(labels: Labels, refs: NDArray[np.uint32], counts: NDArray
 def hash_interned_kernel(
     interned: Interned, numbers: NDArray[np.uint32], seed: np.uint64, out: NDArray[np.uint64]
 ) -> None:
-    """out (n,): 64-bit hash of the bytes of each id; the same in every index that uses the seed."""
+    """Fill out (n,) with the 64-bit hash of the bytes of each id. The hash is the same in every index that uses the
+    seed."""
     ends, data = interned.ends, interned.data
     for index in range(numbers.size):
         number = np.int64(numbers[index])

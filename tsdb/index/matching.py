@@ -26,7 +26,8 @@ BITMAPS_MAX = 64  # A union takes 1 us per bitmap; checking the labels of one re
 REFS_PER_BITMAP = 50
 
 SELECTORS_MAX = 256
-REFS_MAX = 1 << 21  # 8 MiB; a larger answer is not cached. A text counts as the refs that take its memory.
+# 8 MiB. A larger answer is not cached. A text counts as the number of refs that take the same memory.
+REFS_MAX = 1 << 21
 REF_BYTES = 4
 Matchers = tuple[Matcher, ...]
 Key = tuple[bytes, str, bool]
@@ -36,7 +37,7 @@ Key = tuple[bytes, str, bool]
 class Condition:
     """One matcher in normal form: the pairs of `name` whose value satisfies `pattern`, or does not (wanted False).
 
-    keep: series with such a pair stay. Not keep: they are dropped.
+    keep: True keeps series with such a pair, False drops them.
     """
 
     name: bytes

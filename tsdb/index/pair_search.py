@@ -38,12 +38,12 @@ _turn = threading.Lock()  # Held for one piece of a slow search. RE2 runs withou
 
 
 def go_on() -> None:
-    """CheckGoing for work without a deadline."""
+    """The CheckGoing of work without a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedPairs:
-    """Pairs of a condition among the ids below `seen`."""
+    """Pairs of a condition whose ids are below `seen`."""
 
     seen: int
     pairs: NDArray[np.uint32]
@@ -67,7 +67,7 @@ class PairSearch:
         return PAIR_BYTES * self._pairs
 
     def prepare(self, condition: Condition, check_going: CheckGoing = go_on) -> CachedPairs:
-        """The condition's pairs among those known now. check_going: called between pieces."""
+        """The condition's pairs among those that are known now. check_going: called between pieces of the search."""
         if condition.is_look_up:
             return NOTHING
         with self._lock:

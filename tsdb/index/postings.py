@@ -32,7 +32,7 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """Memory; the part of the bitmaps is estimated."""
+        """Bytes of memory; the share of the bitmaps is estimated."""
         arrays = sum(array.nbytes for array in self._chains)
         return arrays + BITMAP_BYTES * len(self._bitmaps) + BITMAP_BYTES_PER_REF * self._refs_in_bitmaps
 

@@ -19,9 +19,10 @@ SMALL_MAX = 8  # A bitmap object with its first container takes some 170 bytes, 
 
 
 class Chains(NamedTuple):
-    """By pair: head, see above; held, how many refs. By entry: ref; older, NOTHING at a chain's end.
+    """By pair: head, see above, and held, the number of its refs. By entry: ref, and older, which is NOTHING at a
+    chain's end.
 
-    size int64[1]: entries in use.
+    size int64[1]: number of entries in use.
     """
 
     head: NDArray[np.uint32]
@@ -33,10 +34,12 @@ class Chains(NamedTuple):
 
 @kernel
 def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.int64]) -> int:
-    """Add postings to the chains. keys: pair << 32 | ref, ascending, all new. There is room for two entries per key.
+    """Add postings to the chains. keys: pair << 32 | ref, ascending, all new. The chains have capacity for two entries
+    per key.
 
     A pair with a bitmap, or with too many postings for a chain, is left to the caller: segments (n, 2) get the start
     and end of its keys, and `held` of the pair is updated here. Returns the number of segments.
+
     """
     found, start = 0, 0
     while start < keys.size:

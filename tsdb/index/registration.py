@@ -1,4 +1,4 @@
-"""Registration: announcements into table, rows and labels, a batch at a time under the index's lock."""
+"""Registration: adds announcements to table, rows and labels, a batch at a time under the index's lock."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tsdb.index.series_table import SeriesIdTable
 
 @dataclass(slots=True)
 class Registered:
-    """Announcements by result. repeated: already known; conflicts, malformed: refused.
+    """Counts of announcements by result. repeated: already known. conflicts, malformed: refused.
 
-    conflict_at: one of the conflicts, as an index into the announcements.
+    conflict_at: index of one of the conflicts among the announcements.
     """
 
     new: int = 0

@@ -51,11 +51,12 @@ class SeriesRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory of columns and lists."""
+        """Bytes of columns and lists."""
         return sum(column.nbytes for column in self.columns) + self.free.refs.nbytes + self._forgotten.nbytes
 
     def reserve(self, more: int) -> int:
-        """Make room for `more` new refs; returns the highest `size` possible then. May replace `columns`."""
+        """Reserve capacity for `more` new refs; returns the highest `size` that is then possible. May replace
+        `columns`."""
         size = self.size + max(0, more - int(self.free.size[FREE_COUNT]))
         if size > len(self.columns.state):
             series_id, pack_id, family, announced_ms, state = self.columns

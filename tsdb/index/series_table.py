@@ -13,7 +13,7 @@ from tsdb.index.series_table_kernels import NO_REF, copy_live_kernel, find_kerne
 
 SLOTS_MIN = 1024
 LOAD_MAX = 0.6  # Linear probing: 1.8 probes for a hit, 3.6 for a miss, and rising steeply.
-LOAD_REBUILT = 0.45  # A rebuilt table has room until the next rebuild, also if removed slots had filled it.
+LOAD_REBUILT = 0.45  # A rebuilt table has capacity until the next rebuild, even if removed slots had filled it.
 
 
 class SeriesIdTable:
@@ -47,7 +47,7 @@ class SeriesIdTable:
         return refs
 
     def reserve(self, more: int) -> None:
-        """Make room for `more` inserts. May replace `arrays`."""
+        """Reserve capacity for `more` inserts. May replace `arrays`."""
         keys, refs = self._arrays
         if int(self._used[0]) + more <= LOAD_MAX * refs.size:
             return

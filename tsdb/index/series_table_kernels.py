@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
 
-NO_REF = 0xFFFFFFFF  # In place of a ref: a free slot, and the answer for an unknown series.
+NO_REF = 0xFFFFFFFF  # Stands in place of a ref: marks a free slot, and answers for an unknown series.
 TOMBSTONE = 0xFFFFFFFE
 
 

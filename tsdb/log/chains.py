@@ -23,5 +23,5 @@ _count = {reason: anomalies_total.labels(reason).inc for reason in REASONS}
 
 
 def chain_of(service_id: str, now_ms: Callable[[], int]) -> Chain:
-    """The chain of one role of this system. now_ms: its wall clock."""
+    """The chain of one role of this system. now_ms: wall clock of the role."""
     return Chain(SYSTEM_ID, service_id, Mode.TREE, count=lambda reason: _count[reason](), now_ms=now_ms)

@@ -32,7 +32,7 @@ def check_followers(topics: Collection[str], followers: Mapping[str, str]) -> No
 
 
 def with_followers(partitions: Iterable[TopicPartition], followers: Mapping[str, str]) -> list[TopicPartition]:
-    """The partitions and their followers, each once, leaders first."""
+    """The partitions and their followers, each once, the leaders first."""
     leaders = list(partitions)
     also = ((topic, number) for topic, leader in followers.items() for name, number in leaders if name == leader)
     return list(dict.fromkeys([*leaders, *also]))

@@ -23,7 +23,7 @@ class Downsampled:
     end_ms: int
 
     def joined(self, other: Downsampled | None) -> Downsampled:
-        """The union of both where they touch; else this one."""
+        """The union of both ranges where they touch; otherwise this range."""
         if other is None or other.start_ms > self.end_ms or other.end_ms < self.start_ms:
             return self
         return Downsampled(min(self.start_ms, other.start_ms), max(self.end_ms, other.end_ms))

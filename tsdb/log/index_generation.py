@@ -1,4 +1,4 @@
-"""Index generation: tells queriers that series came to history without passing through the log.
+"""Index generation: informs queriers of series that reached history without passing through the log.
 
 Imports and downsampling announce series of the past. A querier's cached parts of history's index lack these series.
 Such a job raises the generation in `meta` once a loader has passed its last record. A loader raises it when it has

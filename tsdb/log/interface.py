@@ -29,13 +29,13 @@ POLL_RECORDS_MAX = 5_000  # A larger batch costs more per record (docs/benchmark
 POLL_BYTES_MAX = 32 * 1024 * 1024
 METADATA_UNITS_MAX = 4_095  # UTF-16 units of commit metadata that Kafka's client library passes whole.
 
-TopicPartition = tuple[str, int]  # (topic, partition)
+TopicPartition = tuple[str, int]  # Topic and partition.
 Headers = Sequence[tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Place of an appended record. broker_ms: its broker time, ms since epoch UTC."""
+    """Position of an appended record. broker_ms: its broker time, ms since the epoch, UTC."""
 
     partition: int
     offset: int
@@ -68,10 +68,10 @@ class LogRecord:
 class RecordBatch:
     """Records of one partition, at least one, offsets strictly ascending.
 
-    values, keys: all joined; record i is values[value_starts[i]:value_starts[i + 1]]. The starts are int64 (m + 1,),
-    offsets and broker_ms int64 (m,). Keys of KEYLESS topics read as empty. null_values: bool (m,), None when no record
-    is null. headers: one sequence a record, None when no record has any; not read of KEYLESS topics either. All arrays
-    and bytes belong to the receiver.
+    values, keys: joined bytes of all records; the value of record i is values[value_starts[i]:value_starts[i + 1]]. The
+    starts are int64 (m + 1,), offsets and broker_ms int64 (m,). Keys of KEYLESS topics read as empty. null_values: bool
+    (m,), None when no record is null. headers: one sequence a record, None when no record has any; not read of KEYLESS
+    topics either. All arrays and bytes belong to the receiver.
     """
 
     topic: str
@@ -150,7 +150,7 @@ class LogReader(Protocol):
 
     @property
     def unavailable_since_monotonic(self) -> float | None:
-        """Monotonic time since which no broker answers, in seconds; None while one answers."""
+        """Monotonic time, in seconds, since which no broker has answered; None while one answers."""
 
     def close(self) -> None:
         """Release the connection. A second call does nothing."""
@@ -215,26 +215,28 @@ class Log(Protocol):
         """Watermarks per partition, fresh from the broker."""
 
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
-        """Per partition the first offset with broker time >= the given ms; None: no record at or after it."""
+        """By partition, the first offset with a broker time >= the given ms; None: no record is at or after it."""
 
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> LogReader:
-        """A reader of these partitions, each from its start offset on. prefetch_bytes: small for short reads.
+        """A reader of these partitions, each from its start offset on. prefetch_bytes: bound of the prefetch, which
+        short reads set low.
 
         linger_s: a record at the end may wait this long for others, because one fetch of many records is cheaper.
+
         """
 
     def group(self, group_id: str, name: str = "", *, linger_s: float = 0.0) -> Group:
-        """A member of a group, not yet joined. name: last word of its client id, which `members` shows. linger_s: as of
-        a reader."""
+        """A member of a group, not yet joined. name: last word of its client id, which `members` shows. linger_s: see
+        `reader`."""
 
     def members(self, group_id: str) -> list[str]:
         """Client ids of the members, one for each. An embedded log knows the members in the same process."""
 
     def stalled(self) -> str:
-        """Reason why this process needs a restart: a client that gets nothing although the log answers, and new clients
-        do not help. Empty without one. No I/O; any thread."""
+        """Reason why this process needs a restart: a client gets no answer although the log answers others, and new
+        clients do not help. Empty without a reason. No I/O; any thread may call it."""
 
     def close(self) -> None:
         """Answer the waiting appends and stop the threads. A second call does nothing."""
@@ -275,15 +277,16 @@ class GroupListener(Protocol):
 
 
 class Group(Protocol):
-    """A member of a group: partitions are shared among members, commits outlive them. One thread; context manager."""
+    """A member of a group, which shares the partitions among its members. Commits outlive the members. One thread; a
+    context manager."""
 
     def join(
         self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
     ) -> None:
         """Become a member. Partitions come through the listener during later polls.
 
-        followers: topic -> its leader, one of `topics`. Partition p of a follower comes and goes with partition p of
-        its leader. All members must give the same followers.
+        followers: the leader of each follower, one of `topics`. Partition p of a follower comes and goes with partition
+        p of its leader. All members must give the same followers.
         """
 
     def poll(
@@ -304,11 +307,12 @@ class Group(Protocol):
         """The partitions of this member at this moment."""
 
     def is_spare(self) -> bool:
-        """Whether this member has no partition because the others have all of them. As last seen; any thread."""
+        """Whether this member has no partition because the others have all of them, at the last look. Any thread may
+        call it."""
 
     def joining_s(self) -> float:
-        """Seconds for which this member has had no partition, although the log answers and the group has one for it;
-        0 for other members. As last seen; any thread."""
+        """Seconds for which this member has had no partition, although the log answers and the group has one for it; 0
+        for other members. State of the last look; any thread may call it."""
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Commit positions, durable on return. Raises Unavailable (stale_member) for a partition that is no longer this

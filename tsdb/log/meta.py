@@ -53,14 +53,15 @@ def check_meta(log: Log, expected: MetaSettings) -> None:
 
 
 def ensure_meta(log: Log, settings: MetaSettings) -> None:
-    """Write the settings if `meta` has no settings, then check them. Of two concurrent writers one fails its check."""
+    """Write the settings if `meta` has no settings, then check them. Of two concurrent writers with different settings
+    one fails its check."""
     if read_meta(log) is None:
         write_meta(log, settings)
     check_meta(log, settings)
 
 
 def encode_settings(settings: MetaSettings) -> bytes:
-    """The settings as bytes of tsdb.v1.MetaSettings."""
+    """Encode the settings as bytes of tsdb.v1.MetaSettings."""
     times = settings.time_set
     message = records_pb2.MetaSettings(
         partitions=settings.partitions,

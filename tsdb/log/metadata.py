@@ -19,7 +19,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
 VERSION = 1
-FAMILIES_MAX = 100_000  # Some 300 B each in memory; the largest installations have some 20,000.
+FAMILIES_MAX = 100_000  # Families take some 300 B each in memory; the largest installations have some 20,000.
 CHANGE_EVERY_S = 60.0  # Two senders that disagree about a family write at this pace, and not at each request.
 
 _families = counter(
@@ -33,7 +33,7 @@ log_ = get_logger(__name__)
 
 
 def read_metadata(log: Log) -> dict[str, Family]:
-    """All families by name. Raises CorruptData, UnknownVersion, and as a reader does."""
+    """All families by name. Raises CorruptData, UnknownVersion, and the errors of a reader."""
     found: dict[str, Family] = {}
     for record in read_to_end(log, METADATA, 0):
         name = (record.key or b"").decode(errors="replace")
@@ -45,7 +45,7 @@ def read_metadata(log: Log) -> dict[str, Family]:
 
 
 def encode_family(family: Family) -> bytes:
-    """The value of its record."""
+    """Encode a family as the value of its record."""
     fields = {"version": VERSION, "type": family.kind, "help": family.help, "unit": family.unit}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
@@ -65,7 +65,7 @@ def decode_family(name: str, value: bytes) -> Family:
 
 
 class MetadataWriter:
-    """Remembers what the topic has; thread-safe. A component: its start reads the topic."""
+    """Writes families that the topic does not have yet; thread-safe. A component: its start reads the topic."""
 
     def __init__(self, log: Log, clock: Clock, families_max: int = FAMILIES_MAX) -> None:
         self._log = log
@@ -76,7 +76,7 @@ class MetadataWriter:
         self._written_at: dict[str, float] = {}  # Monotonic times of families that this process wrote.
 
     def start(self) -> None:
-        """Read the topic. When that fails each family is written once more, which changes nothing."""
+        """Read the topic. When that fails, each family is written once more, which changes nothing."""
         try:
             known = read_metadata(self._log)
         except TsdbError as error:
@@ -92,7 +92,7 @@ class MetadataWriter:
                 self._write(_bounded(family))
 
     def close(self) -> None:
-        """No effect: requests end before."""
+        """Has no effect, because requests end before."""
 
     def join(self, timeout_s: float) -> bool:
         """No effect: metadata without an answer is written again by the next gateway."""

@@ -1,4 +1,4 @@
-"""Single records and whole small topics, over any log, for start resolution and settings. Not for hot paths."""
+"""Reads single records and whole small topics, over any log, for start resolution and settings. Not for hot paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tsdb.log.interface import EndOfLog, Event, Log, LogReader, LogRecord, RecordBatch
 from tsdb.model.errors import LostOffsets, Unavailable
 
-PREFETCH_BYTES = 1024 * 1024  # Also the size of one poll, so that a search for one record holds little more than it.
+# This is also the size of one poll, so that a search for one record uses little more memory than that.
+PREFETCH_BYTES = 1024 * 1024
 POLL_S = 0.2
 SILENT_POLLS_MAX = 50  # Empty polls, 10 s in all, before the log counts as not answering.
 LOOK_BACK_MAX = 1 << 20  # Offsets below the end to search for the last record: gaps are never that long.
@@ -27,7 +28,7 @@ def read_batches(log: Log, topic: str, partition: int, start: int | None = None)
 
 
 def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int, LogRecord | None]:
-    """Per partition the first record at or after an offset, None if there is no record. Raises as a reader does."""
+    """By partition, the first record at or after an offset; None without one. Raises the errors of a reader."""
     found: dict[int, LogRecord | None] = {}
     if not offsets:
         return found
@@ -42,10 +43,12 @@ def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int,
 
 
 def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, LogRecord | None]:
-    """Per partition the last readable record; None for a partition without any.
+    """By partition, the last readable record; None for a partition without records.
 
-    The last offset may hold no record (gaps), so the search starts further back, doubling, until it finds one. If the
-    log is trimmed meanwhile, the search starts again.
+    The last offset may have no record, because logs have gaps. So the search goes back, twice as far each time, until
+    it finds one. If the log is trimmed meanwhile, the search starts again.
+
+
     """
     found: dict[int, LogRecord | None] = {}
     back = 1

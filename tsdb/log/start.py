@@ -31,9 +31,11 @@ class StartCase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """offset: first offset to read. coverage_start_ms: the head will be complete from this sample time on.
+    """Start of a replay. offset: first offset to read. coverage_start_ms: the head will be complete from this sample
+    time on.
 
     from_start: the replay reads every record ever written. horizon_ms: records are read from this broker time on.
+
     """
 
     case: StartCase

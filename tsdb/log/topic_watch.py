@@ -1,4 +1,4 @@
-"""Topic watch: the topics as their brokers state them now, as metrics.
+"""Topic watch: reports the present state of the topics, as brokers see it, in metrics.
 
 A role checks its topics at its start alone. Afterwards a broker may leave the replicas in sync, and an operator may
 change a setting.

@@ -13,7 +13,7 @@ from tsdb.model.time_set import TimeSet
 
 DAY_MS = 24 * 3600 * 1000
 REPLICATION = 3
-RECORD_BYTES_MAX = 2 * 1024 * 1024  # The clients' limit; a broker's default is a little below the largest record.
+RECORD_BYTES_MAX = 2 * 1024 * 1024  # The clients' limit. A broker's default limit is a little below the largest record.
 # Compaction could remove a covered chunk before a loader has read it. The lag is above the longest loader outage.
 CHUNKS_COMPACTION_LAG_MS = 7 * DAY_MS
 OUTAGE_MS = DAY_MS
@@ -24,7 +24,8 @@ TOPIC = "topic"  # The setting of a difference when the topic itself is missing.
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """Required settings of a topic. exact: must be equal. least: equal or higher; -1 means no limit."""
+    """Required settings of a topic. exact: values must be equal. least: values must be equal or higher; -1 means no
+    limit."""
 
     name: str
     partitions: int
@@ -39,7 +40,8 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFaults:
-    """Numbers of partitions. under_min_isr: it takes no writes of `acks=all`. All 0 in a log without replication."""
+    """Numbers of faulty partitions. under_min_isr: the partition takes no writes with `acks=all`. All are 0 in a log
+    without replication."""
 
     leaderless: int = 0
     under_min_isr: int = 0
@@ -48,7 +50,8 @@ class ReplicaFaults:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Actual state of a topic. replication: of its least replicated partition; None for a log without replication."""
+    """Actual state of a topic. replication: that of its least replicated partition; None for a log without
+    replication."""
 
     topic_id: str
     partitions: int
@@ -83,7 +86,7 @@ class TopicAdmin(Protocol):
         """Delete a topic. A missing topic is no error."""
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Per partition drop every record below an offset, which becomes the low watermark. Raises WrongTopic."""
+        """By partition, drop all records below an offset, which becomes the low watermark. Raises WrongTopic."""
 
     def close(self) -> None:
         """Release the connection. A second call does nothing."""
@@ -102,9 +105,11 @@ def topic_specs(
     retention_ms: int = 5 * DAY_MS,
     timestamp_type: str = LOG_APPEND_TIME,
 ) -> tuple[TopicSpec, ...]:
-    """All topics. retention_ms: of the log; must exceed hold + chunk stage outage + the longest rebuild.
+    """Specs of all topics. retention_ms: retention of the log; it must exceed hold + outage of the chunk stage + the
+    longest rebuild.
 
     timestamp_type: CREATE_TIME lets tests set broker times; `check_topics` refuses it.
+
     """
     common = {
         "message.timestamp.type": timestamp_type,
@@ -130,8 +135,8 @@ def topic_specs(
 
 
 def retention_needed_ms(spec: TopicSpec, times: TimeSet) -> int | None:
-    """Least retention of a topic in operation; None for a compacted topic. Of the log: what a store replays and the
-    chunk stage rereads, and OUTAGE_MS more for an outage of the chunk stage or a rebuild."""
+    """Least retention of a topic in operation; None for a compacted topic. For the log it covers what a store replays
+    and the chunk stage rereads, and OUTAGE_MS for an outage of the chunk stage or a rebuild."""
     if spec.name == METRICS:
         return times.least_hold_ms + times.window_ms + times.grace_ms + times.spread_ms + OUTAGE_MS
     return spec.least.get("retention.ms")
@@ -165,7 +170,8 @@ def require_topics(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> None:
 
 
 def differences(spec: TopicSpec, state: TopicState | None) -> list[Difference]:
-    """Differences of one topic. More partitions than required differ too: their number decides a series' partition."""
+    """Differences of one topic. More partitions than required are a difference too, because their number decides the
+    partition of a series."""
     if state is None:
         return [Difference(spec.name, TOPIC, "missing", "there")]
     found: list[Difference] = []
@@ -190,7 +196,7 @@ def _all_differences(admin: TopicAdmin, specs: Sequence[TopicSpec]) -> list[Diff
 
 
 def how_to_create(found: Sequence[Difference], specs: Sequence[TopicSpec]) -> str:
-    """The next step when a topic is missing, as after an update that brings a new one; else empty."""
+    """The next step when a topic is missing, for example after an update that adds a topic; otherwise empty."""
     if not any(item.setting == TOPIC for item in found):
         return ""
     partitions = next(spec.partitions for spec in specs if spec.name == METRICS)

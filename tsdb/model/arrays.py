@@ -11,7 +11,7 @@ _Element = TypeVar("_Element", bound=np.generic)
 
 
 def resized(array: NDArray[_Element], size: int) -> NDArray[_Element]:
-    """A copy of `array` with room for `size` elements; the new ones are not set."""
+    """A copy of `array` with `size` elements; the new elements are not set."""
     grown = np.empty(size, array.dtype)
     grown[: len(array)] = array
     return grown

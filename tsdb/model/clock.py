@@ -1,4 +1,5 @@
-"""Clocks, passed as arguments so that a test can control time. Wall time in ms UTC; monotonic time in seconds."""
+"""Clocks, passed as arguments so that a test can control time. Wall time is in ms, UTC; monotonic time is in
+seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of time for components. Passed in as an argument, so that a test can pass a ManualClock."""
+    """Source of time for components. It is an argument, so that a test can pass a ManualClock."""
 
     def now_ms(self) -> int:
         """Wall clock, ms since epoch UTC."""

@@ -1,4 +1,4 @@
-"""Errors: one class per next step of the caller.
+"""Errors: one class for each next step of the caller.
 
 Each has a `reason` (a short code from a bounded set, also the label of the error's counter), a text for humans, and
 `metadata` for machines. Only `tsdb.ops.grpc.errors` makes gRPC statuses from them.
@@ -32,7 +32,7 @@ class WrongTopic(InvalidRequest):
 
 
 class Unauthenticated(TsdbError):
-    """No valid bearer token or client certificate. gRPC UNAUTHENTICATED."""
+    """The request has no valid bearer token or client certificate. gRPC UNAUTHENTICATED."""
 
     default_reason = "unauthenticated"
 

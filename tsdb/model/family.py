@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NAME_BYTES_MAX = 1024
-TEXT_BYTES_MAX = 4096  # Of help and of unit; longer ones are cut.
+TEXT_BYTES_MAX = 4096  # Bytes of a help text and of a unit; longer texts are cut.
 
 
 @dataclass(frozen=True, slots=True)

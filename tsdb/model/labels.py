@@ -24,7 +24,7 @@ SHOWN_BYTES_MAX = 200  # Longer label sets are cut in messages.
 
 @dataclass(frozen=True, slots=True)
 class LabelLimits:
-    """Bounds of one label set, in bytes of UTF-8. Both ends allowed."""
+    """Bounds of one label set, in bytes of UTF-8. The bounds themselves are allowed."""
 
     labels_max: int = 64
     name_bytes_max: int = 256

@@ -11,5 +11,5 @@ def known_lag(lag: int) -> int | None:
 
 
 def wire_lag(lag: int | None) -> int:
-    """The lag for a message; None: not known."""
+    """The lag in the form of a message; None: not known."""
     return LAG_UNKNOWN if lag is None else lag

@@ -1,4 +1,4 @@
-"""Settings shared by all processes, kept in the `meta` topic. A process with other settings refuses to start."""
+"""Settings shared by all processes, stored in the `meta` topic. A process with other settings refuses to start."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRule:
-    """The labels that place a series; all processes share them through `meta`."""
+    """The rule that places a series by its labels; all processes share it through `meta`."""
 
     labels: tuple[str, ...] = DEFAULT_PLACEMENT_LABELS
 

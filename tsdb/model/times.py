@@ -1,4 +1,4 @@
-"""Times as text: ms since the epoch or ISO 8601. Numbers in other units are refused with a hint."""
+"""Parses and formats times: ms since the epoch or ISO 8601. Numbers in other units are refused with a hint."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _OTHER_UNITS = (
 
 
 def parse_time(text: str) -> int:
-    """ms since the epoch. ISO 8601 without a zone is UTC. Raises InvalidRequest (bad_time).
+    """Parse a time to ms since the epoch. ISO 8601 without a zone is UTC. Raises InvalidRequest (bad_time).
 
     A number that looks like seconds, microseconds or nanoseconds is refused; the message has the right milliseconds.
+
     """
     for pattern, unit, unit_ms in _OTHER_UNITS:
         if pattern.fullmatch(text):
@@ -50,7 +51,7 @@ def parse_sample_time(text: str, *, rounded: bool) -> int:
         ms -= fine and text.startswith("-")
     else:
         ms = (_moment(text) - _EPOCH) // timedelta(milliseconds=1)
-        # Of the text: a datetime ends at microseconds.
+        # Digits from the text, because a datetime ends at microseconds.
         fraction = _FRACTION.search(text)
         fine = bool(fraction and fraction[1].strip("0"))
     if fine and not rounded:
@@ -59,7 +60,7 @@ def parse_sample_time(text: str, *, rounded: bool) -> int:
 
 
 def fine_time(shown: str) -> InvalidRequest:
-    """The refusal of a time with a rest below a millisecond."""
+    """The refusal of a time with digits below a millisecond."""
     return InvalidRequest(
         f"{shown} is finer than a millisecond, and times are whole ms: --round-times rounds down", reason="fine_time"
     )
@@ -76,7 +77,7 @@ def _moment(text: str) -> datetime:
 
 
 def time_text(ms: int | None) -> str:
-    """A time as ISO 8601 UTC with milliseconds; the number itself when it is outside the calendar."""
+    """A time as ISO 8601 UTC with milliseconds, or the number itself when it is outside the calendar."""
     if ms is None:
         return "-"
     try:

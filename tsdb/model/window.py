@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-EPOCH_MS = 30 * 24 * 3600 * 1000  # An index epoch: 30 days of sample time.
+EPOCH_MS = 30 * 24 * 3600 * 1000  # Length of an index epoch: 30 days of sample time.
 
 
 def floor_to(ts_ms: int, length_ms: int) -> int:

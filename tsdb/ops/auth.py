@@ -1,7 +1,7 @@
-"""Bearer tokens: the valid ones, and the check of a request's authorization. Independent of gRPC and HTTP.
+"""Bearer tokens: keeps the valid ones and checks the authorization of a request. Independent of gRPC and HTTP.
 
 Several tokens may be valid at once, so that tokens can be rotated without a gap. A token file is read again when it
-changes. A token is valid only while the file has it: a file that is empty, gone or unreadable has none, and of a file
+changes. A token is valid only while the file has it. A file that is empty, missing or unreadable has none; in a file
 with a malformed line the other lines count. The comparison takes the same time for every token, valid or not.
 """
 
@@ -25,7 +25,7 @@ from tsdb.ops.watched_file import WatchedFile
 
 _REASONS = ("token_missing", "token_malformed", "token_wrong")
 LOG_EVERY_S = 60.0
-LOG_LINES_MAX = 20  # In that time, of all callers together.
+LOG_LINES_MAX = 20  # Log lines in that time, for all callers together.
 _failures = counter(
     "tsdb_auth_failures_total",
     "Requests refused because they had no valid bearer token.",
@@ -102,7 +102,7 @@ def bearer_token(authorization: str | bytes | None) -> bytes | None:
 
 
 def token_digest(token: bytes) -> bytes:
-    """SHA-256, by which a token is known where it need not be kept."""
+    """SHA-256 of a token, which identifies it where the token itself need not be stored."""
     return hashlib.sha256(token).digest()
 
 
@@ -117,7 +117,7 @@ class FailureLog:
         self._held_back = 0
 
     def add(self, error: Unauthenticated, server: str, peer: str) -> None:
-        """Log a refused call. peer: HOST:PORT, or as gRPC names it."""
+        """Log a refused call. peer: HOST:PORT, or the name that gRPC gives."""
         caller = peer.rpartition(":")[0] or peer
         with self._lock:
             now = self._monotonic()

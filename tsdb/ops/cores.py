@@ -14,7 +14,7 @@ from typing import TypeVar
 from tsdb.cpu import core_count
 from tsdb.ops.home_core import all_cores
 
-LARGE_BYTES = 4 << 20  # 250,000 samples. Below it a second thread saves no more time than it costs.
+LARGE_BYTES = 4 << 20  # This is 250,000 samples. Below it a second thread costs more time than it saves.
 PARTS_A_CORE = 2  # More than one, since parts take different times.
 
 Item = TypeVar("Item")
@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 
 def on_cores(function: Callable[[Item], Result], items: Sequence[Item], size: int) -> list[Result]:
-    """function(item) of each item, in their order. size: bytes that the work reads and writes; below LARGE_BYTES the
-    caller's thread does all of it. Raises an error of `function` after all threads have ended."""
+    """The results of function(item), in the order of items. size: bytes that the work reads and writes; below
+    LARGE_BYTES the caller's thread does all of it. Raises an error of `function` after all threads have ended."""
     # The size first: counting the cores reads files of the cgroup, 0.2 ms.
     helpers = min(core_count(), len(items)) - 1 if size >= LARGE_BYTES and len(items) > 1 else 0
     if helpers < 1:

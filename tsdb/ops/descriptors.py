@@ -18,7 +18,7 @@ def raise_limit() -> None:
 
 
 def grpc_connections(connections_max: int) -> int:
-    """At most half of the descriptors."""
+    """The bound of connections, at most half of the descriptors."""
     return share_of(connections_max, GRPC_SHARE)
 
 
@@ -28,6 +28,6 @@ def http_connections(connections_max: int) -> int:
 
 
 def share_of(count: int, share: int) -> int:
-    """`count`, but at most 1/`share` of all descriptors, and at least 1."""
+    """The lower one of `count` and 1/`share` of all descriptors, and at least 1."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft // share))

@@ -17,7 +17,8 @@ class FileLock:
         self._file: int | None = None
 
     def take(self) -> str:
-        """Lock the file; idempotent. Returns "" on success, else the id of the process that holds the lock."""
+        """Lock the file. A second call does nothing. Returns "" on success, otherwise the id of the process that has
+        the lock."""
         if self._file is not None:
             return ""
         file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -33,7 +34,7 @@ class FileLock:
         return ""
 
     def release(self) -> None:
-        """Unlock the file; idempotent."""
+        """Unlock the file. A second call does nothing."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,10 +1,10 @@
-"""Home core: the threads that take turns at the GIL run on one core.
+"""Home core: makes the threads that take turns at the GIL run on one core.
 
-Of the threads of a Python process one at a time has the GIL. With several cores, each release of it (at a system call,
-or while a library works) lets a thread on another core have it, and the first one sleeps and must be woken to go on.
-A gateway with 64 connections spent more than half of its CPU on such wakes. On one core the thread that released the
-GIL goes on running, and mostly has it back at once. The threads of libraries, and threads whose kernels work without
-the GIL, keep all cores; a kept thread has them for work such as the expansion of a request (`all_cores`).
+Only one thread of a Python process at a time has the GIL. With several cores, each release of it (at a system call, or
+while a library works) gives it to a thread on another core, and the first thread sleeps and must be woken to go on. A
+gateway with 64 connections spent more than half of its CPU on such wakes. On one core the thread that released the GIL
+goes on running, and mostly has it back at once. The threads of libraries, and threads whose kernels work without the
+GIL, keep all cores; a kept thread has them for work such as the expansion of a request (`all_cores`).
 
 Where no other threads of the process need the core for long, a thread that wakes there does not interrupt the one that
 runs (SCHED_BATCH): that one mostly has the GIL, so the woken thread would only find it taken and sleep again. A crowd
@@ -27,22 +27,24 @@ import psutil
 from tsdb.ops.periodic import Periodic
 
 EVERY_S = 1.0
-MOVE_SHARE = 0.25  # Of a core: the threads move when another core has so much more time for them.
+MOVE_SHARE = 0.25  # Share of a core. The threads move when another core has so much more time for them.
 MOVE_CHANCE = 0.5
 LARGE_BYTES = 1 << 19
-CROWD = 32  # Kept threads that worked in an interval.
+CROWD = 32  # Number of bound threads that worked in an interval.
 
 
 class HomeCore(Periodic):
-    """Keeps threads by name. A thread that a kept thread starts is kept from its start; others after EVERY_S at most.
+    """Binds threads to the core by name. A thread that a bound thread starts is bound from its start; others after
+    EVERY_S at most.
 
     The core is one that the process may use; it changes when other work keeps it busy. Without several cores, or
     without an affinity of threads as on macOS, it does nothing.
+
     """
 
     def __init__(self, names: str, *, interrupts: bool = True) -> None:
-        """names: a regular expression for whole names of threads. interrupts: whether they interrupt a running one
-        also where they are fewer than a crowd."""
+        """names: a regular expression for whole names of threads. interrupts: whether these threads interrupt a running
+        one even when they are fewer than CROWD."""
         super().__init__("home-core", EVERY_S, self.look)
         self._interrupts = interrupts
         self._names = re.compile(names)
@@ -58,7 +60,7 @@ class HomeCore(Periodic):
     def _look(self) -> None:
         if not hasattr(os, "sched_setaffinity"):
             return
-        # The main thread is not kept, so its cores are those of the process.
+        # The main thread is not bound, so its cores are those of the process.
         cores = os.sched_getaffinity(os.getpid())
         kept = [
             thread.native_id
@@ -71,7 +73,8 @@ class HomeCore(Periodic):
             _set_policy(kept, os.SCHED_OTHER if is_crowd else os.SCHED_BATCH)
         if len(cores) > 1 and before is not None:
             others = self._before.by_others(before, cores, self._core)
-            # By chance, for two processes that disturb each other on one core must not move at once to the same one.
+            # By chance, because two processes that disturb each other on one core must not move to the same core at
+            # once.
             if self._core not in others or random.random() < MOVE_CHANCE:
                 self._core = choose(self._core, others)
             self._keep(kept, {self._core})
@@ -95,9 +98,11 @@ def _set_policy(threads: Collection[int], policy: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """CPU seconds so far: of each core by the whole machine, and of each kept thread. at: monotonic time.
+    """CPU seconds so far: of each core by the whole machine, and of each bound thread. at: monotonic time.
 
-    A container may use cores that its view of the machine does not list: they count as idle.
+    A container may use cores that its view of the machine does not list; these count as idle.
+
+
     """
 
     at: float
@@ -105,7 +110,7 @@ class _Spent:
     threads: Mapping[int, float]
 
     def working(self, before: _Spent) -> int:
-        """Number of the kept threads that have used CPU since `before`."""
+        """Number of bound threads that have used CPU since `before`."""
         return sum(cpu_s > before.threads.get(thread, 0.0) for thread, cpu_s in self.threads.items())
 
     def by_others(self, before: _Spent, cores: Collection[int], home: int | None) -> dict[int, float]:

@@ -20,7 +20,7 @@ from tsdb.model.clock import Clock
 SWITCH_INTERVAL_S = 0.0001
 GC_THRESHOLDS = gc.get_threshold()
 TRIM_EVERY_S = 10.0
-M_ARENA_MAX = -8  # Of glibc's malloc.h.
+M_ARENA_MAX = -8  # A constant of glibc's malloc.h.
 
 
 def import_without_collections() -> None:
@@ -39,10 +39,12 @@ def freeze_started() -> None:
 
 
 def share_malloc_arena() -> None:
-    """Make threads that start later allocate from the arenas that exist. No effect where malloc is not glibc's.
+    """Make threads that start later allocate from the arenas that exist. Has no effect unless malloc is glibc's.
 
-    By default glibc makes up to 8 arenas a core, and memory that was freed in one is of no use to the others: a gateway
-    with 2 million series had 50 MiB more. Python's threads hardly ever allocate at the same time.
+    By default glibc makes up to 8 arenas for each core, and memory that was freed in one is useless to the others: a
+    gateway with 2 million series needed 50 MiB more. Python's threads hardly ever allocate at the same time.
+
+
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

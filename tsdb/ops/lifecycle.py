@@ -57,7 +57,7 @@ class Deadline:
 
 
 class Component(Protocol):
-    """A part of a process with a shutdown. `close` may come without `start`, when an earlier component failed."""
+    """A part of a process that has a shutdown. `close` may come without `start`, when an earlier component failed."""
 
     def start(self) -> None:
         """Start; returns once the component is up."""
@@ -66,7 +66,8 @@ class Component(Protocol):
         """Stop intake and return at once. Resources that other components need for their drain stay until `join`."""
 
     def join(self, timeout_s: float) -> bool | None:
-        """After close: drain, commit, release. False when not finished in time; then call it again, or `abort`."""
+        """Call it after close: it drains, commits and releases. False when that did not end in time; then call it
+        again, or `abort`."""
 
     def abort(self) -> None:
         """Drop work and release resources."""
@@ -81,7 +82,8 @@ class Fallible(Protocol):
 
 
 def fallible_of(components: Sequence[Component]) -> list[Fallible]:
-    """The components that can fail. To be kept: the check of a protocol takes longer than `failure` itself."""
+    """The components that can fail. Keep the result, because the check of a protocol takes longer than `failure`
+    itself."""
     return [component for component in components if isinstance(component, Fallible)]
 
 
@@ -102,7 +104,7 @@ def run_until_signal(
             on_started()
             failure = _wait([*fallible_of(started), threads], stop)
         if failure is not None:
-            # Our own errors name the problem, the place and the next step. Only a bug needs a traceback.
+            # Our own errors name the problem, the object and the next step. Only a bug needs a traceback.
             known = isinstance(failure, TsdbError) and failure.reason != TsdbError.default_reason
             log.error("stopping: a component failed", error=str(failure), exc_info=None if known else failure)
         abort_s = min(ABORT_S_MAX, drain_s * ABORT_SHARE)
@@ -147,7 +149,7 @@ class _Stop:
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         # No logging here: the handler may interrupt code that holds the lock of the log.
         self.count += 1
-        with suppress(RuntimeError):  # Not the first signal.
+        with suppress(RuntimeError):  # This is not the first signal.
             self._none_yet.release()
 
     def wait(self, timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Metrics: the registry of the process, and constructors bound to it.
+"""Metrics: has the registry of the process, and constructors that use it.
 
 Each module declares the metrics that it changes, at import. `docs/metrics.md` lists all metrics, and a test compares
 the two. Label values known in advance are created at once, so that an unused counter shows 0 instead of nothing.
@@ -19,13 +19,13 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves
 registry = CollectorRegistry()
 
 PREFIX = "tsdb_"
-# From a fast read of a few series to a request that waits for a broker's fail-over.
+# From a fast read of a few series up to a request that waits for the fail-over of a broker.
 DURATION_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 Label = str | tuple[str, ...] | None
 Values = Iterable[str | tuple[str, ...]]
 _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
-# By metric: name and spec of the module that declares it.
+# Name and spec of the declaring module, by metric.
 _loads: WeakKeyDictionary[MetricWrapperBase, tuple[Any, Any]] = WeakKeyDictionary()
 
 
@@ -36,7 +36,7 @@ def counter(name: str, help: str, label: Label = None, values: Values = ()) -> C
 
 
 def gauge(name: str, help: str, label: Label = None, values: Values = ()) -> Gauge:
-    """A gauge; `values` as for `counter`."""
+    """Declare a gauge; `values` as for `counter`."""
     return _with_values(_declared(Gauge, name, help, label), values)
 
 
@@ -50,7 +50,7 @@ def histogram(
 def _declared(kind: type[_Metric], name: str, help: str, label: Label, **more: Any) -> _Metric:
     """A new metric, or that of the same module before it was loaded again. Raises ValueError for a name of another."""
     assert name.startswith(PREFIX), f"metric {name} must start with {PREFIX}"
-    names = sys._getframe(2).f_globals  # Of the declaring module. A reload gives it another spec.
+    names = sys._getframe(2).f_globals  # Names of the declaring module. A reload gives it another spec.
     module, load = names.get("__name__"), names.get("__spec__")
     known = registry._names_to_collectors.get(name)
     if isinstance(known, kind) and known in _loads:

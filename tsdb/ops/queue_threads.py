@@ -16,10 +16,12 @@ Work = TypeVar("Work")
 
 
 class QueueThreads(Generic[Work]):
-    """do: called with each piece of work; it must not raise. The queue has no bound: its callers have one.
+    """do: called with each piece of work; it must not raise. The queue has no bound, because its callers have one.
 
-    niceness: of the threads and of those they start, above that of the process. Others get a core before them. Only
-    Linux has it for single threads.
+    niceness: added to the niceness of the process, for these threads and those that they start; other threads then get
+    a core first. Only Linux has it for single threads.
+
+
     """
 
     def __init__(self, name: str, count: int, do: Callable[[Work], None], *, niceness: int = 0) -> None:
@@ -32,7 +34,7 @@ class QueueThreads(Generic[Work]):
         return len(self._threads)
 
     def start(self) -> None:
-        """Start the threads; work that came before is in the queue."""
+        """Start the threads. Earlier work is in the queue."""
         for thread in self._threads:
             thread.start()
 
@@ -66,4 +68,4 @@ class QueueThreads(Generic[Work]):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
         while (work := self._queue.get()) is not None:
             self._do(work)
-            del work  # Else it would be held until the next piece comes.
+            del work  # Without this, the object would live until the next piece comes.

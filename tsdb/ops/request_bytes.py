@@ -16,7 +16,8 @@ _refused = counter("tsdb_request_bytes_refused_total", "Requests refused because
 
 
 class RequestBytes:
-    """At most `bytes_max` bytes are reserved at once. setting: its name, for messages; empty for a constant."""
+    """At most `bytes_max` bytes are reserved at once. setting: name of the setting, for messages; empty for a
+    constant."""
 
     def __init__(self, bytes_max: int, setting: str = "") -> None:
         self._bytes_max = bytes_max

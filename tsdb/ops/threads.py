@@ -30,7 +30,7 @@ class ThreadFailures:
         self._first: BaseException | None = None
 
     def add(self, error: BaseException) -> None:
-        """Take note of a failure; only the first is kept, as later ones are mostly its consequences."""
+        """Record a failure. Only the first one is kept, because later ones are mostly its consequences."""
         self._first = self._first or error
 
     def failure(self) -> BaseException | None:
@@ -38,7 +38,8 @@ class ThreadFailures:
         return self._first
 
 
-_watchers: list[ThreadFailures] = []  # Those of `watched_threads`; a list changes in one step of the interpreter.
+# Failures of the `watched_threads`. A list changes in one step of the interpreter.
+_watchers: list[ThreadFailures] = []
 
 
 @contextmanager
@@ -124,7 +125,7 @@ class ThreadComponent(ABC):
         return not self._thread.is_alive()
 
     def abort(self) -> None:  # noqa: B027  An override is optional.
-        """Drop work. No effect without an override: most components have no work to drop."""
+        """Drop work. Without an override it has no effect: most components have no work to drop."""
 
     def failure(self) -> BaseException | None:
         """The exception that ended the thread; None while it works, and after `close`."""
@@ -149,7 +150,7 @@ class ThreadWaits(Protocol):
         """The thread begins to wait."""
 
     def end(self) -> None:
-        """The wait is over. May wait for room to go on."""
+        """The wait is over. This call may itself wait until the thread can go on."""
 
 
 _waits_of_thread = threading.local()

@@ -1,7 +1,7 @@
-"""WatchedFile: content of a file, read at the start and again when the file changes.
+"""WatchedFile: reads the content of a file at the start, and again when the file changes.
 
-When the file is removed or becomes invalid, its owner decides: the last valid content stays, as for limits, or other
-content takes its place, as for tokens. Each such change is logged once.
+When the file is removed or becomes invalid, the owner decides: either the last valid content stays, as for limits, or
+other content replaces it, as for tokens. Each such change is logged once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ log = get_logger(__name__)
 
 
 class WatchedFile(Generic[Content]):
-    """`read(file)` raises ConfigMismatch with the file's name; so does the constructor. Thread-safe.
+    """Both `read(file)` and the constructor raise ConfigMismatch with the file's name. Thread-safe.
 
     look_every_s: shortest time between two checks of the file by `now`. on_failure: called for each invalid change.
     fallback: the content of an invalid file; None: its last valid content.
+
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""RecordColumns: records of one partition as columns, without a Python object per record.
+"""RecordColumns: keeps records of one partition as columns, without a Python object for each record.
 
-Holds the client library's messages as they are; a column is built on access.
+The client library's messages stay unchanged; a column is built on access.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class RecordColumns:
 
     @property
     def keys(self) -> list[bytes | None]:
-        """One key per record."""
+        """Key of each record."""
         return self._field(self._rows, "key")
 
     @property
     def values(self) -> list[bytes | None]:
-        """One value per record."""
+        """Value of each record."""
         return self._field(self._rows, "value")
 
     @property
     def headers(self) -> list[Headers]:
-        """One header list per record."""
+        """Headers of each record."""
         return self._field(self._rows, "headers")
 
     @property

@@ -26,7 +26,8 @@ CHECK_EVERY_S = 0.2  # Between checks for a failure while waiting for a signal.
 
 
 class ConsumerService:
-    """A consumer with its source and producer; a context manager that drains. `run` ends at a signal or a failure."""
+    """A consumer with its source and producer; a context manager that drains at its end. `run` ends at a signal or a
+    failure."""
 
     def __init__(
         self,
@@ -74,11 +75,10 @@ class ConsumerService:
 
 
 def consume(config: Mapping[str, object], topics: Sequence[str], handler: Any, **more: Any) -> ConsumerService:
-    """handler: an executor, a function of a record (and its Context), or an async one. config: of the client library,
-    at least bootstrap.servers and group.id. more: concurrency, dead_letter_topic ("<first topic>.dlq"; required with a
-    pattern), create_dead_letter_topic (False: the topic must exist), start (as of KafkaSource), and the arguments of
-    ParallelConsumer.
-    """
+    """Build a consumer service. handler: an executor, a function of a record (and its Context), or an async one.
+    config: settings of the client library, at least bootstrap.servers and group.id. more: concurrency,
+    dead_letter_topic ("<first topic>.dlq"; required with a pattern), create_dead_letter_topic (False: the topic must
+    exist), start (as of KafkaSource), and the arguments of ParallelConsumer."""
     return ConsumerService(config, topics, handler, **more)
 
 
@@ -107,14 +107,15 @@ def executor_of(handler: Any, concurrency: int) -> Executor:
 
 
 def _wait_for_the_end(failed: Callable[[], bool]) -> None:
-    """Return at SIGTERM or SIGINT, or once failed() holds. Main thread only; restores the previous signal handlers."""
-    # Held until the first signal. An Event would block for ever: its `set` in a handler that interrupts its `wait`. So
-    # would a SimpleQueue: its `get` when the timeout passes before it begins to wait.
+    """Return at SIGTERM or SIGINT, or once failed() is true. Main thread only; restores the previous signal
+    handlers."""
+    # The lock stays taken until the first signal. An Event would block for ever: its `set` in a handler that interrupts
+    # its `wait`. So would a SimpleQueue: its `get` when the timeout passes before it begins to wait.
     none_yet = threading.Lock()
     none_yet.acquire()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        with suppress(RuntimeError):  # Not the first signal.
+        with suppress(RuntimeError):  # This is not the first signal.
             none_yet.release()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -105,7 +105,7 @@ class ParallelConsumer:
 
     @property
     def control(self) -> Control:
-        """Rates, quotas and pauses in effect; a new value takes effect at the next step. From any thread."""
+        """Rates, quotas and pauses in effect. A new value takes effect at the next step. Any thread may call it."""
         return self._core.control
 
     @control.setter
@@ -130,9 +130,11 @@ class ParallelConsumer:
         self._mailbox.wake()
 
     def join(self, timeout_s: float) -> bool:
-        """After close: wait until all records are drained and committed and the partitions given up; False on timeout.
+        """Call it after close: waits until all records are drained and committed and the partitions are given up; False
+        on timeout.
 
         Raises the error that ended the consumer, unless `close` did.
+
         """
         if self._thread.ident is None:
             return True
@@ -155,7 +157,8 @@ class ParallelConsumer:
         return self._error
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """All records of a partition below this offset are finished. Only within `gate`, `order` and `on_committed`."""
+        """The offset below which all records of a partition are finished. Call it only within `gate`, `order` and
+        `on_committed`."""
         return self._core.position(topic_partition)
 
     def silent_s(self) -> float:

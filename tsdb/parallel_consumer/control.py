@@ -18,7 +18,7 @@ STOPPED = 0.0
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Rates are records begun per second, retries included: -1 unlimited, 0 none at all.
+    """Rates count the records that begin each second, retries included; -1 means unlimited, 0 none.
 
     slots: records handled at once; None: Options.concurrency. paused: no record begins, running ones go on.
     paused_partitions: the same for some partitions. rate: of the whole consumer. partition_rate: of each partition.
@@ -30,6 +30,7 @@ class Control:
     newest_wins_s: a record waits this long for a newer one of its key, which replaces it; 0: all records are handled.
     breaker_failures: after this many failures in a row no record begins for breaker_open_s, then a single one does; if
     that fails too, the pause doubles, up to breaker_open_s_max; 0: no breaker.
+
     """
 
     slots: int | None = None
@@ -71,9 +72,11 @@ class Control:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Control:
-        """From the table of a control file: names as above, keys as text (UTF-8), partitions as "topic/number".
+        """Build it from the table of a control file: names as above, keys as text (UTF-8), partitions as
+        "topic/number".
 
         Raises InvalidConfig for an unknown name, a value of another type, or a value out of range.
+
         """
         known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}

@@ -41,7 +41,7 @@ log = logging.getLogger("tsdb.parallel_consumer")
 
 
 class Core:
-    """A SourceListener. `failure`: the error that ends the consumer; the caller of `step` checks it."""
+    """Implements SourceListener. `failure`: the error that ends the consumer; the caller of `step` checks it."""
 
     def __init__(self, source: Source, executor: Executor, mailbox: Mailbox, setup: Setup) -> None:
         env = Environment(
@@ -81,7 +81,7 @@ class Core:
 
     @property
     def control(self) -> Control:
-        """The Control in effect. A new value takes effect at the next step; from any thread."""
+        """The Control in effect. A new value takes effect at the next step. Any thread may call it."""
         return self._throttle.control
 
     @control.setter
@@ -99,9 +99,8 @@ class Core:
         return self._runner.busy - self._runner.blocked
 
     def position(self, topic_partition: TopicPartition) -> int | None:
-        """All records of the partition below this offset are finished; None when it is not assigned. On the owner's
-        thread.
-        """
+        """The offset below which all records of the partition are finished; None when it is not assigned. On the
+        owner's thread."""
         part = self._partitions.get(topic_partition)
         return None if part is None else part.tracker.position
 
@@ -140,7 +139,7 @@ class Core:
         self._metrics.clear()
 
     def abort(self) -> None:
-        """End a drain at once; from any thread."""
+        """End a drain at once. Any thread may call it."""
         self._aborted = True
         self._mailbox.wake()
 

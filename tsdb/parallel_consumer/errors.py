@@ -102,7 +102,7 @@ class WorkerDied(ConsumerError):
 
 
 class SomeFailed(ConsumerError):
-    """Some records of a block or batch failed. errors: by row."""
+    """Some records of a block or batch failed. errors: errors by row."""
 
     default_reason = "some_failed"
 

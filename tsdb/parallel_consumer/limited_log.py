@@ -21,7 +21,7 @@ log = logging.getLogger("tsdb.parallel_consumer")
 
 @dataclass(slots=True)
 class _Line:
-    """until: monotonic seconds, when the next line may be logged. suppressed: number of suppressed lines."""
+    """until: monotonic time of the next line that may be logged. suppressed: number of suppressed lines."""
 
     until: float
     level: int = 0

@@ -1,4 +1,4 @@
-"""Metrics of the consumers of a program, on its registry. Consumers of one registry and prefix share them."""
+"""Metrics of the consumers of a program, on its registry. Consumers with the same registry and prefix share them."""
 
 from __future__ import annotations
 

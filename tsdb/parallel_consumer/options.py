@@ -16,17 +16,16 @@ _MIB = 1 << 20
 class Options:
     """Each bound applies to the whole consumer; a record beyond it waits.
 
-    concurrency: records handled at once. running_bytes_max: bytes of those; a larger record runs alone. records_max,
-    bytes_max: records read and not finished, and their bytes. poll_records_max: records fetched by one poll.
-    commit_interval_s: time between commits. commit_records: commit earlier, after this many finished records; 1: after
-    each.
-    drain_s: how long a shutdown waits for running records. rebalance_drain_s: how long a revoked partition waits for
-    them; keep it below the group's rebalance timeout. stall_after_s: a record unfinished for this long is reported.
-    metadata_units_max: UTF-16 units of commit metadata that the brokers accept.
-    write_ahead_s: for this long after an assignment, each record is committed as running before it is handled, so that
-    a record that crashes the process at once is counted. Only with ErrorPolicy.crashes_max.
-    deferral_alarm_s: a deferred record unfinished for this long is reported.
-    accept_replay: ignore commit metadata that cannot be trusted, and handle the records it covered again.
+    concurrency: number of records handled at once. running_bytes_max: bound of their bytes; a larger record runs alone.
+    records_max, bytes_max: records read and not finished, and their bytes. poll_records_max: records fetched by one
+    poll. commit_interval_s: time between commits. commit_records: commit earlier, after this many finished records; 1:
+    after each. drain_s: how long a shutdown waits for running records. rebalance_drain_s: how long a revoked partition
+    waits for them; keep it below the group's rebalance timeout. stall_after_s: a record unfinished for this long is
+    reported. metadata_units_max: UTF-16 units of commit metadata that the brokers accept. write_ahead_s: for this long
+    after an assignment, each record is committed as running before it is handled, so that a record that crashes the
+    process at once is counted. Only with ErrorPolicy.crashes_max. deferral_alarm_s: a deferred record unfinished for
+    this long is reported. accept_replay: ignore commit metadata that cannot be trusted, and handle the records it
+    covered again.
     """
 
     concurrency: int = 16

@@ -9,7 +9,7 @@ from tsdb.parallel_consumer.record import Record
 
 
 class SpecialLane(Enum):
-    """Used in place of a lane by records that wait for no other record of their key."""
+    """Lane of records that wait for no other record of their key."""
 
     UNORDERED = "unordered"  # Runs as soon as a slot is free.
     # Runs once every record before it in the partition is finished. Records behind it do not wait.

@@ -14,7 +14,7 @@ OnSent = Callable[[ConsumerError | None], None]
 
 @dataclass(frozen=True, slots=True)
 class OutRecord:
-    """A record to send. partition: that of its source record; for a dead letter see DeadLetterTopic."""
+    """A record to send. partition: the partition of its source record; for a dead letter see DeadLetterTopic."""
 
     topic: str
     partition: int

@@ -26,7 +26,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class PolledColumns:
-    """Result of a poll in columns. Each entry holds records of one partition; entries of a partition are in order."""
+    """Result of a poll in columns. Each entry has records of one partition; entries of a partition are in order."""
 
     columns: Sequence[RecordColumns] = ()
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -54,13 +54,15 @@ class Source(Protocol):
         """Join the group; later polls pass assigned partitions to the listener."""
 
     def topic_id(self, topic: str) -> str:
-        """Identity of this incarnation of the topic, at most 64 bytes; a re-created topic has another id."""
+        """Id of this incarnation of the topic, at most 64 bytes. A re-created topic has another id."""
 
     def poll(self, timeout_s: float, records_max: int) -> Polled:
-        """Return fetched records, at most records_max; wait up to timeout_s for the first one. Empty without a broker.
+        """Return fetched records, at most records_max; wait up to timeout_s for the first one. Empty when no broker
+        answers.
 
         Also called when all partitions are paused: a poll keeps the membership alive. Raises errors that end the
         consumer.
+
         """
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
@@ -75,7 +77,7 @@ class Source(Protocol):
         """
 
     def close(self) -> None:
-        """Leave the group and give up all partitions (on_revoked is called). Idempotent."""
+        """Leave the group and give up all partitions (calls on_revoked). A second call does nothing."""
 
 
 class AtomicSource(Source, Protocol):
@@ -94,7 +96,7 @@ class ColumnSource(Source, Protocol):
     """A source that also returns columns. A consumer polls either records or columns."""
 
     def poll_columns(self, timeout_s: float, records_max: int) -> PolledColumns:
-        """As poll, with columns."""
+        """Does what `poll` does, with columns."""
 
 
 @runtime_checkable

@@ -17,9 +17,11 @@ from tsdb.parallel_consumer.scheduling.task import Task
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition. position: its lowest unfinished offset. committed: as acknowledged; None before the first commit.
+    """State of one partition. position: its lowest unfinished offset. committed: the acknowledged position; None before
+    the first commit.
 
     next_offset: the next to read. waiting: records in BARRIER that have not run yet.
+
     """
 
     position: int
@@ -35,14 +37,15 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Snapshot of the consumer. running: records being handled or sent. blocked: records held up by an unavailable
-    dependency, including those being tried again; blocked_by: the same by cause, `handler` or `outlet` (a dead letter
-    not acknowledged).
+    """Snapshot of the consumer. running: records that are being handled or sent. blocked: records that an unavailable
+    dependency stops, including those that are being tried again; blocked_by: the same by cause, `handler` or `outlet`
+    (an unacknowledged dead letter).
 
     blocked_error: the last error of a blocked record. It stays while blocked records are tried again, which may take
     long when the dependency hangs. Empty once no record is blocked.
     stalls: the longest first, at most STALLS_MAX. commit_error: why the last commit failed.
     deferred: records with an overdue deferral. control_error: why the current control file was refused.
+
     """
 
     at: float = 0.0
@@ -73,7 +76,7 @@ def status_of(
     deferred: Sequence[Stall],
     control_error: str,
 ) -> Status:
-    """Snapshot at `now`, monotonic seconds."""
+    """Take a snapshot at `now`, in monotonic seconds."""
     blocked_by = runner.blocked_by()
     blocked = sum(blocked_by.values())
     unfinished_tasks = [task for task in runner.unfinished() if not task.owner.closed]

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PATTERN_BYTES_MAX = 1 << 20  # Of a list of literals.
 REGEX_BYTES_MAX = 128 << 10  # Of any other pattern; RE2 parses it with some 100 bytes for each of it.
-# RE2 instructions, some 100 bytes each. Plain text needs one a byte, `.` eight: a list of 4,000 addresses with points,
-# or a repetition of a thousand characters.
+# RE2 instructions, some 100 bytes each. Plain text needs one for each byte, `.` eight. So a list of 4,000 addresses
+# with dots fits, or a repetition of a thousand characters.
 PROGRAM_SIZE_MAX = 100_000
-MEMORY_BYTES_MAX = 2 << 20  # Per compiled pattern, whose automaton is built during use.
+MEMORY_BYTES_MAX = 2 << 20  # Memory of a compiled pattern, whose automaton is built during use.
 CACHED_MAX = 128
-CACHED_SIZE_MAX = 4 * PROGRAM_SIZE_MAX  # Of all cached programs.
+CACHED_SIZE_MAX = 4 * PROGRAM_SIZE_MAX  # Program size of all cached programs together.
 
-# Of groups and classes that are multiplied out. A plain list has as many as its text.
+# Values of groups and classes that are multiplied out. A plain list has one value for each of its texts.
 VALUES_MAX = 100_000
 VALUES_CHARS_MAX = 4 << 20
 CLASS_RANGE_MAX = 1_000  # A longer one could have surrogates in it.
@@ -45,9 +45,9 @@ _ANY = {".*": 0, ".+": 1}  # Patterns that may follow a literal prefix, and the 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """literals: all values that match, or None. Else values begin with `prefix`, and `matcher` decides.
+    """literals: all values that match, or None. With None, values begin with `prefix`, and `matcher` decides.
 
-    matcher None: any value that is at least rest_bytes_min longer than the prefix matches.
+    matcher None: any value matches that is at least rest_bytes_min longer than the prefix.
     """
 
     literals: frozenset[bytes] | None
@@ -173,7 +173,7 @@ def literals_of(text: str) -> frozenset[bytes] | None:
 
 
 def _plain_at(text: str, position: int) -> tuple[str | None, int]:
-    """(the character that stands for itself at a position, position after it); None for anything else."""
+    """Returns (the character that stands for itself at a position, position after it); None for anything else."""
     char = text[position]
     if char not in _META:
         return char, position + 1
@@ -207,7 +207,7 @@ class _ListParser:
         """The values of one alternative."""
         text = self.text
         found: list[str] = [""]
-        plain: list[str] = []  # The text behind all of `found`, in pieces.
+        plain: list[str] = []  # The text that follows all of `found`, in pieces.
         # The pattern is anchored, so that an anchor at the edge of an alternative of the whole adds nothing.
         while not depth and text.startswith("^", self.at):
             self.at += 1

@@ -202,7 +202,8 @@ class Token:
 # A colon begins or continues a metric's name, except between square brackets, where it separates range and step.
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _NAME_IN_BRACKETS = r"[a-zA-Z_][a-zA-Z0-9_]*"
-# A string gives nothing back once it is read (`++`): its places to go back to took 200 bytes a character.
+# The expression never goes back into a string that it has read (`++`). Positions for going back took 200 bytes a
+# character.
 _TOKEN = r"""
     (?P<space>\s+|\#[^\n]*)
   | (?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![a-zA-Z0-9_.]))

@@ -16,7 +16,7 @@ from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, MAX, MIN, S
 _STEPS = {COUNT: steps.COUNT, SUM: steps.SUM, MIN: steps.MIN, MAX: steps.MAX, LAST: steps.LAST}
 
 LastValues = dict[int, float]
-"""By series id: its last value that is not NaN."""
+"""Last value by series id, never NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def buckets_of(fragment: Fragment, resolution_ms: int, last: LastValues) -> Buck
 
 
 def last_values(fragment: Fragment, last: LastValues) -> LastValues:
-    """Last values after this window. A series with only NaN here keeps the value of `last`."""
+    """The last values after this window. A series with only NaN in the window keeps its value of `last`."""
     known: LastValues = {}
     bounds = zip(fragment.sample_start[:-1].tolist(), fragment.sample_start[1:].tolist(), strict=True)
     for series, (start, end) in zip(fragment.series_id.tolist(), bounds, strict=True):

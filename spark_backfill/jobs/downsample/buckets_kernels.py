@@ -20,10 +20,12 @@ def increases_kernel(
     resolution_ms: int,
     out: NDArray[np.float64],
 ) -> int:
-    """Increase of each series in each bucket that has a sample, series by series; returns how many buckets.
+    """Increase of each series in each bucket that has a sample, series by series. Returns the number of buckets.
 
-    before: by series the last value ahead of its first sample here, NaN without such a value. A step down is a reset:
-    the counter began again at 0. NaN values are passed over.
+    before: the last value of each series before its first sample here; NaN without such a value. A decrease is a reset:
+    the counter began again at 0. NaN values are skipped.
+
+
     """
     bucket = 0
     for series in range(starts.size - 1):

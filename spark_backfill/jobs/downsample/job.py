@@ -104,7 +104,7 @@ class _Run:
         return _result(span, done, dry_run=False)
 
     def _derive(self, orders: Mapping[int, int], span: Downsampled) -> DownsampleCounts:
-        """orders: order of the chunks, by partition; empty: count only, write nothing."""
+        """Count or write. orders: order of the chunks by partition; empty: count and write nothing."""
         self._context.setJobDescription(f"{NAME}: [{span.start_ms}, {span.end_ms})")
         task = DownsampleTask(
             self._places,

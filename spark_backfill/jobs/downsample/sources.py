@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
 Labels = dict[int, bytes]
-"""By series id: its canonical labels."""
-_Found = tuple[Labels, int, int]  # (labels, first epoch, last epoch)
+"""Canonical labels by series id."""
+_Found = tuple[Labels, int, int]  # Labels, first epoch, last epoch.
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkStore, WindowRange
 
 Newest = dict[int, int]
-"""By window start: the highest order of the chunks of that window, including chunks that a fold replaced."""
+"""Highest order of the chunks of a window, by window start; chunks that a fold replaced count too."""
 
 
 def newest_orders(history: ChunkStore, pack_ids: Iterable[int], windows: WindowRange) -> list[Newest]:
-    """Newest orders of each pack. A fold counts with the orders it covers; with its own when it covers only folds."""
+    """Newest orders of each pack. A fold counts with the orders that it covers; a fold of folds counts with its own
+    order."""
     return [_newest(history, pack_id, windows) for pack_id in pack_ids]
 
 

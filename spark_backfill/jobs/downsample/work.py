@@ -66,7 +66,7 @@ class DownsampleCounts:
     refused: int = 0
 
     def plus(self, other: DownsampleCounts) -> DownsampleCounts:
-        """The sum of both."""
+        """The sum of both counts."""
         return DownsampleCounts(
             self.packs + other.packs,
             self.windows + other.windows,

@@ -34,7 +34,8 @@ class DayFiles:
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`. batches: columns day, labels, ts_ms, value; ascending by day. Yields one row: `rows`."""
+        """Used by `mapInArrow`. batches: columns day, labels, ts_ms, value, ascending by day. Yields one row:
+        `rows`."""
         context = TaskContext.get()
         assert context is not None, "a task has a context"
         with quoted_errors():
@@ -95,7 +96,7 @@ def _unfinished(root: str, number: int, attempt: int, day: str | None) -> str:
 
 
 def _runs(days: pa.Array) -> Iterator[tuple[int, int]]:
-    """[start, end) of each run of one day."""
+    """The range [start, end) of each run of one day."""
     if not len(days):
         return
     changed = pc.not_equal(days.slice(1), days.slice(0, len(days) - 1))

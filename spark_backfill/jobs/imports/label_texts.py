@@ -16,7 +16,7 @@ TEXTS_MAX = 500_000  # Cached texts. A full cache is cleared; its texts are pars
 
 @dataclass(frozen=True, slots=True)
 class PlacedSeries:
-    """A series with its place. Ids are unsigned. canonical: canonical labels."""
+    """A series with its pack and partition. Ids are unsigned. canonical: canonical labels."""
 
     series_id: int
     pack_id: int

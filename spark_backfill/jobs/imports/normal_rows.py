@@ -48,7 +48,7 @@ class Normalize:
     window_ms: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: rows of RAW_SCHEMA in, rows of NORMAL_SCHEMA out."""
+        """Used by `mapInArrow`: takes rows of RAW_SCHEMA and yields rows of NORMAL_SCHEMA."""
         texts = LabelTexts(PlacementRule(self.placement_labels), self.partitions)
         announced: set[tuple[int, int]] = set()
         with quoted_errors():
@@ -93,7 +93,7 @@ class Normalize:
 
 @dataclass(frozen=True, slots=True)
 class _SeriesColumns:
-    """One entry for each distinct label text; zeros for a refused one. Ids are int64 with the bits of the uint64."""
+    """One entry for each distinct label text; zeros for a refused text. Ids are int64 with the bits of the uint64."""
 
     series_id: NDArray[np.int64]
     pack_id: NDArray[np.int64]

@@ -38,12 +38,12 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _INFINITE = r"^([+-]?)(inf|infinity)$"
 _INTEGRAL = (ByteType, ShortType, IntegerType, LongType)
 _NS_AS_NUMBERS = "spark.sql.legacy.parquet.nanosAsLong"
-_FINE_TEXT = r"[.,]\d{3}\d*[1-9]"  # Of ISO 8601; Spark drops digits below a microsecond.
+_FINE_TEXT = r"[.,]\d{3}\d*[1-9]"  # Matches ISO 8601 times with digits below a microsecond, which Spark drops.
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
-    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and as Spark does for a missing path."""
+    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and Spark's error for a missing path."""
     frame = _read(spark, paths, layout)
     layout.check(frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
@@ -106,7 +106,7 @@ def _parquet(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
 
 
 def _melted(frame: DataFrame, layout: ImportLayout, kinds: dict[str, DataType]) -> DataFrame:
-    """One value a row, in `_value`. With metric columns, `_metric` is the column's name."""
+    """One value in each row, in `_value`. With metric columns, `_metric` has the name of the column."""
     none = F.lit(None).cast("string")
     if not layout.metrics:
         return frame.withColumns({"_value": F.col(layout.value), "_metric": none, "_problem": none})
@@ -136,7 +136,8 @@ def _labels(layout: ImportLayout, kinds: dict[str, DataType]) -> Column:
 
 
 def _time(column: Column, kind: DataType, layout: ImportLayout) -> tuple[Column, Column]:
-    """Time in ms, rounded down, null where the column has no valid one; and whether it is finer than that."""
+    """(time, is finer). The time is in ms, rounded down; null where the column has no valid time. A time is finer when
+    it has digits below a millisecond."""
     if isinstance(kind, TimestampType | TimestampNTZType):
         micros = F.unix_micros(column.cast("timestamp"))
         return _whole(micros, 1_000)

@@ -24,7 +24,7 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """The plan for one partition; fields as in MergeLatePlan."""
+    """The plan for one partition. Its fields have the same meaning as in MergeLatePlan."""
 
     partition: int
     chunks: int

@@ -37,7 +37,7 @@ class FoldCounts:
     refused: Reasons = ()
 
     def plus(self, other: FoldCounts) -> FoldCounts:
-        """The sum of both."""
+        """The sum of both counts."""
         return FoldCounts(
             self.folded + other.folded,
             self.rows + other.rows,

@@ -50,7 +50,7 @@ class Rebuilt:
                 self.windows += 1
 
     def plus(self, other: Rebuilt) -> Rebuilt:
-        """The sum of both."""
+        """The sum of both counts."""
         return Rebuilt(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Rebuilt)))
 
 

@@ -19,5 +19,6 @@ NAME = "rebuild --compare"
 def compare(
     spark: SparkSession, build: BuildOptions, windows: Windows, packs: frozenset[int] | None = None
 ) -> VerifyResult:
-    """The findings of `verify` without history. packs: only these; None: all. Raises as `verify`."""
+    """Find the differences for `verify`, without history. packs: compare only these; None: all. Raises the errors of
+    `verify`."""
     return replace(verify(spark, build, VerifyOptions(windows, packs, history=False)), job=NAME)

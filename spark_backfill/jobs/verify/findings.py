@@ -1,4 +1,5 @@
-"""Findings: the differences of one key, from its digests in each place and from the progress of each place. Pure."""
+"""Findings: finds the differences of one key, from its digests in each place and from the progress of each place.
+Pure."""
 
 from __future__ import annotations
 

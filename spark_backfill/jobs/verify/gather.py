@@ -21,14 +21,15 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 KeyId = tuple[int | None, bytes]
-"""Key of the shuffle: (partition, key) for window markers, which every partition has; else (None, key)."""
+"""Key of the shuffle: (partition, key) for window markers, which every partition has; otherwise (None, key)."""
 
 KeySeen = tuple[KeyId, KeyDigests]
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The keys to verify: those of `windows`. packs: only these, and no window markers; None: all packs and markers."""
+    """The keys to verify, in `windows`. packs: only keys of these packs, and no window markers; None: all packs and
+    markers."""
 
     windows: Windows
     packs: frozenset[int] | None = None

@@ -21,7 +21,7 @@ def stage_horizons(log: Log, found: Sequence[PartitionRange], end_ms: int) -> di
     """Progress of the chunk stage by partition, without history.
 
     Raises Unavailable (not_started), InvalidRequest (too_recent) when the chunk stage has not emitted all windows that
-    end by end_ms, and as decode_commit.
+    end by end_ms, and the errors of decode_commit.
     """
     with log.group(GROUP_ID) as group:
         commits = group.committed([(METRICS, one.partition) for one in found])
@@ -45,7 +45,7 @@ def stage_horizons(log: Log, found: Sequence[PartitionRange], end_ms: int) -> di
 
 
 def with_history(log: Log, build: BuildOptions, horizons: Mapping[int, Horizon]) -> dict[int, Horizon]:
-    """The same horizons, with the progress of history. Raises Unavailable (not_loaded), and as history does."""
+    """The same horizons, with the progress of history. Raises Unavailable (not_loaded), and the errors of history."""
     with log.group(GROUP) as group:
         commits = group.committed([(CHUNKS, number) for number in horizons])
     with build.places.open_history() as history:

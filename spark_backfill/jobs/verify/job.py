@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "verify"
-ROWS_MAX = 1_000  # Rows of a report; the counts include all findings.
+ROWS_MAX = 1_000  # Most rows of a report; the counts include all findings.
 STRETCH_RECORDS = 20_000  # Records of `chunks` that one task reads.
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """packs: only these; None: all. history: compare history too.
+    """packs: compare only these; None: all. history: compare history too.
 
     mend: repair, wait for the loader for at most loader_timeout_s, and compare again. tasks: minimum number.
+
     """
 
     windows: Windows
@@ -83,7 +84,7 @@ class _Run:
         self._stretches = list(_stretches_of({number: (each.low, each.high) for number, each in marks.items()}))
 
     def findings(self) -> RDD[Finding]:
-        """All differences, in no order. Each action on them compares again unless they are persisted."""
+        """All differences, in no order. Unless they are persisted, each action on them compares again."""
         tasks = max(self._options.tasks, self._context.defaultParallelism)
         self._context.setJobDescription(f"{NAME}: log, chunks and history")
         seen = self._gathered().reduceByKey(KeyDigests.plus, tasks)
@@ -105,7 +106,7 @@ class _Run:
 
         The chunk stage, folds and imports write meanwhile, and their records reach history before it is read.
         """
-        if not found.count():  # From here on history is read.
+        if not found.count():  # From here on the comparison reads history.
             return found
         with self._build.places.open_log() as log:
             marks = log.watermarks(CHUNKS, sorted(self._ends))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SENT_AGAIN_MAX = 100_000  # Keys sent to every task; with more lost keys, another run repairs the rest.
 
-_Window = tuple[Kind, int | None, int]  # (kind, partition, window)
+_Window = tuple[Kind, int | None, int]  # Kind, partition, window.
 _Held = tuple[int, int, bytes]  # (offset, partition, value): the last offset is the greatest.
 
 

@@ -11,11 +11,12 @@ NOTHING = b""  # Digest of a null record.
 
 @dataclass(frozen=True, slots=True)
 class KeyDigests:
-    """None in a field: the key was not found there. partition: the log's; history does not know it.
+    """None in a field: the place does not have the key. partition: partition of the log; history does not know it.
 
     expected: digest of the record that the log gives. offset, chunk: offset and digest of the last record in `chunks`;
     the digest of a null record is NOTHING. history: digest of the row in history. covered: a folded chunk in `chunks`
     covers this key.
+
     """
 
     partition: int | None = None
@@ -26,7 +27,7 @@ class KeyDigests:
     covered: bool = False
 
     def plus(self, other: KeyDigests) -> KeyDigests:
-        """Merge two partial results. Of two records in `chunks` the later one stands."""
+        """Merge two partial results. Of two records in `chunks` the later one counts."""
         later = self if other.offset is None or (self.offset is not None and self.offset >= other.offset) else other
         return KeyDigests(
             self.partition if other.partition is None else other.partition,

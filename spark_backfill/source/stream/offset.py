@@ -17,10 +17,12 @@ NEW_CHECKPOINT = "give the query a new checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """next_offsets: the next record to read of each partition, by number. topic_id, log_prefix: of the log.
+    """next_offsets: the next record to read of each partition, by number. topic_id, log_prefix: identify the log.
 
-    first_offsets: start of the first batch, in the offset at its end only. Spark requests the start of a first batch
-    that failed anew, and the end of the log or a time lookup may have moved since.
+    first_offsets: start of the first batch; only the offset at its end has it. Spark requests again the start of a
+    first batch that failed, and the end of the log or a time lookup may have moved since.
+
+
     """
 
     topic_id: str = ""
@@ -66,7 +68,8 @@ class StreamOffset:
 
 
 def stream_offset_of(data: Mapping[str, Any]) -> StreamOffset:
-    """The offset in JSON of the checkpoint. Raises UnknownVersion and CorruptData, both with reason checkpoint."""
+    """Decode the offset from JSON of the checkpoint. Raises UnknownVersion and CorruptData, both with reason
+    checkpoint."""
     if data.get("version") != VERSION:
         raise UnknownVersion(
             f"the checkpoint is of version {data.get('version')!r}; this process knows {VERSION}: {NEW_CHECKPOINT}",
@@ -86,9 +89,10 @@ def stream_offset_of(data: Mapping[str, Any]) -> StreamOffset:
 
 
 def advanced(starts: tuple[int, ...], highs: tuple[int, ...], records_max: int | None) -> tuple[int, ...]:
-    """The offsets at the end of a batch from `starts` on, with about records_max records; None: up to `highs`.
+    """The offsets at the end of a batch that begins at `starts` and has about records_max records; None: up to `highs`.
 
     Each partition gets its share of the backlog, at least one record, so that all reach their end in the same batch.
+
     """
     backlog = [max(high - start, 0) for start, high in zip(starts, highs, strict=True)]
     total = sum(backlog)

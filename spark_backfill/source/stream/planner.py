@@ -1,4 +1,4 @@
-"""Stream planner: the ends of micro-batches over the log, and their input partitions. One process; one thread."""
+"""Stream planner: plans the ends of micro-batches over the log, and their input partitions. One process; one thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StreamPlanner:
     def first(self, records_max: int | None) -> StreamOffset:
         """The end of the first batch, with its start. The batch may have no records: it records where a query begins.
 
-        Raises OutOfCoverage (before_retention), and as the log does.
+        Raises OutOfCoverage (before_retention), and the errors of the log.
         """
         marks, start_ms = self._watermarks(), self._reading.span.start_ms
         if start_ms is None and self._options.start == LATEST:
@@ -57,7 +57,8 @@ class StreamPlanner:
         return before if after == before.next_offsets else replace(before, next_offsets=after, first_offsets=())
 
     def parts(self, before: StreamOffset, after: StreamOffset) -> list[OffsetsPart]:
-        """Input partitions of the batch. Raises HoleInRange (trimmed) unless holes are allowed, and as `next`."""
+        """Input partitions of the batch. Raises HoleInRange (trimmed) unless holes are allowed, and the errors of
+        `next`."""
         marks = self._checked(after)
         starts = after.first_offsets if before.is_initial else before.next_offsets
         found: list[OffsetsPart] = []

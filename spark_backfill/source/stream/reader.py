@@ -40,7 +40,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.records_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The offset at the end of the next batch; `start` when nothing is new. Raises as StreamPlanner."""
+        """The offset at the end of the next batch; `start` when nothing is new. Raises the errors of StreamPlanner."""
         with quoted_errors():
             before = stream_offset_of(start)
             records_max = None if isinstance(limit, ReadAllAvailable) else self._options.records_max
@@ -55,12 +55,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the log as last seen, from which Spark shows how far the query is behind."""
+        """The end of the log at the last look. Spark derives from it how far the query is behind."""
         seen = self._planner.last_seen()
         return None if seen is None else seen.as_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Parts of the batch. Raises as StreamPlanner.parts."""
+        """Parts of the batch. Raises the errors of StreamPlanner.parts."""
         with quoted_errors():
             return self._planner.parts(stream_offset_of(start), stream_offset_of(end))
 

@@ -20,7 +20,8 @@ TARGET, ON_REFUSED, INGEST_SETTINGS = "target", "on_refused", "ingest_settings"
 TARGETS = (HISTORY, LOG)
 FAIL, DROP = "fail", "drop"
 NEEDED = (LABELS, TS, VALUE)
-# A frame from the source has its ids, and from the log the place of each version; the write decides them again.
+# A frame that was read from the source has ids, and one from the log also the position of each version. The write
+# computes them again.
 IGNORED = (SERIES_ID, PACK_ID, *VERSION)
 SAMPLE_WRITE = (*PLACES, TARGET, ON_REFUSED, INGEST_SETTINGS)
 # Spark passes its own options of a stream to the sink.
@@ -29,7 +30,7 @@ STREAM_WRITE = (*SAMPLE_WRITE, "checkpointlocation", "queryname")
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """limits: those of the gateway. drop: a refused sample is counted and left out, instead of failing the write."""
+    """limits: limits of the gateway. drop: refused samples are counted and left out; otherwise they fail the write."""
 
     places: Places
     limits: IngestLimits = field(default_factory=IngestLimits)

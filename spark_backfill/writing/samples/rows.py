@@ -30,7 +30,8 @@ BAD_LABELS = "labels_malformed"
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """n samples in their order. labels: as a sender wrote them, by code; code, ts_ms int64 (n,); value float64 (n,)."""
+    """n samples in their order. labels: label sets as a sender wrote them; code: index of each sample's label set,
+    ts_ms: int64 (n,); value: float64 (n,)."""
 
     labels: list[bytes]
     code: NDArray[np.int64]
@@ -41,11 +42,11 @@ class SampleBatch:
         return len(self.ts_ms)
 
     def where(self, kept: NDArray[np.bool_]) -> SampleBatch:
-        """The rows where `kept`, bool (n,), is true."""
+        """The rows for which `kept`, bool (n,), is true."""
         return SampleBatch(self.labels, self.code[kept], self.ts_ms[kept], self.value[kept])
 
     def pieces(self, limits: IngestLimits) -> Iterator[SampleBatch]:
-        """All rows in order, in pieces of the size of a request, or of one row."""
+        """All rows in order, cut into pieces of the size of a request or of one row."""
         if len(self) <= 1 or self._fits(limits):
             if len(self):
                 yield self
@@ -66,7 +67,7 @@ class SampleBatch:
         return make_rows([self.labels[code] for code in self.code.tolist()], None, self.ts_ms, self.value)
 
     def _fits(self, limits: IngestLimits) -> bool:
-        # Of a request with one row a sample, the larger of the two forms.
+        # Sizes for a request with one row a sample, which is the larger of the two forms.
         sizes = np.array([len(each) for each in self.labels], np.int64)
         size = int(sizes[self.code].sum()) + SAMPLE_BYTES * len(self)
         return len(self) <= min(limits.series_max, limits.samples_max) and size <= limits.request_bytes_max
@@ -87,7 +88,7 @@ class RowBuffer:
         return self._samples >= BUFFER_SAMPLES or self._label_bytes >= BUFFER_LABEL_BYTES
 
     def add(self, batch: pa.RecordBatch, joined: pa.DictionaryArray) -> None:
-        """Add rows without nulls. joined: their labels."""
+        """Add rows without nulls. joined: the labels of the rows."""
         numbers = np.array([self._code(raw) for raw in joined.dictionary.to_pylist()], np.int64)
         ts_ms = batch.column(TS).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() // US_PER_MS
         value = batch.column(VALUE).to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
@@ -116,7 +117,7 @@ def _joined(parts: Sequence[NDArray[_Scalar]], scalar: type[_Scalar]) -> NDArray
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """batch: the rows without nulls. joined: their labels. refused: rows left out, by reason."""
+    """batch: the rows without nulls. joined: the labels of these rows. refused: number of left-out rows, by reason."""
 
     batch: pa.RecordBatch
     joined: pa.DictionaryArray

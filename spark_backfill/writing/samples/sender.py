@@ -43,7 +43,8 @@ log = get_logger(__name__)
 
 @dataclass
 class SendResult:
-    """samples, records: acknowledged by the log. refused: rows left out, by reason; example: the first such row."""
+    """samples, records: counts acknowledged by the log. refused: left-out rows by reason. example: the first such
+    row."""
 
     samples: int = 0
     records: int = 0
@@ -103,7 +104,8 @@ class SampleSender:
     def _send_good(self, rows: SampleBatch, into: SendResult) -> None:
         """Write the rows that the rules accept.
 
-        The pipeline refuses a whole series of a request for one bad timestamp. So samples out of time go alone.
+        The pipeline refuses a whole series of a request for one bad timestamp. So samples with a bad timestamp are sent
+        alone.
         """
         oldest_ms, newest_ms = accepted_times(self._time_set, self._clock.now_ms())
         in_time = (rows.ts_ms >= oldest_ms) & (rows.ts_ms <= newest_ms)

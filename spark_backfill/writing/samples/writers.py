@@ -42,7 +42,7 @@ log = get_logger(__name__)
 
 @dataclass
 class SamplesWritten(WriterCommitMessage):
-    """Result of one task. refused: rows left out, by reason; example: the first of them."""
+    """Result of one task. refused: left-out rows by reason. example: the first such row."""
 
     topic_id: str
     samples: int
@@ -52,7 +52,7 @@ class SamplesWritten(WriterCommitMessage):
 
 
 class SampleWriter(DataSourceArrowWriter):
-    """Of a batch write."""
+    """Writer of a batch."""
 
     def __init__(self, options: SampleOptions) -> None:
         self._options = options
@@ -67,7 +67,7 @@ class SampleWriter(DataSourceArrowWriter):
 
 
 class StreamSampleWriter(DataSourceStreamArrowWriter):
-    """Of a stream's batches."""
+    """Writer of the batches of a stream."""
 
     def __init__(self, options: SampleOptions) -> None:
         self._options = options

@@ -20,8 +20,8 @@ Pieces = Iterator[bytes | memoryview]
 
 
 class AnswerStream:
-    """A BodyStream (tsdb.ops.http.bodies). run: runs work on a thread. release: called once, when the answer is sent
-    or its peer has left, and nothing works on it any more."""
+    """A BodyStream (tsdb.ops.http.bodies). run: runs work on a thread. release: called once, after the answer is sent
+    or its peer has left, when no thread works on it any more."""
 
     def __init__(self, pieces: Pieces, run: Callable[[Callable[[], None]], None], release: Callable[[], None]) -> None:
         self._pieces: Pieces | None = pieces
@@ -30,11 +30,11 @@ class AnswerStream:
         self._lock = threading.Lock()  # Guards _pieces; held while they are made.
 
     def make(self, deliver: Callable[[Sequence[bytes], bool], None]) -> None:
-        """As of BodyStream; the threads of `run` make them."""
+        """Implements BodyStream.make; the threads of `run` make the pieces."""
         self._run(lambda: self._make(deliver))
 
     def close(self) -> None:
-        """As of BodyStream. The memory is released on a thread, for another one may be making pieces."""
+        """Implements BodyStream.close. A thread releases the memory, because another thread may still make pieces."""
         self._run(self._close)
 
     def _make(self, deliver: Callable[[Sequence[bytes], bool], None]) -> None:
@@ -56,7 +56,7 @@ class AnswerStream:
 
 
 def next_pieces(pieces: Pieces) -> tuple[list[bytes], bool]:
-    """(the next pieces, PIECES_BYTES or more; whether these are the last)."""
+    """(pieces, are last): the next pieces, PIECES_BYTES or more."""
     made: list[bytes] = []
     size = 0
     for piece in pieces:

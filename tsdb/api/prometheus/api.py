@@ -54,7 +54,7 @@ log = get_logger(__name__)
 
 
 class PrometheusApi:
-    """A component and the BodyRoutes of the server. held: the memory of requests."""
+    """A component, and the BodyRoutes of the server. held: memory of the requests."""
 
     def __init__(self, sources: ApiSources, options: ApiOptions, held: RequestBytes) -> None:
         self.running = sources.running
@@ -89,7 +89,7 @@ class PrometheusApi:
             pool.start()
 
     def close(self) -> None:
-        """Refuse further requests as draining; those in hand continue."""
+        """Refuse further requests as draining. Requests that were accepted continue."""
         for pool in self._lanes.values():
             pool.close()
 
@@ -104,7 +104,7 @@ class PrometheusApi:
             query.end("canceled")
 
     def take(self, endpoint: Endpoint, variable: str, head: HttpHead, body: bytes | bytearray, reply: Reply) -> None:
-        """Queue a request for its lane. On the event loop's thread."""
+        """Queue a request for its worker pool. Called on the thread of the event loop."""
         kind = endpoint.path.removeprefix(PREFIX)
         running = self.running.open(kind, self._options.timeout_s, head.peer)
         reply.on_drop(partial(running.end, "peer_left"))
@@ -115,7 +115,7 @@ class PrometheusApi:
             reply(self.refusal(head, error, endpoint))
 
     def options(self, head: HttpHead) -> HttpAnswer:
-        """The answer to OPTIONS, for a path without an endpoint too, as in Prometheus."""
+        """The answer to OPTIONS. As in Prometheus, a path without an endpoint has one too."""
         return HttpAnswer(204, content_type="", headers=self._origins.headers(head.headers))
 
     def allows_origin(self, origin: str) -> bool:
@@ -214,7 +214,7 @@ def _cause(running: RunningQuery, error: TsdbError) -> TsdbError:
 
 
 class _Route:
-    """A path of the API, as the server sees it. endpoint: None for an unknown path."""
+    """A path of the API in the form that the server needs. endpoint: None for an unknown path."""
 
     bytes_max = BODY_BYTES_MAX
     is_open = False

@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     import pyarrow
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
-BATCH_ROWS = 1 << 16  # 1.3 MB.
+BATCH_ROWS = 1 << 16  # A batch takes 1.3 MB.
 LABEL_COPIES = 4  # Python's texts, the dictionary, and the first piece that has it.
 NO_LABELS = b"{}"
 
 Batch = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]
-"""Rows: number of the series, time, value."""
+"""Schema of the rows: number of the series, time, value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """The rows of a result. labels: sorted JSON, of each series. text: of a string, which has no rows."""
+    """The rows of a result. labels: sorted JSON of each series. text: the text of a string result, which has no
+    rows."""
 
     labels: Sequence[bytes]
     batches: Iterator[Batch]
@@ -41,7 +42,7 @@ class ArrowRows:
 
 
 def arrow_rows(value: Block | Samples | Scalar | Text, times_ms: NDArray[np.int64]) -> ArrowRows:
-    """The rows of a result, series by series. times_ms: of the steps."""
+    """The rows of a result, series by series. times_ms: times of the steps."""
     if isinstance(value, Text):
         return ArrowRows((), iter(()), value.value)
     if isinstance(value, Scalar):

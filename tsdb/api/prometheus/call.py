@@ -1,4 +1,4 @@
-"""ApiCall: one request on a thread, and what all requests share."""
+"""ApiCall: one request on a thread, and the objects that all requests share."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from tsdb.v1 import reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """timeout_s: of a query. running_max, waiting_max: queries at once and in the queue. lookups_max: lookups of labels
-    at once. query: of every query, before those of a request. slow_s: from then on a query is logged. cors_origin: a
-    regular expression. send_s: to send an answer.
-    """
+    """timeout_s: of a query. running_max, waiting_max: queries that run at once, and that wait. lookups_max: lookups of
+    labels at once. query: options of each query, which a request may change. slow_s: a query that takes longer is
+    logged. cors_origin: a regular expression. send_s: time to send an answer."""
 
     timeout_s: float = 120.0
     running_max: int = 8
@@ -41,7 +40,7 @@ class ApiOptions:
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """by_name: all families. age_s: of a copy that could not be read again; None: fresh."""
+    """by_name: all families. age_s: age of a copy that could not be refreshed; None for a fresh copy."""
 
     by_name: Mapping[str, Family]
     age_s: float | None = None
@@ -49,11 +48,12 @@ class Families:
 
 @dataclass(frozen=True, slots=True)
 class ApiSources:
-    """Sources of the answers.
+    """Sources of the answers, shared by all requests.
 
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
     number. settings: of the process, as plain values, secrets masked. answers: the memory of all answers. running: the
     queries of the process, those of other services too. seen: sees the results of queries.
+
     """
 
     open_storage: OpenStorage
@@ -68,7 +68,7 @@ class ApiSources:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """variable: of the path, "" without one. held: memory of the answer, until it is sent."""
+    """variable: variable part of the path, "" without one. held: memory of the answer until it is sent."""
 
     head: HttpHead
     body: bytes | bytearray
@@ -81,7 +81,7 @@ class ApiCall:
 
     @contextmanager
     def storage(self, max_lag_ms: int | None = None) -> Iterator[QueryStorage]:
-        """The storage with the options of the request. max_lag_ms: for a request without its own."""
+        """The storage with the options of the request. max_lag_ms: bound for a request that names none."""
         allow_stale = self.form.flag("allow_stale")
         own_ms = parameters.max_lag_ms(self.form)
         options = StorageOptions(

@@ -27,7 +27,7 @@ class CrossOrigin:
         return self._all or self._pattern.matches(origin.encode(errors="replace"))
 
     def headers(self, headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """Headers of the answer to a request with these headers."""
+        """Headers of the answer to a request that has these headers."""
         origin = headers.get("origin", "")
         if not origin:
             return ()

@@ -32,8 +32,8 @@ class WorkerPool(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """path: of the label of metrics; `:name` stands for what callers choose. failed: the answer to an error.
-    cross_origin: whether pages of the origins of the settings may read the answers."""
+    """path: value of the metrics' label; `:name` stands for a part that callers choose. failed: makes the answer to an
+    error. cross_origin: whether pages of the origins of the settings may read the answers."""
 
     path: str
     answer: Callable[[ApiCall], Result | Representation]
@@ -44,7 +44,7 @@ class Endpoint:
 
 
 FEDERATE, VERSION = "/federate", "/version"
-OUTSIDE = frozenset({FEDERATE, VERSION})  # Paths of Prometheus's server beside its API.
+OUTSIDE = frozenset({FEDERATE, VERSION})  # Paths of Prometheus's server outside its API.
 LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)
 
 _ENDPOINTS = {

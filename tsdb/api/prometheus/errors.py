@@ -68,7 +68,7 @@ class BadParameter(InvalidRequest):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as the API answers it. retry_after_s: a hint, None without one."""
+    """An error in the form of the API. retry_after_s: hint for the next try; None without one."""
 
     type: ErrorType
     status: int
@@ -77,7 +77,7 @@ class Failure:
 
 
 def failure_of(error: TsdbError) -> Failure:
-    """The answer to an error of ours."""
+    """The answer for an error of the class TsdbError."""
     kind = _type_of(error)
     status = _CODES.get(error.reason, _STATUS[kind])
     if kind is not ErrorType.UNAVAILABLE:

@@ -12,7 +12,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """Sent as it is, for it is compact already. headers: beside content-type."""
+    """A body that is sent without compression, because it is compact already. headers: headers beside content-type."""
 
     pieces: Iterator[bytes | memoryview]
     content_type: str
@@ -20,7 +20,7 @@ class Representation:
 
 
 def accepts(head: HttpHead, media_type: str) -> bool:
-    """Whether a request names a media type in `Accept`; ranges such as `*/*` do not count."""
+    """Whether a request names a media type in `Accept`. Ranges such as `*/*` do not count."""
     for part in head.headers.get("accept", "").lower().split(","):
         name, *parameters = (text.strip() for text in part.split(";"))
         if name == media_type:

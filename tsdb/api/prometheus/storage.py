@@ -20,8 +20,8 @@ from tsdb.selector.selectors import is_utf8, matches_empty
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """caller: the request; a read ends with it. allow_holes, allow_stale: answer without what is missing, and name it
-    in the warnings. max_lag_ms: refuse above this lag; None: the bound of the stores."""
+    """caller: the request; a read ends with it. allow_holes, allow_stale: answer without the missing parts, and name
+    them in the warnings. max_lag_ms: refuse above this lag; None: the bound of the stores."""
 
     caller: Caller
     allow_holes: bool = False
@@ -32,8 +32,8 @@ class StorageOptions:
 class QueryStorage(Storage, Protocol):
     """Used by one request, on one thread.
 
-    Times are milliseconds, both in; None: without that bound. No matchers: every series. Never short: raises TsdbError
-    instead.
+    Times are milliseconds, both ends included; None: no bound. Without matchers every series is selected. An answer is
+    never silently incomplete: it raises TsdbError instead.
     """
 
     @property
@@ -73,7 +73,7 @@ def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) ->
 
 
 class _OfQuerier:
-    """Samples and labels of a querier as one QueryStorage."""
+    """Implements QueryStorage with the samples and labels of a querier."""
 
     def __init__(self, samples: QuerierStorage, metadata: QuerierMetadata) -> None:
         self._samples = samples
@@ -115,5 +115,6 @@ def valid_matchers(matchers: Sequence[Matcher]) -> Sequence[Matcher] | None:
 
 
 def _holds_always(matcher: Matcher) -> bool:
-    """Of a matcher whose text is no UTF-8: no label has that name, or no label has that value."""
+    """Whether a matcher is true of all series because its text is not UTF-8: no label has that name, or no label has
+    that value."""
     return matches_empty(matcher) if is_utf8(matcher.value) else matcher.type is MatchType.NOT_EQUAL

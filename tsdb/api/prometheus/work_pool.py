@@ -25,7 +25,7 @@ DRAINING = "draining"
 RETRY_AFTER_S = 1.0
 LEND_AFTER_S = 0.05  # Most waits are shorter; work that lent its slot waits for one again.
 LOOK_EVERY_S = 0.02  # For waits to lend of, while work is queued.
-RETURN_WITHIN_S = 1.0  # Then work goes on without a slot.
+RETURN_WITHIN_S = 1.0  # After this time the work continues without a slot.
 
 _waiting = gauge("tsdb_query_waiting", "PromQL queries and lookups of labels that wait for a thread.")
 _lent = counter(
@@ -44,7 +44,7 @@ Work = Callable[[], None]
 
 
 class _Slot:
-    """The slot of one piece of work. A tsdb.ops.threads.Waits. The lock of the pool guards its fields."""
+    """The slot of one piece of work. A tsdb.ops.threads.ThreadWaits. The lock of the pool guards its fields."""
 
     __slots__ = ("_pool", "is_lent", "key", "waits_since")
 
@@ -62,9 +62,9 @@ class _Slot:
 
 
 class WorkPool:
-    """A component. slots: pieces of work that run at once, those that wait for others aside, of which there may be
-    `spare`. waiting_max: pieces of work that wait at once, and one more of each client with none; None: their number is
-    bounded by the caller. niceness: of the threads, above that of the process. Work must not raise."""
+    """A component that runs work on threads. slots: pieces of work that run at once; up to `spare` more may wait for
+    other processes. waiting_max: pieces of work that wait at once, and one more for each client without any; None: the
+    caller bounds their number. niceness: niceness of the threads, relative to the process. Work must not raise."""
 
     def __init__(
         self, name: str, slots: int, waiting_max: int | None = None, *, spare: int = 0, niceness: int = 0
@@ -75,7 +75,8 @@ class WorkPool:
         self._waiting_max = waiting_max
         self._niceness = niceness
         self._changed = threading.Condition()  # Guards all below.
-        self._queues: dict[str, deque[Work]] = {}  # By client, none empty; the client whose turn it is comes first.
+        # Queues by client; none is empty. The client whose turn it is comes first.
+        self._queues: dict[str, deque[Work]] = {}
         self._queued = 0
         self._active: set[_Slot] = set()
         self._held: Counter[str] = Counter()  # Slots held by client, without zero entries.
@@ -85,7 +86,7 @@ class WorkPool:
         self._started = self._closed = self._ending = self._ended = False
 
     def start(self) -> None:
-        """Start to work; what came before is in the queue."""
+        """Start to work. Earlier work is in the queue."""
         with self._changed:
             self._started = True
             for _ in range(self._slots):
@@ -114,7 +115,7 @@ class WorkPool:
         """No effect: the threads are daemons."""
 
     def submit(self, work: Work, client: str = "") -> None:
-        """Run it on a thread, after `join` on that of the caller. Raises Overloaded (query_queue), Unavailable
+        """Run the work on a thread, after `join` on the caller's thread. Raises Overloaded (query_queue), Unavailable
         (draining)."""
         with self._changed:
             if self._waiting_max is not None:
@@ -155,7 +156,7 @@ class WorkPool:
             raise error
 
     def _is_known_locked(self, client: str) -> bool:
-        """Whether a client has work here. The first work of another one has room beyond the bound."""
+        """Whether a client has work here. The first work of another client is accepted beyond the bound."""
         return client in self._queues or client in self._held
 
     def _call_thread_locked(self) -> None:
@@ -181,10 +182,10 @@ class WorkPool:
             finally:
                 bind_waits(None)
                 self._leave(slot)
-            del work, taken  # Else they would be held until the next piece comes.
+            del work, taken  # Without this, the objects would live until the next piece comes.
 
     def _next(self) -> tuple[_Slot, Work] | None:
-        """The next piece of work, as soon as there is a slot; None at the end."""
+        """The next piece of work, as soon as a slot is free; None at the end."""
         with self._changed:
             while True:
                 client = self._turn_locked()
@@ -244,7 +245,7 @@ class WorkPool:
             self._changed.notify_all()
 
     def _waiting_locked(self) -> int:
-        """Queued work for which there is no slot; below 0: free slots."""
+        """Number of queued pieces of work without a slot; below 0: number of free slots."""
         return self._queued - max(0, self._slots - self._held_count)
 
     def _show_locked(self) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of this host, from psutil, with the names of the Prometheus node exporter."""
+"""Measures this host with psutil, under the names of the Prometheus node exporter."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tsdb.cli.agent.sample import Measured, SampleSource
 from tsdb.client import WriteBatch
 from tsdb.model.clock import Clock
 
-GATHER_S_MAX = 0.5  # Longest wait of a round for all its sources; at most half the interval.
+GATHER_S_MAX = 0.5  # Longest time that a round waits for all its sources; at most half the interval.
 LATE_S = 0.25  # Interval of the check for samples of slower sources.
 
 
@@ -55,7 +55,7 @@ def run(
 
 
 def _rest(measuring: Measuring, taker: Taker, clock: Clock, until: float) -> None:
-    """Wait for the next round; meanwhile pass on samples of slow sources. until: on the monotonic clock."""
+    """Wait for the next round, and pass on samples of slow sources meanwhile. until: a time on the monotonic clock."""
     for _ in range(int((until - clock.monotonic()) / LATE_S)):
         if not measuring.busy:
             break

@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One sample; labels are canonical, ts_ms is ms since epoch UTC."""
+    """One sample. labels are canonical; ts_ms is in ms since the epoch, UTC."""
 
     canonical: bytes
     ts_ms: int

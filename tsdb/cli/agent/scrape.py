@@ -1,4 +1,4 @@
-"""Scraping of a Prometheus endpoint by Prometheus's rules.
+"""Scrapes a Prometheus endpoint by Prometheus's rules.
 
 A page counts as a whole or not at all. Every sample gets job and instance, a series that vanishes gets a stale marker,
 and `up` and the `scrape_*` series of the target are always written. docs/agent.md lists the differences.
@@ -26,8 +26,9 @@ from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, Expositio
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels, parse_labels
 
-BODY_BYTES_MAX = 64 << 20  # Twice the size of a large kube-state-metrics page.
-SAMPLES_MAX = 200_000  # Of one page: 60 MB of objects. BODY_BYTES_MAX alone would allow eighty times as many.
+BODY_BYTES_MAX = 64 << 20  # Twice the size of a large page of kube-state-metrics.
+# Samples of one page, which take 60 MB as objects. BODY_BYTES_MAX alone would allow eighty times this number.
+SAMPLES_MAX = 200_000
 LINES_A_CHECK = 256  # Lines between two checks of the clock. A line takes some microseconds, and 70 ms at worst.
 READ_BYTES = 64 << 10
 DEFAULT_JOB = "scrape"
@@ -56,7 +57,7 @@ class ScrapeTarget:
 
 
 def parse_target(text: str) -> ScrapeTarget:
-    """[JOB=]URL. Raises InvalidRequest (bad_target)."""
+    """Parse [JOB=]URL. Raises InvalidRequest (bad_target)."""
     match = _TARGET.fullmatch(text)
     if match and "@" in match[2].split("/", 3)[2]:
         raise InvalidRequest(
@@ -93,11 +94,13 @@ class ScrapeRules:
 
 @dataclass(slots=True)
 class _Page:
-    """Content of a page as far as it was read.
+    """Content of a page, up to the last line that was read.
 
     scraped: samples of the page. kept: samples to store, without those that repeat a series at the same time. fading:
-    series without a time of the page, which get a stale marker once they vanish. seen: all series. added: series that
-    the scrapes before did not have. failure: why the page does not count.
+    series to which the page gives no time; they get a stale marker once they vanish. seen: all series. added: series
+    that the scrapes before did not have. failure: why the page does not count.
+
+
     """
 
     scraped: int = 0
@@ -141,12 +144,12 @@ class ScrapeSource:
         page = self._scrape(now_ms, began + self._timeout_s)
         self.failure = page.failure
         self._outage.saw(page.failure)
-        # As in Prometheus, a failed or empty page makes no series new again.
+        # As in Prometheus, the series after a failed or empty page do not count as new.
         self._known = page.seen if page.failure is None and page.scraped else self._known | page.seen
         if page.failure is None:
             found = page.kept + self._staleness.round(page.fading, now_ms)
         else:
-            # As in Prometheus, the series that a failed page has before its fault are still there.
+            # As in Prometheus, series that a failed page names before its fault are still present.
             found = self._staleness.round(page.fading & self._staleness.present, now_ms)
         own = {
             "up": float(page.failure is None),
@@ -155,7 +158,7 @@ class ScrapeSource:
             "scrape_samples_post_metric_relabeling": float(page.accepted),
             "scrape_series_added": float(page.added),
         }
-        # A page may hold these very series; the first sample of a time counts.
+        # A page may contain these series; the first sample of a time counts.
         stored = page.fading if page.failure is None else ()
         mine = (self._own(name, value, now_ms) for name, value in own.items())
         return found + [sample for sample in mine if sample.canonical not in stored]
@@ -290,7 +293,7 @@ class ScrapeSource:
 
 
 def refusals(targets: Iterable[ScrapeTarget], limit: int) -> dict[str, str]:
-    """By job with more targets than target_limit: why none of its targets is scraped, as in Prometheus."""
+    """The reason why no target of a job is scraped, by job with more targets than target_limit, as in Prometheus."""
     counts: dict[str, int] = {}
     for target in targets:
         counts[target.job] = counts.get(target.job, 0) + 1
@@ -321,7 +324,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Also closes the answer when a redirect has no valid URL."""
+    """Follows redirects. It also closes the answer when a redirect has no valid URL."""
 
     def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> Any:
         try:

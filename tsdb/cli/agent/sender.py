@@ -14,7 +14,7 @@ from tsdb.client.retry import worth_retrying
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread
 
-BATCHES_MAX = 600  # Ten minutes at one a second: enough for an operator to end an outage.
+BATCHES_MAX = 600  # Ten minutes at one batch a second, enough for an operator to end an outage.
 SAMPLES_MAX = 2_000_000  # In all batches: some 500 MB, ten pages of the largest size.
 ATTEMPT_S = 5.0
 LEAST_ATTEMPT_S = 0.1

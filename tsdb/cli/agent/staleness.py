@@ -14,7 +14,7 @@ STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]  # Prometh
 
 
 class Staleness:
-    """present: series of the last round of one source. One thread."""
+    """Finds the series of one source that vanished. present: series of the last round. One thread."""
 
     def __init__(self) -> None:
         self.present: set[bytes] = set()

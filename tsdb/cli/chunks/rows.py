@@ -44,7 +44,8 @@ def sample_rows(file: Path) -> Iterator[dict[str, object]]:
 
 @dataclass(slots=True)
 class Duplicates:
-    """Counts of chunk records of one partition. equal: rewritten with the same bytes. conflicts: with other bytes."""
+    """Counts of chunk records of one partition. equal: records written again with the same bytes. conflicts: with other
+    bytes."""
 
     partition: int
     records: int = 0
@@ -54,7 +55,7 @@ class Duplicates:
 
     @staticmethod
     def of(log: Log, partition: int) -> Duplicates:
-        """Read the whole partition and count."""
+        """Read the whole partition and count its records."""
         found, seen = Duplicates(partition), dict[bytes, tuple[int, int]]()
         for batch in read_batches(log, CHUNKS, partition):
             for record in map(batch.record, range(len(batch.offsets))):

@@ -74,7 +74,7 @@ def _row(topic: str, partition: int, commit: Position | None, marks: Watermarks,
 
 
 def _attempt_row(one: AttemptCounts) -> dict[str, object]:
-    """span: number of offsets from `offset` on. A range of columns is attempted as one."""
+    """Row of one attempt. span: number of offsets from `offset` on. A range of columns is attempted as one."""
     return {
         "offset": one.offset,
         "span": one.span,

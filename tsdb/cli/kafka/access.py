@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 
-# The settings of a connection to the brokers.
+# Settings of the connection to the brokers.
 ACCESS_SETTINGS = (
     *("config", "log", "log_prefix"),
     *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
@@ -54,7 +54,8 @@ def log_topics(settings: CommonSettings) -> list[str]:
 
 
 def chosen_topics(settings: CommonSettings, cluster: Cluster, topics: list[str], every: bool) -> list[str]:
-    """The names in Kafka of the given topics; by default all of the log that exist, or all of the cluster."""
+    """The names in Kafka of the given topics. By default all topics of the log that exist, or all topics of the
+    cluster."""
     if every:
         return sorted(cluster.topics)
     if topics:

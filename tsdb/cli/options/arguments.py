@@ -31,7 +31,7 @@ class Milliseconds:
 
 
 def duration(text: str) -> Milliseconds:
-    """10m, 1.5h, 500ms; a bare number is seconds. Above 0."""
+    """Parse a duration such as 10m, 1.5h or 500ms. A bare number is seconds. The result is above 0."""
     match = _DURATION.fullmatch(text)
     ms = round(float(match[1]) * _UNITS_MS[match[2]]) if match else 0
     if not 0 < ms < 1 << 53:
@@ -104,7 +104,7 @@ TableOrJson = Annotated[Literal["table", "json"], typer.Option("--output", help=
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """[start_ms, end_ms), ms since epoch UTC."""
+    """The range [start_ms, end_ms), ms since the epoch, UTC."""
 
     start_ms: int
     end_ms: int
@@ -127,7 +127,7 @@ def time_range(start: Milliseconds | None, end: Milliseconds | None, last: Milli
 
 
 def recent_range(start: Milliseconds | None, end: Milliseconds | None, last: Milliseconds | None) -> TimeRange:
-    """As `time_range`, with defaults: the end is now, the start one hour before the end."""
+    """Does what `time_range` does, with defaults: the end is now, the start is one hour before the end."""
     if last is not None or (start is not None and end is not None):
         found = time_range(start, end, last)
         assert found is not None

@@ -17,8 +17,8 @@ Shell = Literal["bash", "zsh", "fish"]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words that may follow a command. path: as typed, such as "tsdb topics create". values: options with a value, and
-    its choices where there are any. flags: options without a value."""
+    """Words that may follow a command. path: the command as typed, such as "tsdb topics create". values: options that
+    take a value, with their choices. flags: options without a value."""
 
     path: str
     commands: dict[str, str] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-NARROW = 70  # Columns. Below this width a long option name is on the line above its explanation.
-INDENT = 2  # Of the lists of a help page.
+NARROW = 70  # Width in columns. On a narrower terminal a long option name is on the line above its explanation.
+INDENT = 2  # Indent of the lists on a help page.
 NAME_COLUMNS = 30
 NAME_COLUMNS_NARROW = 14
 
@@ -71,7 +71,7 @@ def fitted(name: str, width: int) -> str:
 
 
 def name_columns(formatter: Any) -> int:
-    """Longest name, in columns, with its explanation on the same line."""
+    """The longest name, in columns, that has its explanation on the same line."""
     return NAME_COLUMNS if formatter.width >= NARROW else NAME_COLUMNS_NARROW
 
 

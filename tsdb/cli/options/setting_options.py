@@ -18,9 +18,10 @@ Settings = TypeVar("Settings", bound=ProcessSettings)
 def with_settings(
     role: type[Settings], *, only: Iterable[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator of a command whose first parameter is `settings`: replaces it by the options of the role.
+    """Decorates a command whose first parameter is `settings`: replaces this parameter by the options of the role.
 
     only: names of the settings to offer. A wrong setting is a misuse: exit code 2.
+
     """
     kept = [flag for flag in flags(role) if only is None or flag.field in set(only)]
     options = [_parameter(flag) for flag in kept]

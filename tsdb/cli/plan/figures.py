@@ -1,4 +1,4 @@
-"""The measured figures behind a plan, each with its place in docs/benchmarks.md. A test compares the two."""
+"""The measured figures behind a plan, each with its line in docs/benchmarks.md. A test compares the two."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. section: heading of the page. line: a text below it, with {} in the place of `shown`.
+    """One measured figure. section: heading on the page. line: a text below it, in which {} stands for `shown`.
 
     scale: from the number on the page to `value`, whose unit `unit` names.
+
     """
 
     section: str

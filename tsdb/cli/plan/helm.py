@@ -7,7 +7,7 @@ from tsdb.cli.plan.roles import EXECUTOR_CORES, Role, executor_heap_bytes, execu
 from tsdb.cli.plan.shards import Division
 from tsdb.model.time_set import PRODUCTION
 
-SERIES_ROOM = 1.2  # Of gateway_series_max: series that have just ended still count.
+SERIES_ROOM = 1.2  # Factor on gateway_series_max, because series that have just ended still count.
 GATEWAY_SERIES_MAX = 2_000_000  # The default of the setting gateway_series_max.
 
 

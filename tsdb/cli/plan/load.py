@@ -13,9 +13,9 @@ from tsdb.model.time_set import PRODUCTION
 GIB = 1 << 30
 INTERVAL_MS_MIN = 1000
 SERIES_MAX = (
-    80_000_000  # A gateway remembers at most 100 million series (gateway_series_max); a fifth is room for churn.
+    80_000_000  # A gateway remembers at most 100 million series (gateway_series_max). A fifth is reserved for churn.
 )
-HOLD_EXTRA_MS_MAX = 12 * 3_600_000  # Of the setting hold_extra_ms.
+HOLD_EXTRA_MS_MAX = 12 * 3_600_000  # Bound of the setting hold_extra_ms.
 REPLICAS_MAX = 10
 STORE_GIB_MIN, STORE_GIB_MAX = 4, 1024
 

@@ -1,4 +1,4 @@
-"""Processes of a plan: how many of each role, and the cores and the memory of one."""
+"""Processes of a plan: the number of processes of each role, and the cores and memory of one process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tsdb.cli.plan import figures
 from tsdb.cli.plan.load import GIB, Load
 from tsdb.cli.plan.shards import CPU_FILL, MEMORY_FILL, Division, window_bytes
 
-TABLE_STEP_BYTES = 256 << 20  # The default of series_table_bytes, and the steps above it.
+TABLE_STEP_BYTES = 256 << 20  # Default of series_table_bytes, and the size of the steps above it.
 INFLIGHT_BYTES = 512 << 20  # Twice inflight_bytes_max: requests being received have a bound of the same size.
-CHUNK_MEMORY_BYTES = 4 * GIB  # The default of chunk_memory_bytes.
+CHUNK_MEMORY_BYTES = 4 * GIB  # Default of chunk_memory_bytes.
 QUERIER_CORES = 2
 EXECUTOR_CORES = 2
 EXECUTOR_FILL = 0.5  # The other half is for the jobs, and for the loss of an executor.
@@ -21,7 +21,7 @@ LOG_READS_OF_SPARK = 2  # Once for windows, once for late samples.
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`count` processes, each with `cores` and `memory_bytes`. busy_cores: of all of them together, on average."""
+    """`count` processes, each with `cores` and `memory_bytes`. busy_cores: average use of all of them together."""
 
     name: str
     count: int
@@ -32,7 +32,7 @@ class Role:
 
 
 def roles(load: Load, division: Division) -> list[Role]:
-    """All processes, in the order of a sample's way."""
+    """All processes, in the order in which a sample passes them."""
     return [_gateway(load), _store(load, division), *_chunk_stage(load, division), _loader(load), _querier(load)]
 
 
@@ -93,7 +93,7 @@ def _chunk_stage(load: Load, division: Division) -> list[Role]:
 
 
 def executor_heap_bytes() -> int:
-    """Of the JVM. The arrays of tasks are outside of it."""
+    """Heap of the JVM. The arrays of tasks are outside of it."""
     return 2 * GIB
 
 
@@ -115,5 +115,5 @@ def _querier(load: Load) -> Role:
 
 
 def _count(busy: float, cores: int) -> int:
-    """Processes that carry the load after one has stopped; two at least."""
+    """Number of processes that carry the load when one has stopped; at least two."""
     return max(2, math.ceil(busy / (cores * CPU_FILL)) + 1)

@@ -11,21 +11,24 @@ from tsdb.cli.topics import PARTITIONS_MAX
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import PRODUCTION, slice_lengths
 
-CPU_FILL = 0.6  # Of the cores of a pod: the target of the autoscalers. The rest is for bursts.
-MEMORY_FILL = 0.8  # Of memory_soft_bytes: partitions are not equal.
-PROCESS_BYTES = 2 * GIB  # Of a store beside its heads; the chart asks for it too.
+CPU_FILL = 0.6  # Share of the cores of a pod, which is the target of the autoscalers. The rest is for bursts.
+MEMORY_FILL = 0.8  # Share of memory_soft_bytes, because partitions differ in size.
+PROCESS_BYTES = 2 * GIB  # Memory of a store beside its heads. The chart requests it too.
 SOFT_SHARE = 0.75  # memory_soft_bytes of memory_hard_bytes, as their defaults are.
 STORE_CORES = 2
 SHARDS_MAX = 1000
 PARTITIONS_LEAST = 18  # The figures were measured with them, and a log keeps its number of partitions.
-WINDOW_BYTES_MAX = GIB  # Of one partition in a task of Spark.
+WINDOW_BYTES_MAX = GIB  # Bytes of one partition in a task of Spark.
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """shards x replicas stores, each with `cores` and `memory_bytes`, of which heads take up to `hard_bytes`.
+    """The stores: shards x replicas processes, each with `cores` and `memory_bytes`, of which heads take up to
+    `hard_bytes`.
 
-    heads_bytes: of all partitions once.
+    heads_bytes: heads of all partitions, counted once.
+
+
     """
 
     shards: int
@@ -51,7 +54,7 @@ def divide(load: Load) -> Division:
             reason="shards",
         )
     shards, partitions = _with_partitions(load, least, heads, soft_max)
-    share = math.ceil(partitions / shards) / partitions  # Of the shard with the most partitions.
+    share = math.ceil(partitions / shards) / partitions  # The share of the shard that has the most partitions.
     soft = min(soft_max, _whole_gib(heads * share / MEMORY_FILL))
     hard = int(soft / SOFT_SHARE)
     return Division(
@@ -67,7 +70,8 @@ def divide(load: Load) -> Division:
 
 
 def heads_bytes(load: Load) -> int:
-    """Samples of the hold and of one large slice more, for slices go as a whole; labels and postings of the series."""
+    """Bytes of the samples of the hold and of one more large slice, because slices are dropped whole; and of labels and
+    postings."""
     held_s = (load.hold_ms + slice_lengths(PRODUCTION.name).large_ms) / 1000
     return int(load.rate * held_s * figures.HEAD_BYTES.value + load.series * figures.INDEX_BYTES.value)
 
@@ -84,7 +88,7 @@ def window_bytes(load: Load, partitions: int = 1) -> float:
 
 
 def _with_partitions(load: Load, least: int, heads: int, soft_max: int) -> tuple[int, int]:
-    """Shards and partitions. Without given partitions each shard has equally many."""
+    """Numbers of shards and partitions. When the partitions are not given, all shards have the same number."""
     if load.partitions is None:
         wanted = max(PARTITIONS_LEAST, math.ceil(window_bytes(load) / WINDOW_BYTES_MAX))
         partitions = math.ceil(wanted / least) * least

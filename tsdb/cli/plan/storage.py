@@ -17,7 +17,7 @@ COMPACTED = 2.0  # A compacted topic has up to as many bytes again that its clea
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Bytes of one topic or of history, replicas included, and the time for which they are kept."""
+    """Bytes of one topic or of history, replicas included, and how long they are kept."""
 
     name: str
     kept_ms: int

@@ -1,11 +1,11 @@
-"""Excerpt: the line of a query that an error names, with a caret below the place."""
+"""Excerpt: the line of a query that an error names, with a caret below the position."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# Characters on either side of the place. With the indent and two cuts they are 80.
+# Characters before and after the position. With the indent and two cuts they are 80.
 BEFORE, AFTER = 48, 24
 INDENT = "  "
 CUT = "..."

@@ -16,7 +16,7 @@ Result = SelectResult | QueryResult
 
 
 def write_result(result: Result, rest: Mapping[str, Any], target: OutputTarget) -> None:
-    """Write the result in any format except the table. rest: fields of JSON after the series."""
+    """Write the result in any format except the table. rest: JSON fields that follow the series."""
     with target.open() as file:
         if target.form == "json":
             _write_json(result, rest, file)
@@ -27,7 +27,7 @@ def write_result(result: Result, rest: Mapping[str, Any], target: OutputTarget) 
 
 
 def _write_json(result: Result, rest: Mapping[str, Any], file: BinaryIO) -> None:
-    """One line: {"series":[{"labels":{},"ts_ms":[],"values":[]}], ...}, series by series."""
+    """Write one line: {"series":[{"labels":{},"ts_ms":[],"values":[]}], ...}, series by series."""
     file.write(b'{"series":[')
     for index, (labels, ts_ms, values) in enumerate(result):
         entry = {"labels": labels, "ts_ms": ts_ms.tolist(), "values": _json_values(values)}

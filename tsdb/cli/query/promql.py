@@ -47,7 +47,7 @@ def _evaluate(client: Client, expression: str, steps: Steps, lookback_ms: int, o
 
 @contextmanager
 def _place_of_errors(expression: str) -> Iterator[None]:
-    """Prints the place in the expression below an error that names one."""
+    """Prints the position in the expression below an error that names one."""
     try:
         yield
     except InvalidRequest as error:

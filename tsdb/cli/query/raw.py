@@ -21,7 +21,7 @@ Encoding = Literal["raw", "columns"]
 
 @dataclass(frozen=True, slots=True)
 class RawForm:
-    """The form of the samples: all of them, the newest `last_n`, or one for each step."""
+    """The form of the samples: all samples, the newest `last_n`, or one for each step."""
 
     step: Milliseconds | None
     agg: Aggregation | None

@@ -12,7 +12,7 @@ from tsdb.cli.options.connection import Connection, connected
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.client import InvalidRequest, QueryInfo
 
-TEXT_CHARS_MAX = 120  # Of a query in the table: a line of a wide terminal.
+TEXT_CHARS_MAX = 120  # Characters of a query in the table, so that a row fits a line of a wide terminal.
 
 
 @connected()

@@ -16,7 +16,7 @@ PLAIN_STEPS_MS = [count * unit for unit in (SECOND_MS, MINUTE_MS, HOUR_MS) for c
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Times start_ms, start_ms + step_ms, ... up to end_ms, included. step_ms is 0 for an instant query."""
+    """The times start_ms, start_ms + step_ms, ... up to and including end_ms. step_ms is 0 for an instant query."""
 
     start_ms: int
     end_ms: int

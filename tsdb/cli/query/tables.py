@@ -1,4 +1,4 @@
-"""Tables of a result: a line for each series. A summary of the result follows on stderr."""
+"""Prints a result as tables with a line for each series. A summary of the result follows on stderr."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tsdb.model.labels import format_series
 from tsdb.model.times import time_text
 
 Row = tuple[bytes, NDArray[np.int64], NDArray[np.float64]]
-"""(labels, ts_ms, values) of a series."""
+"""Labels, ts_ms and values of a series."""
 
 
 def print_sample_table(result: Result, empty: TimeRange, rows_max: int) -> None:
-    """By labels: number of samples, first, last, lowest and highest value, sparkline.
+    """Table by labels: number of samples, first, last, lowest and highest value, sparkline.
 
     empty: the range in the summary of a result without samples.
+
     """
     found = sorted(_series(result), key=lambda row: row[0])
     ts_ms = result.ts_ms

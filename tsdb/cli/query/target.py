@@ -23,7 +23,7 @@ class OutputTarget:
     rows_max: int
 
     def check(self) -> None:
-        """Raises BadParameter for a file that cannot be written, and where the format does not fit the place."""
+        """Raises BadParameter for a file that cannot be written, and for a format that the output cannot have."""
         path = self.path
         if self.form == "table" and path is not None:
             raise typer.BadParameter("--out goes with json, csv or parquet")

@@ -31,8 +31,8 @@ from tsdb.model.times import fine_time, parse_sample_time
 COLUMNS = ("labels", "ts_ms", "value")
 _ROW = re.compile(r"Row #(\d+)")
 FLOAT_EXACT = 2.0**53  # Above it a float does not hold each whole ms.
-NESTED_ROWS = 10_000  # Rows of labels as Python objects at a time.
-CSV_BLOCK_BYTES = 16 << 20  # Bounds memory and the length of a row.
+NESTED_ROWS = 10_000  # Rows of labels that are Python objects at one time.
+CSV_BLOCK_BYTES = 16 << 20  # The size bounds memory and the length of a row.
 
 
 def read_parquet(source: BinaryIO, name: str, *, round_times: bool = False) -> Iterator[SampleRows]:
@@ -94,7 +94,7 @@ def _header(source: BinaryIO, name: str) -> list[str]:
 
 
 def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
-    """Blocks of rows. Arrow's own stream reader is not used: its read-ahead threads survive an error."""
+    """Blocks of rows. Arrow's own stream reader is not used, because its read-ahead threads survive an error."""
     while block := source.read(CSV_BLOCK_BYTES):
         rest = source.readline(CSV_BLOCK_BYTES)
         if len(rest) == CSV_BLOCK_BYTES:
@@ -104,7 +104,7 @@ def _blocks(source: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _rows(table: pa.Table, name: str, round_times: bool, first_row: int = 1) -> SampleRows:
-    """first_row: row number in the file of the table's first row."""
+    """Rows of a table. first_row: row number in the file of the table's first row."""
     for column in COLUMNS:
         if table[column].null_count:
             row = first_row + table[column].is_null().to_pylist().index(True)
@@ -139,7 +139,7 @@ def _labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[by
 
 
 def _nested_labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[bytes], NDArray[np.int32]]:
-    """Of a map, or of a struct whose nulls are absent labels."""
+    """Labels of a column of maps, or of structs in which null means an absent label."""
     table, codes = LabelTable(), np.empty(len(column), np.int32)
     known: dict[tuple[tuple[str, str | None], ...], int] = {}
     row = 0

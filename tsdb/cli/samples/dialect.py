@@ -10,7 +10,7 @@ from decimal import Decimal
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 
-END = "# EOF"  # The last line of an OpenMetrics page; a page without it was cut short.
+END = "# EOF"  # The last line of an OpenMetrics page. A page without it was truncated.
 CONTENT_TYPE = "application/openmetrics-text"
 _END_BYTES = b"# EOF"
 TAIL_BYTES = 64  # Enough for the end marker and some line breaks after it.
@@ -21,7 +21,7 @@ _MS_MAX = 10**18
 
 
 class Dialect(enum.Enum):
-    """TEXT: Prometheus text, times in integer ms. OPENMETRICS: times in seconds, closed by `# EOF`."""
+    """TEXT: Prometheus text, with times in integer ms. OPENMETRICS: times in seconds, and `# EOF` at the end."""
 
     TEXT = "text"
     OPENMETRICS = "openmetrics"
@@ -40,7 +40,7 @@ class Dialect(enum.Enum):
 
 
 def dialect_of_page(content_type: str, page: bytes) -> Dialect:
-    """The dialect of a whole page, from its content type; without one, from its last line."""
+    """The dialect of a whole page, from its content type or, without one, from its last line."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind:
         return Dialect.OPENMETRICS if kind == CONTENT_TYPE else Dialect.TEXT

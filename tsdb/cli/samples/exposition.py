@@ -24,8 +24,8 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 from tsdb.promql.syntax.numbers import shown_g
 
-SERIES_REMEMBERED_MAX = 200_000  # Of one file or target: some 100 MB with twenty labels each.
-LINE_BYTES_MAX = 64 << 10  # Eight times the gateway's limit of labels; the worst such line takes 70 ms.
+SERIES_REMEMBERED_MAX = 200_000  # Series of one file or target, which take some 100 MB with twenty labels each.
+LINE_BYTES_MAX = 64 << 10  # Eight times the gateway's limit of labels. The worst such line takes 70 ms.
 
 # Possessive quantifiers (`*+`, `++`, `?+`) prevent backtracking.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -85,7 +85,7 @@ class ExpositionParser:
         self._target = target or {}
         self._honor_labels = honor_labels
         self._as_scraped = as_scraped
-        self._float_label: str | None = None  # By the last TYPE.
+        self._float_label: str | None = None  # The label that holds a number, by the last TYPE.
         self._known: dict[tuple[str, str | None, str | None], bytes] = {}
         self.exemplars = 0
 
@@ -94,7 +94,7 @@ class ExpositionParser:
         self._float_label = None
 
     def parse(self, line: str, place: str, dialect: Dialect = Dialect.TEXT) -> ExposedSample | None:
-        """The sample of a line; None for a comment or an empty line. Raises InvalidRequest with the place."""
+        """The sample of a line; None for a comment or an empty line. Raises InvalidRequest, which names `place`."""
         stripped = line.strip()
         if self._as_scraped:
             _check_scraped(line.removesuffix("\n"), stripped, place, dialect)
@@ -147,7 +147,7 @@ class ExpositionParser:
         return canonical_labels({label: value for label, value in self._merged(labels).items() if value})
 
     def _merged(self, labels: dict[str, str]) -> dict[str, str]:
-        """Labels of a line with those of its target."""
+        """The labels of a line, combined with those of its target."""
         if self._honor_labels:
             return {**self._target, **labels}  # An empty label of the line removes that of the target.
         merged = {label: value for label, value in labels.items() if value} | self._target

@@ -44,10 +44,10 @@ class SampleRows:
         return SampleRows(self.labels, self.codes[order], self.ts_ms[order], self.values[order])
 
     def refuse_other_units(self, name: str, samples_before: int) -> None:
-        """Raises InvalidRequest (bad_time) for a time that looks like seconds, micro- or nanoseconds: as ms it would be
-        in early 1970, or beyond the year 30,000.
+        """Raises InvalidRequest (bad_time) for a time that looks like seconds, micro- or nanoseconds. As ms it would be
+        in early 1970 or beyond the year 30,000.
 
-        samples_before: number of samples of the file before these.
+        samples_before: number of samples of the file before these rows.
         """
         odd = ((self.ts_ms >= SECONDS_FROM) & (self.ts_ms < SECONDS_TO)) | (self.ts_ms >= MICROSECONDS_FROM)
         if odd.any():
@@ -108,7 +108,8 @@ class LabelTable:
 
 
 def parse_json(text: str) -> Any:
-    """Strict JSON. Raises ValueError, also for duplicate keys and for bare NaN or Infinity, which Python accepts."""
+    """Parse strict JSON. Raises ValueError, also for duplicate keys and for bare NaN or Infinity, which Python
+    accepts."""
     try:
         return _DECODER.decode(text)
     except RecursionError:
@@ -131,7 +132,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def labels_of_json(text: str, place: str) -> bytes:
-    """Canonical labels of JSON text such as {"__name__":"up"}. Raises InvalidRequest with the place."""
+    """Canonical labels from JSON text such as {"__name__":"up"}. Raises InvalidRequest, which names `place`."""
     try:
         return labels_of_object(parse_json(text), place)
     except ValueError as error:
@@ -139,7 +140,7 @@ def labels_of_json(text: str, place: str) -> bytes:
 
 
 def labels_of_object(labels: Any, place: str) -> bytes:
-    """Canonical labels of a parsed JSON object. Raises InvalidRequest with the place."""
+    """Canonical labels from a parsed JSON object. Raises InvalidRequest, which names `place`."""
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise InvalidRequest(
             f"{place}: labels must be an object of strings; got {shown(json.dumps(labels))}", reason="bad_input"

@@ -61,9 +61,10 @@ def read_rows(
     round_times: bool = False,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Iterator[SampleRows]:
-    """Batches of rows in the file's order. Raises InvalidRequest (bad_input) with the place.
+    """Batches of rows in the order of the file. Raises InvalidRequest (bad_input), which names the position.
 
     round_times: times finer than a millisecond are rounded down, not refused.
+
     """
     if form == "jsonl":
         return read_jsonl(source, name, round_times=round_times)

@@ -20,7 +20,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.times import parse_sample_time
 
 BATCH_ROWS = 1_000_000  # Rows of a batch are sent in order of time. A row takes 20 bytes.
-LINE_BYTES_MAX = 1 << 20  # For JSON lines.
+LINE_BYTES_MAX = 1 << 20  # Bytes of one of the JSON lines.
 
 ROW_KEYS = ("labels", "ts_ms", "value")
 
@@ -28,7 +28,7 @@ _SPECIAL = {"NaN": float("nan"), "+Inf": float("inf"), "Inf": float("inf"), "-In
 _FLOAT_EXACT = 2.0**53  # Above it a float does not hold each whole ms.
 _INT64_MAX = np.iinfo(np.int64).max
 
-Row = tuple[bytes, int, float]  # Canonical labels, ts_ms, value.
+Row = tuple[bytes, int, float]  # Canonical labels, ts_ms and value.
 
 
 def read_jsonl(source: BinaryIO, name: str, *, round_times: bool = False) -> Iterator[SampleRows]:
@@ -94,7 +94,8 @@ def read_prom(
 
 
 def file_dialect(source: BinaryIO) -> Dialect:
-    """The dialect of an exposition, from its end. A pipe counts as text, since its end cannot be read first."""
+    """The dialect of an exposition, from the end of the file. A pipe counts as text, because its end cannot be read
+    first."""
     if not source.seekable():
         return Dialect.TEXT
     start = source.tell()
@@ -117,7 +118,7 @@ def _batches(
     for number, line in enumerate(iter(lambda: source.readline(line_bytes_max + 1), b""), start=1):
         place = f"{name}, line {number}"
         if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)  # Else it would become a part of the first name.
+            line = line.removeprefix(codecs.BOM_UTF8)  # Otherwise the mark would become a part of the first name.
         row = parse(_text(line, place, line_bytes_max), place) if line.strip() else None
         if row is None:
             continue
@@ -165,7 +166,7 @@ def _json_row(line: str, place: str) -> dict[str, Any]:
 
 
 def _key(labels: Any) -> tuple[tuple[str, str], ...]:
-    """A cheap cache key, the same for equal labels; () for malformed labels."""
+    """A cheap cache key that equal labels share; () for malformed labels."""
     if not isinstance(labels, dict) or not all(type(value) is str for value in labels.values()):
         return ()
     return tuple(labels.items())
@@ -195,6 +196,6 @@ def _value(value: Any, place: str) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if math.isinf(number):  # A number such as 1e400. Infinities are written as text.
+    if math.isinf(number):  # The number is too large, such as 1e400. Infinities are written as text.
         raise InvalidRequest(f'{place}: value is beyond float64; infinity is written "+Inf"', reason="bad_input")
     return number

@@ -40,10 +40,11 @@ def pipeline(
     conf: Conf = None,
     output: TableOrJson = "table",
 ) -> None:
-    """Turn the log into chunks on Spark, in place of all chunkers; ends on SIGTERM.
+    """Turn the log into chunks on Spark, in place of all chunkers. Runs until SIGTERM.
 
     Continues where a chunker or another pipeline stopped, and refuses to start while one runs. Ends with exit code 1
     when a chunker joins.
+
     """
     from spark_backfill.pipeline.pipeline import PipelineOptions
     from tsdb.roles.log import connect

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _cron(text: str) -> str:
-    """Cron text or `off`, after a check."""
+    """Check the text, and return it: cron text or `off`."""
     from spark_backfill.application.schedule import parse_schedule
 
     try:

@@ -35,7 +35,7 @@ Conf = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CommonJobOptions:
-    """Values of the options common to all jobs. settings: those of log and history."""
+    """Values of the options that all jobs have. settings: those of log and history."""
 
     settings: CommonSettings
     master: str

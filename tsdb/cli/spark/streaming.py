@@ -36,7 +36,7 @@ Trigger = Annotated[
 
 
 def served(settings: CommonSettings, readiness: Callable[[], Readiness]) -> OpsServer:
-    """The probes and metrics of the driver; a context manager."""
+    """Serve the probes and metrics of the driver; a context manager."""
     from tsdb.ops.health import Liveness
     from tsdb.ops.http.server import serve_ops
     from tsdb.roles.servers import http_limits, server_tls, server_tokens

@@ -14,7 +14,7 @@ import typer
 from tsdb.model.errors import TsdbError
 from tsdb.model.secrets import masked
 
-SHOWN_CHARS_MAX = 200  # Characters of a bad input in a message.
+SHOWN_CHARS_MAX = 200  # Characters of a bad input that a message shows.
 
 # Servers use the names of request fields; on the command line these are options.
 _OPTIONS = {
@@ -26,7 +26,7 @@ _OPTIONS = {
     "step_ms": "--step",
 }
 _FIELDS = re.compile(rf"\b({'|'.join(_OPTIONS)})\b")
-# The parser names Python types: "not a valid int range".
+# The parser names types of Python: "not a valid int range".
 _WHOLE_NUMBER = re.compile(r"\bnot a valid int(?:eger)?(?: range)?\b")
 _NUMBER = re.compile(r"\bnot a valid float(?: range)?\b")
 
@@ -37,7 +37,7 @@ def shown(text: str) -> str:
 
 
 def fail(message: str, detail: str = "") -> NoReturn:
-    """End the command with exit code 1. detail: lines below the line of the error."""
+    """End the command with exit code 1. detail: lines that follow the error."""
     print(f"error: {one_line(message)}" + (f"\n{detail}" if detail else ""), file=sys.stderr)
     raise typer.Exit(1)
 
@@ -50,7 +50,7 @@ def error_text(error: TsdbError | OSError) -> str:
 
 
 def with_option_names(text: str) -> str:
-    """A server's text, with options in the place of request fields."""
+    """The text of a server, with the names of options for those of request fields."""
     return _FIELDS.sub(lambda field: _OPTIONS[field[0]], text)
 
 

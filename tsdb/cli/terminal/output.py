@@ -88,7 +88,7 @@ def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> str:
     heading = f"{columns[0]} {row[0]}" if row[0].replace(",", "").isdigit() else row[0]
     parts = [f"{name}: {cell or '-'}" for name, cell in zip(columns[1:], row[1:], strict=True)]
-    # Names and cells may contain blanks. Only a part longer than a line is broken.
+    # Names and cells may contain blanks. Only a part that is longer than a line is broken.
     joined = textwrap.fill(
         "  ".join(part.replace(" ", _HARD_BLANK) for part in parts),
         width,
@@ -108,7 +108,8 @@ def row_cells(row: dict[str, object]) -> list[object]:
 
 
 def message_dict(message: Message) -> dict[str, Any]:
-    """A protobuf message as plain JSON values: 64-bit integers as numbers, an absent optional field as null."""
+    """A protobuf message as plain JSON values. 64-bit integers become numbers, an absent optional field becomes
+    null."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 

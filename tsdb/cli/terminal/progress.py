@@ -38,7 +38,7 @@ def progress_bar(what: str, unit: str) -> Iterator[tuple[Advance, Advance]]:
 
 
 class PlainProgress:
-    """`rebuild: 12 of 96 tasks, 40 s left`, at most one line every `every_s`. One thread."""
+    """Prints lines such as `rebuild: 12 of 96 tasks, 40 s left`, at most one every `every_s`. One thread."""
 
     def __init__(
         self,

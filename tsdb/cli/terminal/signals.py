@@ -12,7 +12,7 @@ from types import FrameType
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set. Installed before the work starts, so that an early signal counts."""
+    """An event that SIGTERM and SIGINT set. It is installed before the work starts, so that an early signal counts."""
     stopping = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,8 @@
-"""COLUMNS: decodes the frames of partitions into arrays that they share, trimmed to the requested range.
+"""Decodes the frames of partitions in a COLUMNS answer into shared arrays, trimmed to the requested range.
 
 Layout of columns and axes: docs/formats/columns.md. At equal timestamps the samples of overlay frames win. A large
-answer is decoded on several cores, each series into its place in the result: no sample is copied afterwards.
+answer is decoded on several cores. Each series is decoded to its position in the result, so no sample is copied
+afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import on_cores
 from tsdb.v1 import reader_pb2
 
-AXIS_SAMPLES_MAX = 1 << 24  # From the format.
+AXIS_SAMPLES_MAX = 1 << 24  # The format sets this bound.
 SAMPLES_MAX = 1 << 27  # A few bad bytes may claim millions of samples. Servers refuse answers far below this bound.
 SAMPLE_BYTES = 16
 PART_SAMPLES = 1 << 18  # Decoded by one core at a time: 2 ms.
@@ -46,7 +47,8 @@ Admit = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumns:
-    """Frames of one partition in a COLUMNS answer, in order of arrival. series: in its SeriesBlock."""
+    """Frames of one partition in a COLUMNS answer, in the order of arrival. series: number of series in its
+    SeriesBlock."""
 
     series: int
     columns: Sequence[reader_pb2.ColumnsFrame]
@@ -77,12 +79,12 @@ def decode_partitions(
 
 
 def _bounds(sizes: Sequence[int]) -> list[int]:
-    """The start of each part in their concatenation, and its end."""
+    """The start of each part in the concatenation of all parts, and the end of the last one."""
     return [0, *accumulate(sizes)]
 
 
 def _close_gaps(starts: Sequence[int], sizes: Sequence[int], ts: NDArray[np.int64], values: NDArray[np.float64]) -> int:
-    """Move parts together where replaced samples left room between them. Returns the samples in all."""
+    """Move parts together where replaced samples left gaps between them. Returns the number of samples."""
     to = 0
     for start, size in zip(starts, sizes, strict=True):
         if start != to:
@@ -94,7 +96,8 @@ def _close_gaps(starts: Sequence[int], sizes: Sequence[int], ts: NDArray[np.int6
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Checked frames of one partition with decoded axes. room: int64 (series,), most samples of each series."""
+    """Checked frames of one partition with decoded axes. room: int64 (series,), upper bound of the samples of each
+    series."""
 
     pieces: list[tuple[_Piece, _Axes]]
     over_counts: NDArray[np.int64]
@@ -105,7 +108,7 @@ class _Plan:
 
     @classmethod
     def of(cls, part: PartitionColumns, start_ms: int, end_ms: int) -> _Plan:
-        if not part.columns and not part.overlay:  # Of most partitions in the answer of a narrow selector.
+        if not part.columns and not part.overlay:  # Most partitions are empty in the answer of a narrow selector.
             none = np.zeros(part.series, np.int64)
             return cls([], none, _NO_TIMES, _NO_VALUES, none, 0)
         over_counts, over_ts, over_values = _overlay(part.series, part.overlay)
@@ -128,9 +131,12 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Samples of one partition while they are decoded: those of series i begin at starts[i], and end at ends[i] so far.
+    """Samples of one partition during the decoding. The samples of series i begin at starts[i], and end at ends[i] so
+    far.
 
-    ts, values: room for all samples of the plan.
+    ts, values: have the capacity for all samples of the plan.
+
+
     """
 
     plan: _Plan
@@ -165,7 +171,7 @@ class _Runs:
 
 @dataclass(frozen=True, slots=True)
 class _RunsPart:
-    """The series [first, end) of a partition."""
+    """The series [first, end) of one partition."""
 
     runs: _Runs
     first: int
@@ -277,7 +283,7 @@ class _Piece:
 def _overlay(
     series_count: int, frames: Sequence[reader_pb2.RawFrame]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(counts, ts_ms, values) of all frames. A series may continue in the next frame."""
+    """(counts, ts_ms, values) of all frames. The samples of a series may continue in the next frame."""
     counts = np.zeros(series_count, np.int64)
     times, values, reached = [_NO_TIMES], [_NO_VALUES], 0
     for frame in frames:

@@ -16,7 +16,7 @@ from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel
 
 OK = 0
 BAD_LENGTHS = -1  # Lengths do not add up to the bytes that are there.
-BAD_INDEX = -2  # An index beyond series or axes.
+BAD_INDEX = -2  # An index beyond the series or the axes.
 BAD_AXIS = -3  # A time axis does not decode, or does not ascend.
 BAD_COLUMN = -4  # A column does not decode.
 BAD_ORDER = -5  # Samples of a series do not ascend from one piece to the next, or within the overlay.
@@ -25,7 +25,7 @@ BAD_RANGE = -6  # An overlay sample outside the range.
 
 @helper
 def signed(value: Any) -> int:
-    """Any integer as int64."""
+    """Convert any integer to int64."""
     return np.int64(value)  # type: ignore[return-value]  # numba's integers are all of numpy's
 
 
@@ -118,9 +118,11 @@ def decode_columns_kernel(
     values: NDArray[np.float64],
     scratch: NDArray[np.float64],
 ) -> int:
-    """Append each column of the series [first_series, end_series), trimmed, to the run of its series; ends move.
+    """Trim each column of the series [first_series, end_series) and append it to the run of its series. Updates `ends`.
 
-    scratch: room for the longest axis.
+    scratch: as long as the longest axis.
+
+
     """
     position = 0
     for column in range(series_index.size):
@@ -169,7 +171,8 @@ def merge_overlay_kernel(
     over_values: NDArray[np.float64],
     counts: NDArray[np.uint32],
 ) -> int:
-    """Merge the overlay, which wins, and move the runs together. counts: of each series. Returns the samples in all."""
+    """Merge the overlay, whose samples win, and move the runs together. counts: samples of each series. Returns the
+    number of samples."""
     none = np.empty(0, np.int64)
     total, over = 0, 0
     for which in range(ends.size):

@@ -29,8 +29,8 @@ class PartitionFrames:
 
 @dataclass(frozen=True, slots=True)
 class FramedAnswer:
-    """A complete answer that is not decoded. parts: in order of arrival. states: of its partitions. warnings: samples
-    that it may lack."""
+    """A complete answer that is not decoded. parts: in the order of arrival. states: state of each partition. warnings:
+    name samples that may be missing."""
 
     parts: Sequence[PartitionFrames]
     states: Sequence[common_pb2.PartitionState]

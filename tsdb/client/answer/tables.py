@@ -37,10 +37,11 @@ def samples_arrow(
 def samples_pandas(
     canonical: Sequence[bytes], starts: NDArray[np.int64], ts_ms: NDArray[np.int64], values: NDArray[np.float64]
 ) -> pandas.DataFrame:
-    """A column for each label, then ts_ms int64 and value float64, bit for bit.
+    """A column for each label, then ts_ms int64 and value float64, both bit for bit.
 
     Label columns are categoricals, sorted by name, null where a series lacks the label. A label named ts_ms or value
     gets the column label_ts_ms or label_value. Raises InvalidRequest (pandas_missing) without the extra `pandas`.
+
     """
     try:
         import pandas

@@ -1,1 +1,1 @@
-"""Chunks: the samples of one pack in one window as bytes, with the keys and markers of the topic `chunks`."""
+"""Chunks: encode the samples of one pack in one window as bytes, with the keys and markers of the topic `chunks`."""

@@ -42,15 +42,15 @@ __all__ = [
 ]
 
 PART_BYTES_MIN = 256  # Any single sample fits into a part of this size.
-_HEADER_BYTES = 15  # Smallest header.
+_HEADER_BYTES = 15  # Bytes of the smallest header.
 
 
 def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PART_BYTES_MAX) -> list[bytes]:
     """The parts of a chunk, in order. Each is a complete chunk of at most part_bytes_max bytes and SAMPLES_MAX samples.
 
     The fragment has at least one sample. All lie in [window_start_ms, window_start_ms + window_ms), and window_start_ms
-    is a multiple of window_ms. Parts are cut at series boundaries, each as full as possible. A series larger than one
-    part is halved by samples until each piece fits.
+    is a multiple of window_ms. Parts are cut at series boundaries, each as full as possible. A series that is larger
+    than one part is halved until each piece fits.
     """
     assert fragment.samples, "a chunk has samples"
     assert part_bytes_max >= PART_BYTES_MIN, f"parts of {part_bytes_max} bytes; at least {PART_BYTES_MIN}"
@@ -59,7 +59,7 @@ def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PA
 
 
 def decode_chunk(value: bytes) -> Fragment:
-    """The fragment in exactly these bytes. Raises CorruptData (corrupt_chunk), UnknownVersion."""
+    """Decode the fragment in exactly these bytes. Raises CorruptData (corrupt_chunk), UnknownVersion."""
     data, end = np.frombuffer(value, np.uint8), _body_end(value)
     return _decode_body(value, data, end, _header(value, data, end))
 
@@ -74,7 +74,7 @@ def decode_cover(value: bytes) -> Cover | None:
 
 
 def _body_end(value: bytes) -> int:
-    """End of the columns, after a check of checksum and version."""
+    """Check checksum and version. Returns the end of the columns."""
     end = len(value) - CRC_BYTES
     if end < _HEADER_BYTES or crc32c(np.frombuffer(value, np.uint8)[:end]) != int.from_bytes(value[end:], "little"):
         raise _corrupt(value, "wrong checksum")
@@ -96,7 +96,7 @@ def _header(value: bytes, data: NDArray[np.uint8], end: int) -> NDArray[np.int64
 
 
 def _place(value: bytes, head: NDArray[np.int64]) -> tuple[int, int]:
-    """(pack id, start of the window in ms)."""
+    """Pack id, and start of the window in ms."""
     start_ms = int(head[decoding.WINDOW_MS]) * int(head[decoding.WINDOW_INDEX])
     return int.from_bytes(value[3:11], "little"), start_ms
 

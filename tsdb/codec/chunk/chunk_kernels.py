@@ -18,14 +18,14 @@ from tsdb.codec.varint_kernels import put_varint
 
 MAGIC = 0xC4
 VERSION = 1
-CODEC = 1  # of the columns, docs/formats/columns.md
+CODEC = 1  # Version of the codec of the columns, docs/formats/columns.md.
 CRC_BYTES = 4
 SAMPLES_MAX = 1 << 21  # A regular series takes a dozen bytes however long it is: this bounds what decoding allocates.
 
 HEADER_BOUND = 64  # Header, counts and checksum: 48 bytes at most.
 SERIES_BOUND = 18  # A series' id, axis number and column length.
-AXIS_BOUND = 10  # An axis' count and length.
-RUN_BOUND = 15  # A run's order and length.
+AXIS_BOUND = 10  # Bytes of the count and the length of an axis.
+RUN_BOUND = 15  # Bytes of the order and the length of a run.
 
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -38,7 +38,7 @@ def encode_columns_kernel(
     column_end: NDArray[np.int64],
     scratch: NDArray[np.int64],
 ) -> int:
-    """Encode a column a series, back to back; column_end (k,). Returns the bytes in all."""
+    """Encode one column for each series, back to back; fills column_end (k,). Returns the number of bytes."""
     pos = 0
     for series in range(column_end.size):
         start, end = sample_start[series], sample_start[series + 1]
@@ -103,7 +103,7 @@ def encode_axes_kernel(
     axis_end: NDArray[np.int64],
     scratch: NDArray[np.int64],
 ) -> int:
-    """Encode the axes back to back; axis_end (axes,). Returns the bytes in all."""
+    """Encode the axes back to back; fills axis_end (axes,). Returns the number of bytes."""
     pos = 0
     for axis in range(axes):
         start, end = sample_start[axis_series[axis]], sample_start[axis_series[axis] + 1]
@@ -181,7 +181,7 @@ def write_part_kernel(
     axis_series: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> int:
-    """Write the part with the series [first, last) to out; the bytes it takes. pack_id: uint64."""
+    """Write the part with the series [first, last) to out. Returns its bytes. pack_id: uint64."""
     local, used = _local_axes(axis_of, axis_end.size, first, last)
     out[0], out[1], out[2] = MAGIC, VERSION, CODEC
     store_u64(out, 3, np.uint64(pack_id))

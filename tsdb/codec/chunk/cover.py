@@ -1,7 +1,7 @@
 """Cover: the keys of the chunks merged into a folded chunk. Layout: docs/formats/chunk.md, version 2. Pure.
 
-A cover follows the columns of a folded chunk's first part and holds the number of parts. A fold with fewer parts is not
-complete yet and covers nothing. A cover never names the fold itself. Bad bytes are CorruptData.
+A cover follows the columns of a folded chunk's first part and states the number of parts. A fold with fewer parts is
+incomplete and covers nothing. A cover never names the fold itself. Bad bytes are CorruptData.
 """
 
 from __future__ import annotations

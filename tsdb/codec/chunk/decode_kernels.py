@@ -19,7 +19,7 @@ from tsdb.codec.varint_kernels import get_varint
 
 OK, BROKEN, TOO_MANY_SAMPLES = 0, -1, -2
 
-# Fields of the header.
+# Indexes of the header's fields.
 WINDOW_MS, WINDOW_INDEX, SERIES, AXES, IDS_AT, SAMPLES, ORDERS_AT = range(7)
 HEAD_SIZE = 7
 
@@ -60,7 +60,8 @@ def read_directory_kernel(
     axis_end: NDArray[np.int64],
     axis_count: NDArray[np.int64],
 ) -> int:
-    """Read ids, axes and the axis of each series; set SAMPLES and ORDERS_AT. Arrays are as long as the header says."""
+    """Read ids, axes and the axis of each series; set SAMPLES and ORDERS_AT. The header gives the lengths of the
+    arrays."""
     pos = head[IDS_AT]
     for series in range(series_id.size):
         series_id[series] = load_u64(data, pos)

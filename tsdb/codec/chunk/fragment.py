@@ -1,4 +1,5 @@
-"""Fragment: samples of one pack in one window, each with its order. Chunks hold fragments, and merging joins them."""
+"""Fragment: samples of one pack in one window, each with its order. A chunk encodes a fragment, and a merge joins
+fragments."""
 
 from __future__ import annotations
 

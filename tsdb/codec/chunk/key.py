@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from tsdb.model.errors import CorruptData
 
-_CHUNK, _WINDOW, _PROGRESS, _HOLE = 1, 2, 3, 4  # The first byte.
+_CHUNK, _WINDOW, _PROGRESS, _HOLE = 1, 2, 3, 4  # First byte of each kind of key.
 
 _CHUNK_KEY = struct.Struct("<BQqBqI")
 _WINDOW_KEY = struct.Struct("<Bq")
@@ -30,8 +30,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkKey:
-    """A part of a chunk. order: the decision offset (base), the first offset of the late minute (late), the offset of
-    the run's tick (import, folded). part: from 0; 32 bits."""
+    """A part of a chunk. order: the decision offset (base), the first offset of the late minute (late), or the offset
+    of the run's tick (import, folded). part: counts from 0; 32 bits."""
 
     pack_id: int
     window_start_ms: int
@@ -49,12 +49,13 @@ class WindowKey:
 
 @dataclass(frozen=True, slots=True)
 class ProgressKey:
-    """Key of the progress marker; one per partition, the one that holds the record."""
+    """Key of the progress marker. Each partition of the topic has one, for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoleKey:
-    """A named loss. pack_id 0: of the whole partition. Times in ms, half-open. record_offset: where it was found."""
+    """A named loss. pack_id 0: the whole partition. Times in ms, half-open. record_offset: the offset at which the loss
+    was detected."""
 
     pack_id: int
     start_ms: int
@@ -68,7 +69,7 @@ RecordKey = ChunkKey | WindowKey | ProgressKey | HoleKey
 
 
 def encode_key(key: RecordKey) -> bytes:
-    """The bytes of a key; equal keys have equal bytes."""
+    """Encode a key; equal keys have equal bytes."""
     match key:
         case ChunkKey():
             return _CHUNK_KEY.pack(_CHUNK, key.pack_id, key.window_start_ms, key.kind, key.order, key.part)
@@ -81,7 +82,7 @@ def encode_key(key: RecordKey) -> bytes:
 
 
 def decode_key(data: bytes) -> RecordKey:
-    """The key in exactly these bytes. Raises CorruptData (chunk_key)."""
+    """Decode the key in exactly these bytes. Raises CorruptData (chunk_key)."""
     layout = _LAYOUTS.get(data[0]) if data else None
     if layout is None or len(data) != layout.size:
         raise CorruptData(f"chunk record key of {len(data)} bytes is none: {data[:40].hex()}", reason="chunk_key")

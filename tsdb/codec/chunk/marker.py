@@ -13,7 +13,7 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 VERSION = 1
-WHOLE_FROM_VERSION = 2  # Progress marker with whole_from; a marker without it is written as version 1.
+WHOLE_FROM_VERSION = 2  # Version of a progress marker with whole_from. A marker without it is written as version 1.
 ALWAYS_WHOLE_MS = -(1 << 60)  # whole_from of a log that was never trimmed.
 TEXT_BYTES_MAX = 255
 
@@ -38,8 +38,8 @@ class WindowMarker:
 class ProgressMarker:
     """Progress of the chunk stage in one partition of the topic `topic_id`.
 
-    Late samples below `position` are emitted, and windows that end at or before emitted_through_ms. `series` was read
-    up to series_end_offset for them. Windows that start before whole_from_ms are skipped, because the log did not have
+    Late samples below `position` are emitted, and windows that end at or before emitted_through_ms. For them, `series`
+    was read up to series_end_offset. Windows that start before whole_from_ms are skipped, because the log did not have
     all of their records.
     """
 
@@ -68,7 +68,7 @@ def encode_window_marker(marker: WindowMarker) -> bytes:
 
 
 def decode_window_marker(value: bytes) -> WindowMarker:
-    """The marker in exactly these bytes."""
+    """Decode the marker in exactly these bytes."""
     body = _opened("window marker", value, _WINDOW.size, 0)
     return WindowMarker(*_WINDOW.unpack(body)[1:])
 
@@ -84,7 +84,7 @@ def encode_progress_marker(marker: ProgressMarker) -> bytes:
 
 
 def decode_progress_marker(value: bytes) -> ProgressMarker:
-    """The marker in exactly these bytes."""
+    """Decode the marker in exactly these bytes."""
     layout = _PROGRESS_WHOLE_FROM if value[:1] == bytes([WHOLE_FROM_VERSION]) else _PROGRESS
     body = _opened("progress marker", value, layout.size, TEXT_BYTES_MAX, WHOLE_FROM_VERSION)
     _, position, emitted_through_ms, series_end_offset, *whole_from_ms = layout.unpack_from(body)
@@ -99,7 +99,7 @@ def encode_hole(hole: HoleRecord) -> bytes:
 
 
 def decode_hole(value: bytes) -> HoleRecord:
-    """The hole in exactly these bytes."""
+    """Decode the hole in exactly these bytes."""
     body = _opened("hole", value, _HOLE.size, TEXT_BYTES_MAX)
     _, partition, pack_id, start_ms, end_ms, record_offset = _HOLE.unpack_from(body)
     return HoleRecord(partition, pack_id, start_ms, end_ms, _decoded_text("hole", body[_HOLE.size :]), record_offset)
@@ -110,7 +110,7 @@ def _sealed(body: bytes) -> bytes:
 
 
 def _opened(what: str, value: bytes, fixed: int, text_max: int, version_max: int = VERSION) -> bytes:
-    """The bytes before the checksum, after a check of checksum, version and size."""
+    """Check checksum, version and size. Returns the bytes before the checksum."""
     body = value[: -_CRC.size]
     if len(value) <= _CRC.size or _CRC.pack(crc32c(body)) != value[-_CRC.size :]:
         raise CorruptData(f"{what} of {len(value)} bytes has a wrong checksum", reason="chunk_marker")

@@ -1,7 +1,7 @@
 """Bit packing: fixed-width unsigned integers, lowest bit first, one after another without gaps, padded to a byte.
 
-Layout: docs/formats/columns.md, "Packed integers". Targets and sources of integers are any array of 8-byte items, seen
-as int64: a decoder unpacks straight into the memory of the floats it will replace them with.
+Layout: docs/formats/columns.md, "Packed integers". Integers come from and go to any array of 8-byte items, seen as
+int64. So a decoder unpacks them into the memory of the floats that will replace them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tsdb.codec.bits_kernels import shift_right
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, load_u64, store_i64, store_u64
 
-WIDE = 57  # From this width on a value that starts inside a byte may reach into a ninth.
+WIDE = 57  # From this width on, a value that starts inside a byte may reach into a ninth byte.
 
 
 @helper
@@ -23,7 +23,8 @@ def packed_bytes(count: int, width: int) -> int:
 
 @helper
 def pack(source: NDArray[np.int64], first: int, count: int, width: int, out: NDArray[np.uint8], pos: int) -> int:
-    """Write the low `width` bits of source[first : first + count]; the new position. Writes nothing beyond it."""
+    """Write the low `width` bits of source[first : first + count]. Returns the new position, and writes nothing beyond
+    it."""
     if width == 0:
         return pos
     mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
@@ -51,9 +52,11 @@ def pack(source: NDArray[np.int64], first: int, count: int, width: int, out: NDA
 def unpack(
     data: NDArray[np.uint8], pos: int, end: int, count: int, width: int, target: NDArray[np.int64], first: int
 ) -> int:
-    """Read count values into target[first : first + count]; the new position, negative when they pass `end`.
+    """Read count values into target[first : first + count]; the new position, negative when the values pass `end`.
 
-    0 <= width <= 64 is the caller's to check.
+    The caller checks that 0 <= width <= 64.
+
+
     """
     stop = pos + packed_bytes(count, width)
     if stop > end:

@@ -19,12 +19,12 @@ BLOCK = 32
 PATCHED = 128  # flag in a block's first byte beside the width
 ZERO_RUN = 64  # first byte 64 + r, 1 <= r <= 63: r blocks of zeros
 ZERO_RUN_MAX = 63
-HISTOGRAM = 64  # bit lengths 0..63; 64 counts as 63, which only matters to widths below it
+HISTOGRAM = 64  # Bit lengths 0 to 63. A length of 64 counts as 63, which matters only to widths below 63.
 
 
 @helper
 def _count_lengths(source: NDArray[np.int64], first: int, count: int, histogram: NDArray[np.int64]) -> int:
-    """Histogram of bit lengths; the longest."""
+    """Fill the histogram of bit lengths. Returns the longest."""
     histogram[:] = 0
     longest = 0
     for index in range(first, first + count):
@@ -102,7 +102,7 @@ def blocks_size(source: NDArray[np.int64], count: int, block: int) -> int:
 
 @helper
 def write_blocks(source: NDArray[np.int64], count: int, block: int, out: NDArray[np.uint8], pos: int) -> int:
-    """Write source[:count] in blocks of `block` values; the new position."""
+    """Write source[:count] in blocks of `block` values. Returns the new position."""
     histogram = np.empty(HISTOGRAM, np.int64)
     zeros = 0
     for first in range(0, count, block):
@@ -124,7 +124,8 @@ def write_blocks(source: NDArray[np.int64], count: int, block: int, out: NDArray
 def read_blocks(
     data: NDArray[np.uint8], pos: int, end: int, count: int, block: int, target: NDArray[np.int64], at: int
 ) -> int:
-    """Read count values into target[at : at + count]; the new position, negative when the bytes are no such blocks."""
+    """Read count values into target[at : at + count]. Returns the new position, negative when the bytes are no such
+    blocks."""
     first = 0
     while first < count:
         if pos >= end:

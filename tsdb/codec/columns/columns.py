@@ -1,7 +1,7 @@
-"""Columns of samples to bytes and back, for callers that are not kernels.
+"""Encodes and decodes columns of samples, for callers that are not kernels.
 
-Layout: docs/formats/columns.md. Bit-exact for every float64 and int64. An encoded column holds neither its length nor a
-checksum: the record, slice or chunk around it does.
+Layout: docs/formats/columns.md. Bit-exact for every float64 and int64. An encoded column contains neither its length
+nor a checksum; the record, slice or chunk around it contains both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tsdb.codec.columns.columns_kernels import (
 from tsdb.model.errors import CorruptData
 
 COLUMN_SAMPLES_MAX = 1 << 24
-"""Longest column. A constant column takes one byte, so without a limit a few bytes could claim any amount of memory."""
+"""Samples of the longest column. A constant column takes one byte, so without a limit a few bytes could claim any
+amount of memory."""
 
 
 def encode_values(values: NDArray[np.float64]) -> bytes:
@@ -33,7 +34,8 @@ def encode_values(values: NDArray[np.float64]) -> bytes:
 
 
 def encode_values_dense(values: NDArray[np.float64]) -> bytes:
-    """Encode values as encode_values does, smaller and several times slower: for chunks. The same bytes everywhere."""
+    """Encode values like encode_values, but smaller and several times slower. Used for chunks. The bytes are the same
+    on every machine."""
     _check_length(len(values))
     out = np.empty(values_bound(len(values)), np.uint8)
     given = np.ascontiguousarray(values, np.float64)
@@ -68,7 +70,7 @@ def decode_times(data: bytes, n: int) -> NDArray[np.int64]:
 
 
 def scratch(n: int) -> NDArray[np.int64]:
-    """Working memory of the encoding kernels for columns of up to n samples. Not to be shared between threads."""
+    """Working memory of the encoding kernels for columns of up to n samples. Threads must not share it."""
     return np.empty(4 * n + 64, np.int64)
 
 

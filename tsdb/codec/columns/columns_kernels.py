@@ -1,4 +1,4 @@
-"""Columns to bytes and back, as other kernels call it: values here, times from times_kernels.
+"""Encodes and decodes columns for other kernels: values here, times in times_kernels.
 
 Layout: docs/formats/columns.md, "Value columns". The encoder chooses the form of each column by size. The first bytes
 of a column name the form; the count of values is not stored. A decoder trusts nothing: it stays within [pos, end) and
@@ -31,7 +31,7 @@ __all__ = [
 
 DENSE_FROM = 10  # bytes: a smaller column has nothing to gain
 DENSE_GAIN = 64  # a form must save this part of the size: noise decodes twenty times faster from blocks
-RAW = 130  # + 8 bytes a value
+RAW = 130  # The first byte; 8 bytes for each value follow.
 
 
 @kernel
@@ -44,10 +44,12 @@ def values_bound(n: int) -> int:
 def encode_values_kernel(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], pos: int, scratch: NDArray[np.int64]
 ) -> int:
-    """Write values[start : start + n], 0 <= n < 2^31, at out[pos:]; the new position, at most pos + values_bound(n).
+    """Write values[start : start + n], 0 <= n < 2^31, at out[pos:]. Returns the new position, at most pos +
+    values_bound(n).
 
     values and out are contiguous; what lies behind the new position, up to that bound, may be overwritten.
     scratch: at least 4 n + 64 items, contents lost.
+
     """
     if n == 0:
         return int(pos)
@@ -61,7 +63,8 @@ def encode_values_kernel(
 def encode_values_dense_kernel(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], pos: int, scratch: NDArray[np.int64]
 ) -> int:
-    """As encode_values_kernel, but tries the entropy coder too: smaller, and slower both ways. For chunks."""
+    """Does what encode_values_kernel does, and tries the entropy coder too: smaller, and slower both ways. Used for
+    chunks."""
     stop = encode_values_kernel(values, start, n, out, pos, scratch)
     if stop - pos <= DENSE_FROM:
         return stop

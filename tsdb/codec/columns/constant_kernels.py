@@ -12,9 +12,9 @@ from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
-SMALL_MAX = 127  # first byte up to here: the value itself
+SMALL_MAX = 127  # The first byte is the value itself, up to this number.
 SCALED = 128  # + scale byte, zigzag varint
-BITS = 129  # + 8 bytes
+BITS = 129  # The first byte; 8 bytes follow.
 
 
 @helper
@@ -28,7 +28,7 @@ def is_constant(values: NDArray[np.float64], start: int, n: int) -> bool:
 
 @helper
 def write_constant(values: NDArray[np.float64], start: int, out: NDArray[np.uint8], pos: int) -> int:
-    """Write a column all of whose values have the bits of values[start]; the new position."""
+    """Write a column in which all values have the bits of values[start]. Returns the new position."""
     scale = decimal_scale(values[start])
     if scale != NO_SCALE:
         integer = integer_of(scale, values[start])
@@ -46,7 +46,8 @@ def write_constant(values: NDArray[np.float64], start: int, out: NDArray[np.uint
 
 @helper
 def read_constant(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
-    """Fill out[at : at + n] from a column whose first byte, at pos < end, is at most BITS; the new position or -1."""
+    """Fill out[at : at + n] from a column whose first byte, at pos < end, is at most BITS. Returns the new position, or
+    -1."""
     head = int(data[pos])
     pos += 1
     if head <= SMALL_MAX:

@@ -1,4 +1,4 @@
-"""Dense value columns: the forms that are smaller, and slower both ways, than the packed one. For chunks."""
+"""Dense value columns: the forms that are smaller than the packed one, and slower both ways. Used for chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def write_dense(
     bound: int,
     scratch: NDArray[np.int64],
 ) -> int:
-    """Write values[start : start + n], n >= 2, to out in one of DENSE_FORMS; the bytes, or -1 if not below bound."""
+    """Write values[start : start + n], n >= 2, to out in one of DENSE_FORMS. Returns the bytes, or -1 if they are not
+    below bound."""
     if form == 0:
         return _write_entropy(values, start, n, out, bound, scratch)
     if form == 1:

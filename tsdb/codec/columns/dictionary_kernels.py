@@ -1,4 +1,5 @@
-"""Dictionary columns: few distinct values of any bits, and per sample the rank of its value by frequency. Dense only.
+"""Dictionary columns: store the few distinct values, of any bits, and for each sample the rank of its value by
+frequency. Dense only.
 
 Layout: docs/formats/columns.md, "Dictionary columns".
 """
@@ -15,9 +16,10 @@ from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 from tsdb.codec.sort_kernels import argsort_kernel
 from tsdb.codec.varint_kernels import get_varint, put_varint
 
-DICTIONARY = 131  # first byte; + varint entries, 8 bytes each, headed frame of ranks
+# First byte. A varint of the number of entries, 8 bytes for each entry, and a headed frame of ranks follow.
+DICTIONARY = 131
 ENTRIES_MAX = 128
-SLOTS = 512  # of the hash table, a power of two well above ENTRIES_MAX
+SLOTS = 512  # Slots of the hash table, a power of two well above ENTRIES_MAX.
 HASH = -7046029254386353131  # 2^64 / golden ratio, odd
 
 
@@ -65,7 +67,8 @@ def _rank(counts: NDArray[np.int64], used: int, ranks: NDArray[np.int64], n: int
 def write_dictionary(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], bound: int, scratch: NDArray[np.int64]
 ) -> int:
-    """Write values[start : start + n], n >= 2, to out if that takes less than bound bytes; the bytes, else -1."""
+    """Write values[start : start + n], n >= 2, to out if that takes less than bound bytes. Returns the bytes, otherwise
+    -1."""
     limit = min(ENTRIES_MAX, bound // 8 - 1)
     if limit < 2:
         return -1
@@ -85,7 +88,7 @@ def write_dictionary(
 
 @helper
 def read_dictionary(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
-    """Fill out[at : at + n] from what follows the first byte; the new position or -1."""
+    """Fill out[at : at + n] from the bytes after the first one. Returns the new position, or -1."""
     used, pos = get_varint(data, pos, end)
     if pos < 0 or used < 1 or used > ENTRIES_MAX or end - pos < used * 8:
         return -1

@@ -1,4 +1,5 @@
-"""Entropy packing: the sign and bit length of each residual by the range coder, its lower bits as they are.
+"""Entropy packing: the range coder encodes the sign and bit length of each residual; its lower bits are stored
+unchanged.
 
 Layout: docs/formats/columns.md, "Entropy". Lower bits of measured noise do not compress; which power of two a change
 falls into does. After pcodec (Loncaric 2025), with signed powers of two in place of fitted bins.
@@ -14,7 +15,8 @@ from tsdb.codec.columns.range_coder_kernels import decode_symbols, encode_symbol
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64, store_i64
 
-CLASSES = 128  # 64 - b, 64, 64 + b for a negative, no or positive residual of bit length b; only -2^63 has 64 bits
+# Class 64 - b, 64 or 64 + b for a negative, zero or positive residual of bit length b. Only -2^63 has 64 bits.
+CLASSES = 128
 ZERO_CLASS = 64
 # Edges, the lowest and highest class that occur: one byte when no residual is negative, as in half of all columns.
 RISING_MAX = 63  # edge bytes up to here: the lowest class is that of 0, the highest as far above
@@ -136,7 +138,7 @@ def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target
 
 @helper
 def _bits_at(data: NDArray[np.uint8], bit: int, end: int, width: int) -> int:
-    """width <= 63 bits from an absolute bit position; they lie before end."""
+    """Read width <= 63 bits from an absolute bit position; the bits lie before end."""
     at, shift = bit >> 3, bit & 7
     if end - at > 8:
         # A wide value may reach into a ninth byte. Two shifts, because one by 64 is undefined.

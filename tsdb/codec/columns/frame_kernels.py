@@ -17,8 +17,8 @@ from tsdb.codec.jit import helper
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
 # packing
-BLOCKS = 0  # blocks of BLOCK values
-ONE_BLOCK = 1  # one block of all of them
+BLOCKS = 0  # A frame of blocks of BLOCK values.
+ONE_BLOCK = 1  # A frame of one block with all values.
 ENTROPY = 2  # classes by the range coder, then lower bits
 
 FIELDS_BYTES_MAX = 30
@@ -90,7 +90,7 @@ def write_frame(
     out: NDArray[np.uint8],
     pos: int,
 ) -> int:
-    """Write a planned frame; the new position."""
+    """Write a planned frame. Returns the new position."""
     _, way, packing, first, middle, step = planned
     pos = _write_fields(way, first, middle, step, out, pos)
     count = residuals_in(way, n)

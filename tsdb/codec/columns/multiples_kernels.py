@@ -1,8 +1,8 @@
 """Multiples: columns whose values are whole multiples of one base, up to the rounding of their computation.
 
-Averages over 7 hosts, sensor counts times a volt per count, a ratio plus a constant: the multiples are small integers,
-and the remainders are a few units in the last place. Dense only. Layout: docs/formats/columns.md, "Multiples". After
-pcodec's float-mult mode (Loncaric 2025).
+Examples are averages over 7 hosts, sensor counts times a volt per count, and a ratio plus a constant. The multiples are
+small integers, and the remainders are a few units in the last place. Dense only. Layout: docs/formats/columns.md,
+"Multiples". After pcodec's float-mult mode (Loncaric 2025).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from tsdb.codec.columns.scale_kernels import EXACT_MAX, printed
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 
-MULTIPLES = 180  # first byte; + 8 bytes base, headed frame of multiples, headed frame of remainders
+MULTIPLES = 180  # First byte. 8 bytes of the base, a headed frame of multiples and a headed frame of remainders follow.
 SAMPLED = 24
 # Euclid's algorithm multiplies the rounding of the values by the quotient: 2^-52 x 2^21 stays below ZERO.
-SMALLEST_BASE = 2.0**-21  # of the largest value
-ZERO = 2.0**-28  # of the largest value: a remainder this small is rounding
-NEAR = 0.05  # of a base: how far from whole a multiple may look while the base is still being refined
-AGREEING = 20  # of SAMPLED
+SMALLEST_BASE = 2.0**-21  # Share of the largest value.
+ZERO = 2.0**-28  # Share of the largest value. A remainder this small is rounding.
+# Share of a base: a multiple may differ this much from a whole number while the base is still being refined.
+NEAR = 0.05
+AGREEING = 20  # Values among SAMPLED.
 
 
 @helper
@@ -98,7 +99,8 @@ def _left_over(base: float, sizes: NDArray[np.float64]) -> float:
 def write_multiples(
     values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], bound: int, scratch: NDArray[np.int64]
 ) -> int:
-    """Write values[start : start + n], n >= 2, to out if that takes less than bound bytes; the bytes, else -1."""
+    """Write values[start : start + n], n >= 2, to out if that takes less than bound bytes. Returns the bytes, otherwise
+    -1."""
     base = find_base(values, start, n) if n >= SAMPLED else 0.0
     if base == 0.0 or bound < 16:
         return -1
@@ -125,7 +127,7 @@ def _nearest(multiple: int, base: float) -> int:
 
 @helper
 def read_multiples(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
-    """Fill out[at : at + n] from what follows the first byte; the new position or -1."""
+    """Fill out[at : at + n] from the bytes after the first one. Returns the new position, or -1."""
     if end - pos < 8:
         return -1
     base = np.int64(load_i64(data, pos)).view(np.float64)

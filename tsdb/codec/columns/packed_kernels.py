@@ -39,7 +39,8 @@ def write_packed(
     scratch: NDArray[np.int64],
     bound: int,
 ) -> int:
-    """Write values[start : start + n], n >= 2, if that takes less than bound bytes; the new position, else -1."""
+    """Write values[start : start + n], n >= 2, if that takes less than bound bytes. Returns the new position, otherwise
+    -1."""
     integers, exceptions = scratch[:n], scratch[n : 2 * n]
     residuals, others = scratch[2 * n : 3 * n], scratch[3 * n : 4 * n]
     scale, found = integers_of(values, start, n, integers, exceptions)
@@ -66,7 +67,7 @@ def write_packed(
 
 @helper
 def write_head(head: int, scale: int, found: int, out: NDArray[np.uint8], pos: int) -> int:
-    """Write one or two bytes; the new position."""
+    """Write one or two bytes. Returns the new position."""
     if found == 0:
         for nth_scale in range(len(SHORT_SCALES)):
             for nth in range(len(SHORT_HEADS)):
@@ -80,7 +81,8 @@ def write_head(head: int, scale: int, found: int, out: NDArray[np.uint8], pos: i
 
 @helper
 def read_packed(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
-    """Fill out[at : at + n] from a column whose first byte, at pos < end, is >= SHORT; the new position or -1."""
+    """Fill out[at : at + n] from a column whose first byte, at pos < end, is >= SHORT. Returns the new position, or
+    -1."""
     head, scale, excepted = int(data[pos]), 0, False
     pos += 1
     if head >= PACKED:

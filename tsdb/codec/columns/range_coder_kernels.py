@@ -17,7 +17,7 @@ from tsdb.codec.memory_kernels import store_i64
 
 START = 10
 GAIN = 32
-LIMIT = 3072  # about 96 symbols; well below RANGE_MIN, so that no share rounds to nothing
+LIMIT = 3072  # About 96 symbols; well below RANGE_MIN, so that no share is rounded to nothing.
 RANGE_MIN = 1 << 24
 WORD = 1 << 32
 # Symbols of a wide alphabet lie near its ends, so a decoder searches from the nearer end: symbols of noise take 15 ns
@@ -28,7 +28,7 @@ SHORT_TAIL_FROM = 1 << 25  # an interval this wide holds a whole multiple of 2^2
 
 @helper
 def _learn(counts: NDArray[np.int64], symbol: int, total: int) -> int:
-    """Count a symbol; the new sum of counts."""
+    """Count a symbol. Returns the new sum of counts."""
     counts[symbol] += GAIN
     total += GAIN
     if total <= LIMIT:
@@ -101,9 +101,12 @@ def _carry(out: NDArray[np.uint8], pos: int, origin: int) -> None:
 def decode_symbols(
     data: NDArray[np.uint8], pos: int, end: int, n: int, alphabet: int, target: NDArray[np.int64], at: int
 ) -> int:
-    """Read n symbols into target[at : at + n] as int64; the new position, negative when it lies past end.
+    """Read n symbols into target[at : at + n] as int64. Returns the new position, negative when it lies past end.
 
-    Any bytes decode to some symbols in [0, alphabet); missing bytes count as zeros until the position is judged.
+    Any bytes decode to some symbols in [0, alphabet); missing bytes count as zeros until the caller checks the
+    position.
+
+
     """
     counts = np.full(alphabet, START)
     total = alphabet * START
@@ -121,7 +124,7 @@ def decode_symbols(
             symbol, below = _from_last(counts, share, code, total)
         code -= below
         width = share * counts[symbol]
-        # Beyond the last symbol lies what division left over; a valid stream never points there.
+        # Behind the last symbol lies the remainder of the division. A valid stream never points there.
         if code >= width:
             return -1
         store_i64(target, index * 8, symbol)
@@ -153,7 +156,7 @@ def _from_first(counts: NDArray[np.int64], share: int, code: int) -> tuple[int, 
 
 @helper
 def _from_last(counts: NDArray[np.int64], share: int, code: int, total: int) -> tuple[int, int]:
-    """As _from_first, from the other end. A code beyond all symbols is in the last one."""
+    """Does what _from_first does, from the other end. A code beyond all symbols belongs to the last one."""
     symbol = len(counts) - 1
     below = share * (total - counts[symbol])
     while below > code:

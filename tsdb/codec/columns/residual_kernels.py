@@ -1,4 +1,4 @@
-"""Residuals: a column's integers without their regular part, as unsigned integers to pack.
+"""Residuals: removes the regular part of a column's integers, which leaves unsigned integers to pack.
 
 The regular part is the common divisor of all differences, then the lowest level, the value before, the slope before,
 or the smallest rise. Ways: docs/formats/columns.md, "Residuals". All arithmetic is modulo 2^64, so every way is exact
@@ -40,7 +40,7 @@ def has_middle(way: int) -> bool:
 
 @helper
 def common_step(integers: NDArray[np.int64], n: int, powers_only: bool) -> int:
-    """Greatest common divisor of all differences, at least 1; only its power of two when differences may wrap."""
+    """Greatest common divisor of all differences, at least 1. When differences may wrap, only its power of two."""
     bits = 0
     for index in range(1, n):
         bits |= integers[index] - integers[index - 1]
@@ -79,7 +79,7 @@ def divide_by_step(integers: NDArray[np.int64], n: int, step: int) -> None:
 
 @helper
 def xor_zeros(integers: NDArray[np.int64], n: int) -> int:
-    """Zero bits that integers[index] ^ integers[index - 1] all end in, at most 63."""
+    """Number of zero bits at the end of all integers[index] ^ integers[index - 1], at most 63."""
     bits = 0
     for index in range(1, n):
         bits |= integers[index] ^ integers[index - 1]
@@ -121,7 +121,7 @@ def lowest_level(steps: NDArray[np.int64], n: int) -> int:
 
 @helper
 def middle_level(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> int:
-    """Median of a few levels; room is overwritten."""
+    """Median of a few levels. `room` is scratch memory."""
     count = min(n, MIDDLE_OF)
     for sample in range(count):
         room[sample] = steps[sample * n // count]
@@ -130,7 +130,7 @@ def middle_level(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> i
 
 @helper
 def middle_rise(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> int:
-    """Median of a few changes; room is overwritten."""
+    """Median of a few changes. `room` is scratch memory."""
     count = min(n - 1, MIDDLE_OF)
     for sample in range(count):
         at = 1 + sample * (n - 1) // count
@@ -151,7 +151,8 @@ def _median(room: NDArray[np.int64], count: int) -> int:
 
 @helper
 def take_residuals(steps: NDArray[np.int64], n: int, way: int, middle: int, out: NDArray[np.int64]) -> None:
-    """Residuals of all ways but XOR. middle: what LEVEL, RISE and their _AROUND forms measure from."""
+    """Compute the residuals of all ways but XOR. middle: the number from which LEVEL, RISE and their _AROUND forms
+    measure."""
     if way == LEVEL:
         for index in range(n):
             out[index] = steps[index] - middle
@@ -183,7 +184,7 @@ def take_xor(integers: NDArray[np.int64], n: int, zeros: int, out: NDArray[np.in
 
 @helper
 def put_back(target: NDArray[np.int64], at: int, n: int, way: int, first: int, middle: int, step: int) -> None:
-    """Integers from the residuals that lie in target[at + n - residuals_in(way, n) : at + n]; in place."""
+    """Replace the residuals in target[at + n - residuals_in(way, n) : at + n] by their integers, in place."""
     if way == LEVEL:
         for index in range(at, at + n):
             store_i64(target, index * 8, first + load_i64(target, index * 8) * step)

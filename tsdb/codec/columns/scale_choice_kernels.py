@@ -1,4 +1,4 @@
-"""Choice of a scale: tried on a few values, then proved for all; where some fail, more digits are tried."""
+"""Chooses a scale: tries it on a few values, then proves it for all. Where some fail, more digits are tried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tsdb.codec.columns.scale_kernels import (
 )
 from tsdb.codec.jit import helper
 
-SAMPLED = 8  # values that a scale is tried on before the whole column is
+SAMPLED = 8  # The number of values on which a scale is tried, before it is tried on the whole column.
 NANOSECONDS = 9  # programs rarely divide by a higher power of ten, even where a division by it gives the bits back
 PLAIN_DIGITS = 4  # decimals that people write and counters have; with more, a ratio may need far smaller integers
 
@@ -71,7 +71,7 @@ def _smallest_from(scale: int, last: int, number: float) -> int:
 
 @helper
 def _sampled_scale(values: NDArray[np.float64], start: int, n: int, first: int, last: int) -> int:
-    """Smallest scale in [first, last] that all but one of a few values agree on; NO_SCALE without such a scale."""
+    """Smallest scale in [first, last] on which all but one of a few values agree; NO_SCALE when no scale fits."""
     count = min(n, SAMPLED)
     most = second = first
     for sample in range(count):
@@ -97,9 +97,11 @@ def _fill(
     integers: NDArray[np.int64],
     exceptions: NDArray[np.int64],
 ) -> int:
-    """Integers of all values and the indexes of the exceptions, whose integer repeats the last one; their number.
+    """Fill the integers of all values and the indexes of the exceptions; the integer of an exception repeats the one
+    before. Returns the number of exceptions.
 
     Stops at the exception after number `n // 16 + 1`, and returns `n // 16 + 2`.
+
     """
     found = 0
     previous = 0

@@ -26,7 +26,7 @@ MULTIPLIED = 22  # 23..44: m * 10^-(code - 22)
 DIVIDED_TWICE = 44  # 45..48: m / 10^a / 10^a, a = code - 44
 FLOAT_BITS = 49  # the order-preserving integer of the float itself
 RATIO = 50  # m / 3600: rates and averages over whole seconds or counts that divide an hour
-RATIO_PRINTED = 51  # the same, rounded to 15 significant digits as printf("%.15g") does
+RATIO_PRINTED = 51  # The same ratio, rounded to 15 significant digits like printf("%.15g").
 SCALES = 52
 
 RATIO_BASE = 3600.0
@@ -36,7 +36,7 @@ NO_SCALE = -1
 
 @helper
 def to_float(scale: int, value: int) -> float:
-    """The float64 of an integer. Not for FLOAT_BITS. Defined for every int64 and every scale below SCALES."""
+    """The float64 of an integer. Defined for every int64 and every scale below SCALES, except FLOAT_BITS."""
     number = float(value)
     if scale <= MULTIPLIED:
         return float(number / TENS[scale])
@@ -51,7 +51,7 @@ def to_float(scale: int, value: int) -> float:
 
 @helper
 def printed(number: float) -> float:
-    """`number` to 15 significant digits. Below 1e-7 and from 1e15 on it is left as it is."""
+    """`number`, rounded to 15 significant digits. Below 1e-7 and from 1e15 on it stays unchanged."""
     size = abs(number)
     if not (size < 1e15) or size < 1e-7:
         return number

@@ -29,9 +29,10 @@ def times_bound(n: int) -> int:
 def encode_times_kernel(
     ts: NDArray[np.int64], start: int, n: int, out: NDArray[np.uint8], pos: int, scratch: NDArray[np.int64]
 ) -> int:
-    """Write ts[start : start + n], 0 <= n < 2^31, at out[pos:]; the new position, at most pos + times_bound(n).
+    """Write ts[start : start + n], 0 <= n < 2^31, at out[pos:]. Returns the new position, at most pos + times_bound(n).
 
     Made for ascending timestamps, exact for any int64. scratch: at least 4 n + 64 items, contents lost.
+
     """
     if n == 0:
         return int(pos)
@@ -54,7 +55,8 @@ def encode_times_kernel(
 def encode_times_dense_kernel(
     ts: NDArray[np.int64], start: int, n: int, out: NDArray[np.uint8], pos: int, scratch: NDArray[np.int64]
 ) -> int:
-    """As encode_times_kernel, but tries the entropy coder too: a quarter less for times with jitter. For chunks."""
+    """Does what encode_times_kernel does, and tries the entropy coder too: a quarter less for times with jitter. Used
+    for chunks."""
     stop = encode_times_kernel(ts, start, n, out, pos, scratch)
     if n < 2 or out[pos] == REGULAR:
         return stop

@@ -165,5 +165,6 @@ def _columns(packs: int, samples: int) -> list[NDArray[np.uint64]]:
 
 
 def id_vector_hash(series_ids: NDArray[np.uint64]) -> int:
-    """Hash of a pack's series ids in their order, unsigned 64 bit; vectors in tests/golden/v1/hash_vectors.json."""
+    """Hash of the series ids of a pack in their order, unsigned 64 bit. tests/golden/v1/hash_vectors.json has test
+    vectors."""
     return int(kernels.id_vector_hash_kernel(series_ids, 0, series_ids.size))

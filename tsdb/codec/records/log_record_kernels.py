@@ -30,15 +30,15 @@ HEADER_BYTES = 24
 CRC_BYTES = 4
 ANY_VERSION_BYTES_MIN = FLAGS_AT + CRC_BYTES
 PACK_BYTES = 20  # id u64, id-vector hash u64, length u32.
-SAMPLE_BYTES = 16  # series id u64, value f64; a time delta adds DELTA_BYTES.
+SAMPLE_BYTES = 16  # Series id u64 and value f64; a time delta adds DELTA_BYTES.
 DELTA_BYTES = 4
-DELTA_MAX = 0xFFFFFFFF  # ms: 49.7 days between the oldest and the newest sample of a record.
+DELTA_MAX = 0xFFFFFFFF  # In ms: 49.7 days between the oldest and the newest sample of a record.
 
 TIME_RANGE_TOO_WIDE = -1
 DOES_NOT_FIT = -2
 BAD_LENGTHS = -3
 
-# Odd constants of xxHash64; any would do, but these are frozen in tests/golden.
+# Odd constants of xxHash64. Any others would do, but these are frozen in tests/golden.
 _HASH_A = np.uint64(0x9E3779B185EBCA87)
 _HASH_B = np.uint64(0xC2B2AE3D27D4EB4F)
 _HASH_C = np.uint64(0x165667B19E3779F9)
@@ -62,7 +62,7 @@ def id_vector_hash_kernel(series_id: NDArray[np.uint64], start: int, end: int) -
 
 @helper
 def encoded_size_kernel(packs: int, samples: int, shared_time: bool) -> int:
-    """Bytes of a record, exactly."""
+    """Exact number of bytes of a record."""
     return (
         HEADER_BYTES + PACK_BYTES * packs + (SAMPLE_BYTES + (0 if shared_time else DELTA_BYTES)) * samples + CRC_BYTES
     )
@@ -127,7 +127,7 @@ def encode_tick_kernel(flags: int, out: NDArray[np.uint8]) -> int:
 
 @helper
 def _samples_of(pack_length: NDArray[np.uint32], pack_start: int, pack_end: int) -> np.int64:
-    """Samples of packs [pack_start, pack_end); 0 if one of them is empty."""
+    """Number of samples of packs [pack_start, pack_end); 0 if one of them is empty."""
     samples = np.int64(0)
     for pack in range(pack_start, pack_end):
         if pack_length[pack] == 0:

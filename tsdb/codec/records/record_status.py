@@ -2,4 +2,4 @@
 
 STATUS_OK = 0
 STATUS_CORRUPT = 1  # The bytes break their format: becomes a hole, and replay goes on.
-STATUS_UNKNOWN_VERSION = 2  # Undamaged, but of a newer version: the partition stops.
+STATUS_UNKNOWN_VERSION = 2  # The record is undamaged, but of a newer version: the partition stops.

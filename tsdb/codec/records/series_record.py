@@ -36,8 +36,8 @@ __all__ = [
     "encode_announcements",
 ]
 
-_KEY = struct.Struct("<Qi")  # series_id, index epoch.
-_VALUE = struct.Struct("<BQ")  # version, pack_id; then the labels and the checksum.
+_KEY = struct.Struct("<Qi")  # Series id and index epoch.
+_VALUE = struct.Struct("<BQ")  # Version and pack_id; the labels and the checksum follow.
 _CRC = struct.Struct("<I")
 _EPOCH_LIMIT = 1 << 31
 
@@ -96,9 +96,11 @@ def encode_announcements(
     label_starts: NDArray[np.int64],
     which: NDArray[np.int64],
 ) -> list[tuple[bytes, bytes]]:
-    """Key and value of each announcement; number i has the canonical labels which[i] of the joined ones.
+    """Key and value of each announcement. Announcement i has the canonical labels at index which[i] of the joined
+    labels.
 
     Raises InvalidRequest as encode_announcement does.
+
     """
     count = len(series_id)
     if count and not (epoch.min() >= -_EPOCH_LIMIT and epoch.max() < _EPOCH_LIMIT):

@@ -33,7 +33,7 @@ NO_ORDERS = np.empty(0, np.int64)
 
 Admit = Callable[[int], None]
 """Called with the most bytes that a gather is about to need; raises when they are not available."""
-_NEVER = -(1 << 62)  # Before any time of a range.
+_NEVER = -(1 << 62)  # A time before any range.
 
 
 def admit_all(size: int) -> None:
@@ -59,7 +59,7 @@ class Runs:
         return self.ends - self.starts
 
     def tidy(self) -> Runs:
-        """Sort each run by time; of equal timestamps the last stays. In place; returns itself."""
+        """Sort each run by time; of equal timestamps the last one stays. Works in place and returns itself."""
         tidy_runs_kernel(self.starts, self.ends, self.ts_ms, self.values, self.orders)
         return self
 
@@ -108,7 +108,7 @@ class Touched:
 class RawResult:
     """Samples of n series: counts (n,) uint32; ts_ms int64 ascending strictly within a series; values float64.
 
-    orders: with `partial`, the log offset of each sample below coverage and -1 above; else None.
+    orders: only with `partial`, else None: the log offset of each sample below coverage, -1 above.
     """
 
     counts: NDArray[np.uint32]
@@ -121,7 +121,8 @@ class RawResult:
         return len(self.ts_ms)
 
     def split(self, ends: NDArray[np.int64]) -> list[RawResult]:
-        """One result per i, of the series [ends[i], ends[i + 1]). Arrays are shared. Not for results with orders."""
+        """Split the result: result i has the series [ends[i], ends[i + 1]). Arrays are shared. Not for results with
+        orders."""
         assert self.orders is None, "not made with partial"
         before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
         return [
@@ -138,10 +139,11 @@ class RawResult:
 
 @dataclass(slots=True)
 class SealedColumns:
-    """Whole columns of sealed slices, not decoded, laid out as ColumnsFrame in proto/tsdb/v1/reader.proto.
+    """Whole encoded columns of sealed slices, in the layout of ColumnsFrame in proto/tsdb/v1/reader.proto.
 
     Slices ascend by time. series_index (n,) uint32 into the requested refs, in the order of data; column_lengths,
     axis_index (n,) uint32; axis_base_ms (a,) int64; axis_lengths, axis_counts (a,) uint32; axes, data uint8.
+
     """
 
     samples: int
@@ -311,7 +313,7 @@ def _rooms(
 
 
 def _kept_max(range_ms: int, step_ms: int, last_n: int) -> int | None:
-    """The most samples of one series that the result keeps; None: all."""
+    """The most samples of one series that the result can have; None: no bound."""
     steps = -(-range_ms // step_ms) if step_ms else None
     return min(filter(None, (steps, last_n or None)), default=None)
 
@@ -326,7 +328,7 @@ def _bytes_max(rooms: NDArray[np.int64], kept_max: int | None, sample_bytes: int
 
 
 def _blocks(rooms: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """(first, last, room per ref) of stretches of refs that together need about BLOCK_SAMPLES."""
+    """Stretches of refs (first, last, capacity per ref) that together need about BLOCK_SAMPLES."""
     ends = np.cumsum(rooms)
     first, before = 0, 0
     while first < len(rooms):
@@ -336,7 +338,7 @@ def _blocks(rooms: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int
 
 
 def _tight(result: RawResult, room: int) -> RawResult:
-    """The result, copied out of its arrays if most of them is unused room: a caller may keep the result for long."""
+    """The result. If most of its arrays is unused capacity, it is copied, because a caller may keep it for long."""
     if 2 * result.samples >= room:
         return result
     orders = None if result.orders is None else result.orders.copy()

@@ -1,7 +1,7 @@
-"""Gather of COLUMNS: copies the columns of chosen series out of all sealed slices in two calls, runs at a time.
+"""Gathers COLUMNS: copies the columns of chosen series out of all sealed slices in two calls, whole runs at a time.
 
-`plan` finds the columns of each slice in their order there and returns the room that they need; `copy` fills it.
-Neighbours in the slice are one copy.
+`plan` finds the columns of each slice in their order there and returns the capacity that they need; `copy` fills it.
+Columns that are neighbours in the slice are copied together.
 """
 
 from __future__ import annotations

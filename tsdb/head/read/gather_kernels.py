@@ -67,10 +67,13 @@ def collect_kernel(
     values: NDArray[np.float64],
     orders: NDArray[np.int64],
 ) -> int:
-    """Samples of [start_ms, end_ms) in open slices (ascending) and then in the late list, in the order applied.
+    """Collect the samples of [start_ms, end_ms): first from open slices (ascending), then from the late list, in the
+    order of their application.
 
-    starts (n + 1,): where the run of each ref begins. orders: NOT_LATE or the offset; empty when not wanted. Returns
-    the samples in all; when that is more than there is room for, call again with more: nothing is to be used.
+    starts (n + 1,): where the run of each ref begins. orders: NOT_LATE or the offset; empty when not requested. Returns
+    the number of samples. When it is above the capacity, the arrays are not valid; call again with larger ones.
+
+
     """
     total = 0
     for which in range(refs.size):
@@ -95,9 +98,12 @@ def open_chain_kernel(
     orders: NDArray[np.int64],
     total: int,
 ) -> int:
-    """Samples of a ref in one open slice, without its first `after` entries, behind the first `total` of the arrays.
+    """Append the samples of a ref in one open slice, without its first `after` entries, behind the first `total`
+    elements of the arrays.
 
-    Returns the new total, which may be more than there is room for.
+    Returns the new total, which may be above the capacity.
+
+
     """
     if ref >= row[OPEN_LAST_SIZE]:
         return total
@@ -131,7 +137,7 @@ def late_chain_kernel(
     orders: NDArray[np.int64],
     total: int,
 ) -> int:
-    """As open_chain_kernel, from the late list."""
+    """Does what open_chain_kernel does, for the late list."""
     if ref >= late[LATE_LAST_SIZE]:
         return total
     entry = signed(u32_at(late[LATE_LAST], late[LATE_LAST_SIZE])[ref])
@@ -174,7 +180,7 @@ def tidy_runs_kernel(
     values: NDArray[np.float64],
     orders: NDArray[np.int64],
 ) -> None:
-    """Sort every run by time; of equal timestamps the last stays. ends: in and out."""
+    """Sort each run by time; of equal timestamps the last one stays. Updates `ends`."""
     for which in range(ends.size):
         ends[which] = sort_run_kernel(ts, values, orders, starts[which], ends[which])
 
@@ -201,7 +207,8 @@ def slot_of(rows: Rows, row: int, ref: int) -> int:
 def sealed_counts_kernel(
     rows: Rows, refs: NDArray[np.uint32], start_ms: int, end_ms: int, whole: bool, counts: NDArray[np.int64]
 ) -> None:
-    """Add to counts the samples in columns of slices that touch [start_ms, end_ms); whole: only of slices within it."""
+    """Add to counts the samples in columns of slices that touch [start_ms, end_ms). whole: count only slices that lie
+    in the range."""
     for row in range(len(rows)):
         start, end = rows[row, SEALED_START], rows[row, SEALED_END]
         if start >= end_ms or end <= start_ms or (whole and (start < start_ms or end > end_ms)):
@@ -254,10 +261,12 @@ def decode_slices_kernel(
     values: NDArray[np.float64],
     orders: NDArray[np.int64],
 ) -> int:
-    """Append the samples of sealed slices in [start_ms, end_ms) to the run of each ref: at ends, which move.
+    """Append the samples of sealed slices in [start_ms, end_ms) to the run of each ref, at ends. Updates `ends`.
 
-    Runs have room for the whole columns. Slices go in the order of rows. orders: NOT_LATE or the offset; empty when not
-    wanted. Returns 0 or BROKEN.
+    Runs have capacity for whole columns. Slices are read in the order of rows. orders: NOT_LATE or the offset; empty
+    when not requested. Returns 0 or BROKEN.
+
+
     """
     for row in range(len(rows)):
         if rows[row, SEALED_START] >= end_ms or rows[row, SEALED_END] <= start_ms:
@@ -284,7 +293,7 @@ def _decode_slice(
     axis_count = u32_at(rows[row, SEALED_AXIS_COUNT], axes)
     data = u8_at(rows[row, SEALED_DATA], rows[row, SEALED_DATA_SIZE])
     inside = rows[row, SEALED_START] >= start_ms and rows[row, SEALED_END] <= end_ms
-    # Series share axes, so each axis is decoded once and kept; not when few of very many axes are needed.
+    # Series share axes, so each axis is decoded once and kept, except when few of very many axes are needed.
     cached = axes <= 4 * refs.size + 64
     axis_at = np.full(axes if cached else 0, -1, np.int64)
     axis_times = np.empty(_total(axis_count) if cached else 0, np.int64)
@@ -390,7 +399,8 @@ def compact_kernel(
     last_n: int,
     counts: NDArray[np.uint32],
 ) -> int:
-    """Move the runs together, to the front; last_n: only the newest n of each (0: all). Returns the samples in all."""
+    """Move the runs together, to the front. last_n: only the newest n samples of each run (0: all). Returns the number
+    of samples."""
     total = 0
     for which in range(ends.size):
         start, end = starts[which], ends[which]

@@ -50,14 +50,16 @@ def collect_since_kernel(
     ts: NDArray[np.int64],
     values: NDArray[np.float64],
 ) -> int:
-    """Open and late samples of series of several heads: the earlier runs, and behind each its samples in
-    [start_ms, end_ms) that came since.
+    """Open and late samples of series of several heads: the earlier runs, each followed by its newer samples in
+    [start_ms, end_ms).
 
     Head i has refs[ref_ends[i]:ref_ends[i + 1]], open rows likewise, and late_rows[i]. goes_on (heads,): whether a head
-    was only appended to since the old rows; of any other head the old runs are left out and all samples are taken.
+    was only appended to since the old rows; for any other head the old runs are left out and all samples are copied.
     starts (n + 1,): where the run of each ref begins. Returns the samples in all. A number above the room means that
     the arrays hold nothing usable: call again with larger ones. Without a new sample in any head nothing is copied, and
     the old runs are the answer.
+
+
     """
     no_orders = np.empty(0, np.int64)
     after, newer = np.zeros(open_rows.shape[0], np.int64), np.zeros(refs.size, np.bool_)
@@ -125,7 +127,8 @@ def _entries_before(
     head: int,
     after: NDArray[np.int64],
 ) -> None:
-    """after: the entries that each open slice of a head had before; new slices lie anywhere among the old ones."""
+    """after: the number of entries that each open slice of a head had before. A new slice may stand anywhere among the
+    old ones."""
     old = old_open_ends[head]
     for row in range(open_ends[head], open_ends[head + 1]):
         while old < old_open_ends[head + 1] and old_open_rows[old, OPEN_START] < open_rows[row, OPEN_START]:
@@ -145,7 +148,8 @@ def clip_kernel(
     clipped_ts: NDArray[np.int64],
     clipped_values: NDArray[np.float64],
 ) -> int:
-    """The samples of [start_ms, end_ms) in runs that ascend by time. counts (n,): of each. Returns how many in all."""
+    """The samples of [start_ms, end_ms) in runs that ascend by time. counts (n,): samples of each run. Returns the
+    number of samples."""
     total = 0
     for which in range(counts.size):
         first = first_not_below(ts, starts[which], starts[which + 1], start_ms)
@@ -167,7 +171,8 @@ def plan_many_kernel(
     needs: NDArray[np.int64],
     need_ends: NDArray[np.int64],
 ) -> None:
-    """As plan_kernel, over heads. keys: flat, rows x refs of each. need_ends (heads + 1, NEED_SIZE): running sums."""
+    """Does what plan_kernel does, over heads. keys: flat, rows x refs of each head. need_ends (heads + 1, NEED_SIZE):
+    running sums."""
     at = 0
     for head in range(ref_ends.size - 1):
         row, row_end = row_ends[head], row_ends[head + 1]
@@ -203,7 +208,8 @@ def copy_many_kernel(
     axis_data: NDArray[np.uint8],
     data: NDArray[np.uint8],
 ) -> None:
-    """As copy_kernel, over heads; what a head gave lies between its need_ends. Indices count from its own first."""
+    """Does what copy_kernel does, over heads. The output of a head lies between its need_ends. Indices count from the
+    head's own start."""
     at = 0
     for head in range(ref_ends.size - 1):
         row, row_end = row_ends[head], row_ends[head + 1]

@@ -1,4 +1,5 @@
-"""Seen: first and last sample time per series. Exact. Computed on request, so that apply does not pay for it."""
+"""Finds the first and last sample time of each series. Exact. It is computed on request, so that apply does not pay for
+it."""
 
 from __future__ import annotations
 

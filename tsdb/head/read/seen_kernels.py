@@ -1,4 +1,4 @@
-"""Seen: first and last sample time per series, from time axes alone."""
+"""Find the first and last sample time of each series, from time axes alone."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
 
-LAST, AVG, MIN, MAX, SUM, COUNT = 1, 2, 3, 4, 5, 6  # Numbers of the wire's Aggregation.
+LAST, AVG, MIN, MAX, SUM, COUNT = 1, 2, 3, 4, 5, 6  # Numbers of Aggregation on the wire.
 
 
 @kernel
@@ -24,7 +24,7 @@ def aggregate_kernel(
     step_ms: int,
     aggregation: int,
 ) -> None:
-    """Replace each run by its steps, in place: stamped with their start. ends move down."""
+    """Replace each run by its steps, in place. A step has the timestamp of its start. Lowers `ends`."""
     for which in range(ends.size):
         at, end, to = starts[which], ends[which], starts[which]
         while at < end:

@@ -17,7 +17,7 @@ from tsdb.head.read.gather_many_kernels import clip_kernel, collect_since_kernel
 from tsdb.head.slices.contents import Contents
 from tsdb.head.slices.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_COUNT, OPEN_LAST_SIZE, Rows
 
-# 64 MiB. Above it only the requested range is copied, and no later read continues from that copy.
+# 64 MiB. Above it only the requested range is copied, and no later read can reuse that copy.
 SAMPLES_MAX = 4 << 20
 _EVER_MS, _NEVER_MS = -(1 << 62), 1 << 62  # Before and after any time that a sample may have.
 _GONE = -1  # A taken_out count that no head ever has, so that no read continues from this copy.
@@ -79,7 +79,7 @@ class UnsealedCache:
         return rows + self.starts.nbytes + self.raw.counts.nbytes + self.raw.payload_bytes
 
     def within(self, start_ms: int, end_ms: int) -> RawResult:
-        """The samples of [start_ms, end_ms); arrays may be shared."""
+        """The samples of [start_ms, end_ms). Arrays may be shared."""
         raw = self.raw
         if start_ms <= self.first_ms and self.last_ms < end_ms:
             return raw
@@ -90,7 +90,7 @@ class UnsealedCache:
 
 @dataclass(frozen=True, slots=True)
 class UnsealedCapture:
-    """A copy made under the locks, not tidy yet. before: the earlier cache if nothing was appended since."""
+    """A copy made under the locks, not tidy yet. before: the earlier cache, if nothing was appended since."""
 
     before: UnsealedCache | None
     point: CapturePoint
@@ -150,7 +150,7 @@ class UnsealedCapture:
         if self.before is not None:
             return self.before
         raw = compact(Runs(self.starts[:-1], self.starts[1:].copy(), self.ts_ms, self.values, NO_ORDERS).tidy())
-        # Copied, because the arrays have room for many more samples.
+        # Copied, because the arrays have capacity for many more samples.
         raw = RawResult(raw.counts, raw.ts_ms.copy(), raw.values.copy())
         starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(raw.counts, dtype=np.int64)))
         first_ms, last_ms = (int(raw.ts_ms.min()), int(raw.ts_ms.max())) if raw.samples else (0, 0)
@@ -158,7 +158,7 @@ class UnsealedCapture:
 
 
 def ends_of(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
-    """0, then the end of each part in the concatenation of all parts."""
+    """The number 0, then the end of each part in the concatenation of all parts."""
     return np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
 

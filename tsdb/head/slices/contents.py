@@ -114,7 +114,8 @@ class Contents:
             return self.state_locked()
 
     def state_locked(self) -> HeadState:
-        """The state now. The same object until something changes, because every response of a store reads it."""
+        """The state now. It stays the same object until something changes, because every response of a store reads
+        it."""
         if self._state[0] != self.changes:
             self._state = (self.changes, self._state_now())
         return self._state[1]
@@ -153,7 +154,7 @@ class Contents:
         self.holes.drop(self.coverage_start_ms, self.since_offset)
 
     def image(self) -> ContentsImage:
-        """Everything now. The writer thread calls it."""
+        """An image of everything now. The writer thread calls it."""
         watermark_ms, open_from_ms, coverage_ms = self.clock.tolist()
         return ContentsImage(
             since_offset=self.since_offset,
@@ -171,7 +172,7 @@ class Contents:
         )
 
     def restore(self, image: ContentsImage, refs_size: int) -> None:
-        """Become what an image shows. Before the first record; all refs are below refs_size."""
+        """Restore what an image shows, before the first record. All refs are below refs_size."""
         assert self.applied_offset is None, "only empty contents can be restored"
         with self.lock:
             self.since_offset, self.next_offset = image.since_offset, image.next_offset
@@ -184,7 +185,7 @@ class Contents:
             self.swap_locked(image.sealed, image.below)
 
     def marked(self, refs_size: int) -> NDArray[np.bool_]:
-        """Per ref below refs_size: whether slices, late list or ring have a sample of it."""
+        """Whether slices, late list or ring have a sample of a ref, for each ref below refs_size."""
         found = self.open.marked(refs_size) | self.late.marked(refs_size)
         for slice_ in (*self.sealed, *self.below):
             found[slice_.series] = True

@@ -15,7 +15,8 @@ from tsdb.head.state import Hole
 
 
 class OpenImage(NamedTuple):
-    """An open slice: its entries in the order of appending; ts (n,) in ms from start_ms. newest_*: see rows.py."""
+    """An open slice: its entries in the order in which they were appended; ts (n,) in ms from start_ms. newest_*: see
+    rows.py."""
 
     start_ms: int
     newest_offset: int
@@ -49,7 +50,7 @@ class RingImage(NamedTuple):
 
 
 class ContentsImage(NamedTuple):
-    """All of Contents; names as there. usual_entries: the usual size of an open slice."""
+    """Image of Contents, with the same names. usual_entries: the usual size of an open slice."""
 
     since_offset: int
     next_offset: int

@@ -1,7 +1,7 @@
 """Late list: samples whose slice is sealed or gone, or below coverage, each with the offset of its record.
 
-Same shape and owner as an open slice: the apply kernel appends, and entries are chained per series. Reads merge the
-entries. Maintenance removes the entries of one interval to fold them into a sealed slice.
+It has the shape and the owner of an open slice: the apply kernel appends, and entries are chained per series. Reads
+merge the entries. Maintenance removes the entries of one interval to fold them into a sealed slice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENTRY_BYTES = 32
 
 
 class LateList:
-    """Entries in the order applied. row: the int64 row that kernels read and count in."""
+    """Entries in the order of their application. row: the int64 row that kernels read and in which they count."""
 
     def __init__(self) -> None:
         self.row: NDArray[np.int64] = np.zeros(LATE_COLUMNS, np.int64)
@@ -67,7 +67,7 @@ class LateList:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """Values of the entries; a view."""
+        """Values of the entries, as a view."""
         return self._value[: self.count]
 
     @property
@@ -76,14 +76,14 @@ class LateList:
         return self._ref[: self.count]
 
     def marked(self, refs_size: int) -> NDArray[np.bool_]:
-        """Per ref below refs_size: whether the list has a sample of it."""
+        """Whether the list has a sample of a ref, for each ref below refs_size."""
         found = np.zeros(refs_size, np.bool_)
         size = min(refs_size, len(self._last))
         found[:size] = self._last[:size] != 0
         return found
 
     def grow(self) -> None:
-        """Double the room for entries. Raises Overloaded (late_full) above ENTRIES_MAX."""
+        """Double the capacity for entries. Raises Overloaded (late_full) above ENTRIES_MAX."""
         capacity = 2 * len(self._ref)
         if capacity > ENTRIES_MAX:
             raise Overloaded(f"late list has {self.count} samples; limit is {ENTRIES_MAX}", reason="late_full")
@@ -95,14 +95,14 @@ class LateList:
         self._refresh()
 
     def grow_last(self, refs_size: int) -> None:
-        """Make room for refs below refs_size, and a quarter more."""
+        """Enlarge the arrays for refs below refs_size, and a quarter more."""
         grown = np.zeros(refs_size + refs_size // 4, np.uint32)
         grown[: len(self._last)] = self._last
         self._last = grown
         self._refresh()
 
     def keep(self, wanted: NDArray[np.bool_]) -> None:
-        """Keep only the wanted entries. wanted: bool (count,)."""
+        """Keep only the entries with `wanted`, bool (count,)."""
         self.cuts += 1
         kept = int(wanted.sum())
         capacity = max(CAPACITY_MIN, kept + kept // 4)

@@ -50,7 +50,8 @@ class _Columns:
 
 
 class OpenSlices:
-    """The open slices of a head, ascending by start. rows[:count]: the rows that kernels read and count in."""
+    """The open slices of a head, ascending by start. rows[:count]: the rows that kernels read and in which they
+    count."""
 
     def __init__(self, slice_ms: int) -> None:
         self._slice_ms = slice_ms
@@ -82,7 +83,7 @@ class OpenSlices:
         return np.flatnonzero(self._columns[row].last).astype(np.uint32)
 
     def marked(self, refs_size: int) -> NDArray[np.bool_]:
-        """Per ref below refs_size: whether any open slice has a sample of it."""
+        """Whether any open slice has a sample of a ref, for each ref below refs_size."""
         found = np.zeros(refs_size, np.bool_)
         for columns in self._columns:
             size = min(refs_size, len(columns.last))
@@ -96,7 +97,7 @@ class OpenSlices:
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
         self.rows[row + 1 : self.count + 1] = self.rows[row : self.count]
         capacity = self._usual_entries
-        # Untouched pages cost no memory, so reserving room for a slice of the usual size is free.
+        # Untouched pages cost no memory, so it is free to reserve the usual size of a slice.
         columns = _Columns(
             np.empty(capacity, np.uint32),
             np.empty(capacity, np.int32),
@@ -111,7 +112,7 @@ class OpenSlices:
         self._refresh(row)
 
     def grow(self, row: int) -> None:
-        """Double the room for entries. Raises Overloaded (slice_full) above ENTRIES_MAX."""
+        """Double the capacity for entries. Raises Overloaded (slice_full) above ENTRIES_MAX."""
         columns = self._columns[row]
         capacity = 2 * len(columns.ref)
         if capacity > ENTRIES_MAX:
@@ -127,7 +128,7 @@ class OpenSlices:
         self._refresh(row)
 
     def grow_last(self, row: int, refs_size: int) -> None:
-        """Make room for refs below refs_size, and a quarter more."""
+        """Enlarge the arrays for refs below refs_size, and a quarter more."""
         columns = self._columns[row]
         grown = np.zeros(refs_size + refs_size // 4, np.uint32)
         grown[: len(columns.last)] = columns.last
@@ -144,7 +145,7 @@ class OpenSlices:
 
     @property
     def usual_entries(self) -> int:
-        """Room for entries that a new slice reserves."""
+        """Number of entries that a new slice reserves."""
         return self._usual_entries
 
     def images(self) -> tuple[OpenImage, ...]:

@@ -22,9 +22,12 @@ SAMPLE_BYTES = 28
 
 @dataclass(frozen=True, slots=True)
 class RingBatch:
-    """Samples of consecutive records in the order applied; all arrays (n,): ref, record offset, time, value.
+    """Samples of consecutive records, in the order of their application. All arrays are (n,): ref, record offset, time,
+    value.
 
-    first_offset, last_offset: its first and last record, with or without samples.
+    first_offset, last_offset: the first and last record, with or without samples.
+
+
     """
 
     first_offset: int

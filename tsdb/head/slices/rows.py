@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
-"""(n, columns) int64, one row a slice."""
+"""Rows of slices, (n, columns) int64: one row for each slice."""
 
-IGNORED_REF = 0xFFFFFFFE  # In place of a ref: a sample too far ahead of its broker time. No reader sees it.
+# Stands in place of a ref for a sample too far ahead of its broker time. No reader sees the sample.
+IGNORED_REF = 0xFFFFFFFE
 
 # An open slice. Entries are appended; a series' entries are chained from its newest: `last` (per ref) and `prev` (per
 # entry) hold a position plus one, 0 ends the chain, so that fresh pages of zeros are an empty table.

@@ -20,7 +20,7 @@ _SEED = np.uint64(0xC2B2AE3D27D4EB4F)
 
 @kernel
 def bounds_kernel(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[int, int, int]:
-    """Of runs: bytes that encoding may need at worst, samples in all, samples of the longest."""
+    """Bounds over the runs: most bytes of the encoding, number of samples, and samples of the longest run."""
     encoded, samples, longest = signed(0), signed(0), signed(0)
     for which in range(ends.size):
         count = ends[which] - starts[which]
@@ -52,11 +52,13 @@ def encode_columns_kernel(
     order_data: NDArray[np.uint8],
     scratch: NDArray[np.int64],
 ) -> None:
-    """Add a column for each run that is not empty, from `at` on, which moves. Every array has room for all of them.
+    """Add a column for each run that is not empty, from `at` on; updates `at`. All arrays have capacity for all
+    columns.
 
     times holds the distinct axes back to back, ms from base_ms; axis a is times[axis_start[a]:axis_start[a + 1]].
     table: open addressing over axis_hash, axis + 1 or 0. orders, order_end, order_data: empty when not kept; a run
     without a late sample gets no order bytes.
+
     """
     mask = np.uint64(table.size - 1)
     for which in range(ends.size):
@@ -87,7 +89,7 @@ def _axis(
     table: NDArray[np.uint32],
     mask: np.uint64,
 ) -> int:
-    """Number of the axis with these times; a new one is added."""
+    """Number of the axis with these times. Adds the axis when it is new."""
     digest = _SEED ^ np.uint64(count)
     for index in range(start, start + count):
         digest = (digest ^ np.uint64(ts[index] - base_ms)) * _MIX

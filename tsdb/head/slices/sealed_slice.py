@@ -1,8 +1,8 @@
 """Sealed slice: an immutable stretch of sample time as compressed columns, shared by reference between readers.
 
-Columns lie in layout order (family, placement, series), so that series read together lie together. Time axes are stored
-once for all series that share them. A slice may hold late samples, each with its record's offset: when the slice is
-dropped, the late samples from since_offset on are kept.
+Columns are in layout order (family, placement, series), so that series that are read together are neighbours. Time axes
+are stored once for all series that share them. A slice may contain late samples, each with its record's offset. When
+the slice is dropped, the late samples from since_offset on are kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tsdb.head.slices.rows import (
     Rows,
 )
 
-OBJECT_BYTES = 2048  # Python objects and array headers of one slice, roughly.
+OBJECT_BYTES = 2048  # Rough size of the Python objects and array headers of one slice.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,10 +44,10 @@ class SealedSlice:
     """Samples of [start_ms, end_ms). Arrays are never written after construction.
 
     column_end (n,) uint32: end of column `slot` in data; axis_of (n,) uint32: its time axis. axis_end, axis_count (a,)
-    uint32: end of each axis in axis_data, and its samples. refs: ascending refs (n,) with slot_of their slots; or None,
-    then slot_of holds slot + 1 per ref, 0 for none. order_end (n,) uint32, order_data: offsets of late samples, or
-    None. newest_offset, newest_broker_ms: of the newest record that the slice got before sealing. order_max: highest
-    offset of a late sample in it, NOT_LATE (-1) without any.
+    uint32: end of each axis in axis_data, and its samples. refs: ascending refs (n,), and slot_of their slots. Or refs
+    is None, and slot_of has slot + 1 for each ref, 0 for no slot. order_end (n,) uint32, order_data: offsets of late
+    samples, or None. newest_offset, newest_broker_ms: of the newest record that the slice got before sealing.
+    order_max: highest offset of a late sample in it, NOT_LATE (-1) without any.
     """
 
     start_ms: int
@@ -84,7 +84,7 @@ class SealedSlice:
 
     @property
     def columns(self) -> int:
-        """Series with a sample in it."""
+        """Number of series that have a sample in the slice."""
         return len(self.column_end)
 
     @property

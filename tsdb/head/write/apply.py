@@ -61,7 +61,7 @@ class Apply:
         self._resolved: tuple[DecodedRecords, NDArray[np.uint32]] | None = None
 
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
-        """Distinct unknown series ids, ascending. The refs found are kept for the apply that follows."""
+        """Distinct unknown series ids, ascending. The refs that were found are kept for the apply that follows."""
         refs, unknown = self._resolve(records)
         if unknown:
             return np.unique(records.series_id[refs == NO_REF])
@@ -209,7 +209,7 @@ class _Batch:
 
     @property
     def applied(self) -> Applied:
-        """Counts over the visible records."""
+        """Counts over the records that are visible now."""
         starts, (late, ahead, unknown) = self.records.sample_start, map(int, self.tally)
         return Applied(
             records=self.published - self._first,

@@ -1,7 +1,7 @@
 """Apply: resolves the ids of decoded records to refs, and appends their samples to open slices or the late list.
 
 Both kernels are called by the head's writer thread; `append` under the head's lock. Tables grow in Python: a kernel
-that lacks room stores its cursor and returns the work it needs.
+without enough capacity stores its cursor and returns what it needs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DONE = 0
 IMPORT_TICK = 1  # Cursor is past the tick's record.
 NEED_SLICE = 2  # cursor[WANTED] is the start of the missing slice.
 GROW_SLICE = 3  # cursor[WANTED] is the row of the full slice.
-GROW_SLICE_LAST = 4  # A ref beyond `last` of the row cursor[WANTED].
+GROW_SLICE_LAST = 4  # The row cursor[WANTED] has a ref beyond its `last`.
 GROW_LATE = 5
 GROW_LATE_LAST = 6
 SEAL_FIRST = 7  # At a record's start: too many slices wait to be sealed.

@@ -71,7 +71,7 @@ class CassandraHistoryAdmin:
         self._cluster.shutdown()
 
     def _columns(self) -> dict[str, dict[str, str]]:
-        """By table and column: the column's type and its place in the key."""
+        """Types of the columns and their positions in the key, by table and column."""
         tables: dict[str, dict[str, str]] = {}
         for table, column, kind, position, type_ in self._execute(_COLUMNS, self._keyspace):
             tables.setdefault(table, {})[column] = _described(type_, kind, position)

@@ -29,7 +29,7 @@ _BUG: _Kind = (TsdbError, "internal")
 
 # The nearest class of an error's ancestry counts.
 _TABLE: dict[type[BaseException], _Kind] = {
-    # Too few replicas, or none: temporary.
+    # Too few replicas answer, or none does; the state passes.
     cassandra.Unavailable: _AWAY,
     protocol.UnavailableErrorMessage: _AWAY,
     protocol.IsBootstrappingErrorMessage: _AWAY,
@@ -76,7 +76,7 @@ _NO_TABLE = ("unconfigured table", "does not exist", "undefined column")
 
 
 def to_error(error: BaseException, where: str) -> TsdbError:
-    """The TsdbError for an error of the driver. where: names the request."""
+    """The TsdbError for an error of the driver. where: name of the request."""
     kind, reason = _kind_of(error)
     message = f"history, {where}: {error} ({type(error).__name__})"
     if issubclass(kind, Unavailable | Overloaded):
@@ -87,7 +87,8 @@ def to_error(error: BaseException, where: str) -> TsdbError:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether the only problem is that no connection has room for the bytes: nothing was sent, and a retry helps."""
+    """Whether the only problem is that no connection has capacity for the bytes. Nothing was sent then, and a retry
+    helps."""
     return _kind_of(error) == _BUSY
 
 

@@ -29,8 +29,8 @@ from tsdb.ops.threads import waiting_for_others
 
 Row = tuple[Any, ...]
 
-PAGE_ROWS = (8, 500)  # Least and most rows of a page.
-ROW_BYTES_GUESS = 64 * 1024  # Size of a chunk's row before any was seen.
+PAGE_ROWS = (8, 500)  # Fewest and most rows of a page.
+ROW_BYTES_GUESS = 64 * 1024  # Assumed size of a chunk's row before the first one was read.
 
 PROBE_EVERY_S = 0.5
 PROBE_WAIT_S = 0.2
@@ -58,10 +58,11 @@ class PageSize:
 
 
 class PagedRead:
-    """One statement; the constructor requests its first page. One thread.
+    """Reads the pages of one statement; the constructor requests the first page. One thread.
 
     Each page is a separate request, because the driver's paging counts all pages, and the caller's time in between,
     against one timeout. page_size: None for statements whose rows are small. Raises Unavailable (history_silent).
+
     """
 
     def __init__(
@@ -110,7 +111,8 @@ class PagedRead:
         done.set()
 
     def _failed(self, done: threading.Event, error: BaseException) -> None:
-        if not isinstance(error, OperationTimedOut | NoHostAvailable):  # Those come from the driver, not from a node.
+        # Those errors come from the driver, not from a node.
+        if not isinstance(error, OperationTimedOut | NoHostAvailable):
             self._silence.answered()
         done.set()
 
@@ -141,7 +143,7 @@ def read_ahead(
     silence: Silence,
     page_size: PageSize | None = None,
 ) -> Iterator[list[Row]]:
-    """The pages of all statements, in order. Meanwhile the first pages of the next statements are fetched."""
+    """The pages of all statements, in order. The first pages of the next statements are fetched meanwhile."""
     waiting: deque[PagedRead] = deque()
     rest = iter(statements)
     while True:
@@ -170,9 +172,10 @@ class Silence:
             self._silent = False
 
     def admit(self) -> None:
-        """Before a request. During a silence one request in PROBE_EVERY_S goes out, whose answer ends it.
+        """Called before a request. During a silence one request in PROBE_EVERY_S is sent; its answer ends the silence.
 
         Raises Unavailable (history_silent) for the others.
+
         """
         with self._lock:
             now = self._clock()

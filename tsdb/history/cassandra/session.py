@@ -39,7 +39,8 @@ CONNECT_TIMEOUT_S = 5.0
 CONNECT_AGAIN_S = 1.0  # Until then callers get the last attempt's error at once and do not wait.
 # A node that is back is used again within seconds; the driver's default waits up to ten minutes.
 RECONNECT_S = (0.5, 10.0)
-# All nodes away for so long: a second session is tried beside the first one, and the one that connects first stays.
+# When all nodes were unreachable for this long, a second session is tried beside the first one. The session that
+# connects first stays.
 RENEW_AFTER_S = 10.0
 # A connection without an answer for this long is replaced. Writes to a node that hangs time out before that.
 HEARTBEAT_S = 10.0
@@ -65,7 +66,7 @@ class Connected:
 
 def open_cluster(hosts: Hosts, settings: HistorySettings, addresses: Sequence[str] = ()) -> Cluster:
     """A cluster object, not connected. Reads and writes use LOCAL_QUORUM; only reads try a second replica. addresses:
-    of the contact points; without them the driver resolves the names."""
+    addresses of the contact points; without them the driver resolves the names."""
     access = settings.access
     # Token awareness sends a statement to a replica of its row; the inner policy stays in one data centre.
     balancing = TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=access.local_dc))
@@ -108,8 +109,8 @@ def addresses_of(name: str) -> list[str]:
 
 class LazySession:
     """Thread-safe. Connects with the first `get`; from then on the driver itself reconnects, while the cluster keeps
-    its addresses. When all known nodes are away, a thread connects by the names again, and callers get the old
-    session's errors at once until it succeeds."""
+    its addresses. When all known nodes are unreachable, a thread connects by the names again. Until it succeeds,
+    callers get the old session's errors at once."""
 
     def __init__(
         self,
@@ -197,7 +198,7 @@ class LazySession:
         if superfluous is old:
             renewals_total.inc()
             log.warning("history connected anew: its names lead to other addresses", names=list(self._hosts.names))
-        # Statements in flight on the old one fail, and are tried again by their callers: its nodes are away.
+        # Statements in flight on the old session fail, and their callers try them again: its nodes are unreachable.
         superfluous.session.cluster.shutdown()
 
     def _connect_locked(self) -> Connected:
@@ -240,7 +241,7 @@ class LazySession:
 
 
 def _has_node(connected: Connected) -> bool:
-    """Whether the driver has a connection to a node; True also before it has tried one."""
+    """Whether the driver has a connection to a node. Also True before its first try."""
     return any(host.is_up is not False for host in connected.session.cluster.metadata.all_hosts())
 
 

@@ -84,7 +84,7 @@ def ring_splits(ring: Iterable[int], count: int) -> list[RowSplit]:
 class CassandraStore:
     """ChunkStore. `on_done` is called on the driver's only thread: a slow callback delays all other answers.
 
-    resolve: gives the addresses of a host's name, at each connect.
+    resolve: returns the addresses of a host name; called at each connect.
     """
 
     def __init__(self, hosts: Hosts, settings: HistorySettings, *, resolve: Resolve = addresses_of) -> None:
@@ -103,7 +103,7 @@ class CassandraStore:
         self._put(metrics.CHUNK, lambda to: to.put_chunk.bind(values), on_done, len(value))
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
-        """See ChunkStore; one statement per row."""
+        """Implements ChunkStore.delete_covered with one statement for each row."""
         if not keys:
             on_done(None)
             return
@@ -167,7 +167,7 @@ class CassandraStore:
     # Series of the past.
 
     def write_series(self, announcement: Announcement, partition: int, on_done: OnDone) -> None:
-        """See ChunkStore; two statements for the first series of a name, one for the others."""
+        """Implements ChunkStore.write_series. The first series of a name takes two statements, any other one."""
         name = (announcement.epoch, metric_name(announcement.canonical))
         series_id = announcement.series_id
         values = (
@@ -197,7 +197,7 @@ class CassandraStore:
         )
 
     def scan_series(self) -> Iterator[SeriesPiece]:
-        """See ChunkStore; one statement per token range, several at once."""
+        """Implements ChunkStore.scan_series with one statement for each token range, several at once."""
         scan_series = self._connected().statements.scan_series
         bound = (scan_series.bind((tokens.after, tokens.through)) for tokens in self.row_splits(1))
         for page in read_ahead(self._connected().session, bound, self._settings, self._silence):

@@ -55,7 +55,8 @@ _CQL = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: columns with their CQL types, in order; the key. compressed: whether the server compresses it."""
+    """One table: columns with their CQL types, in order, and the key. compressed: whether the server compresses the
+    table."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -187,6 +188,6 @@ def prepare(session: Session, keyspace: str) -> Statements:
     prepared = {}
     for field in fields(Statements):
         statement = session.prepare(_CQL[field.name].format(ks=keyspace))
-        statement.is_idempotent = True  # So the driver may try a second replica when one is slow.
+        statement.is_idempotent = True  # This lets the driver try a second replica when one is slow.
         prepared[field.name] = statement
     return Statements(**prepared)

@@ -1,7 +1,7 @@
-"""Writes: statements in flight to Cassandra, bounded by bytes, sent again while connections have no room for them.
+"""Writes: sends statements to Cassandra within a bound of bytes, and again while connections have no capacity for them.
 
-The driver refuses a statement at once when a socket takes no more bytes at the moment. Nothing was sent then, so the
-statement is sent again, in order and one at a time, until the write's timeout.
+The driver refuses a statement at once while a socket takes no more bytes. Nothing was sent then, so the statement is
+sent again, in order and one at a time, until the write's timeout.
 """
 
 from __future__ import annotations

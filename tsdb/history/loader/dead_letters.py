@@ -21,7 +21,8 @@ from tsdb.parallel_consumer.scheduling.dead_letters import PREFIX
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One record of a dead letter topic. story: dead letter headers without prefix, as text. headers: the others."""
+    """One record of a dead letter topic. story: the dead letter headers without their prefix, as text. headers: all
+    other headers."""
 
     partition: int
     offset: int

@@ -1,4 +1,4 @@
-"""Health of a loader: lag of each partition, and the problem that holds up all of them. Pure."""
+"""Health of a loader: the lag of each partition, and the problem that stops all partitions. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIGH_WATERMARK_AGE_MAX_S = 15.0  # Without a fresh high watermark the lag of a p
 
 @dataclass(frozen=True, slots=True)
 class HighWatermarks:
-    """High watermarks, requested at `at` (monotonic seconds; None: not yet)."""
+    """High watermarks. at: time of their request in monotonic seconds; None: not requested yet."""
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     at: float | None = None
@@ -61,7 +61,8 @@ def health_problem(
 def partition_health(
     status: Status, ends: HighWatermarks, problem: HealthProblem, now: float
 ) -> dict[int, PartitionHealth]:
-    """Health by partition number, of its `chunks` and `series` together. A lag alone is no reason: it is a detail."""
+    """Health by partition number; `chunks` and `series` count together. A lag alone is no reason for a bad state; it is
+    a detail."""
     numbers = sorted({number for _, number in status.partitions})
     reason = problem.reason
     if not reason and not _answers(ends, now):

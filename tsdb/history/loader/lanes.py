@@ -16,7 +16,7 @@ Positions = Callable[
 
 
 def lane_of(record: Record) -> Hashable:
-    """The lane of a record: the pack of a chunk or hole; the key of other ordered records."""
+    """The lane of a record: the pack of a chunk or hole, or the key of another ordered record."""
     if record.topic != CHUNKS:
         return SpecialLane.UNORDERED if record.key is None else record.key
     try:

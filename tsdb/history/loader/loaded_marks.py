@@ -1,9 +1,10 @@
 """Loaded marks: decide when `loaded` may be written for partitions that start from zero, or from restored rows.
 
-From zero, a progress marker proves nothing before the ends that `chunks` and `series` had at the start. Compaction may
-have removed a chunk or an announcement before the marker, because a later record repeats it. So markers up to these
-ends are finished without a write. The highest is kept, and written once everything up to the ends is in history and
-committed. The same ends hold all records of jobs that have ended, so nobody reads a history that lacks an import.
+In a load from zero, a progress marker proves nothing before the ends that `chunks` and `series` had at the start.
+Compaction may have removed a chunk or an announcement before the marker, because a later record repeats it. So markers
+up to these ends are finished without a write. The highest is kept, and written once everything up to the ends is in
+history and committed. The same ends hold all records of jobs that have ended, so nobody reads a history that lacks an
+import.
 
 Before `loaded` the index generation is raised, because a querier may have read the index while history lacked series,
 and the time of the load is written. The rules of all this are in tsdb.history.claims.
@@ -31,7 +32,7 @@ from tsdb.parallel_consumer import PartitionStatus, TopicPartition
 
 log = get_logger(__name__)
 
-JOB_ID = "loader"  # Of the generations that loaders raise.
+JOB_ID = "loader"  # Id of this job in the generations that loaders raise.
 NOTHING: Mapping[int, Loaded] = MappingProxyType({})
 
 
@@ -43,7 +44,8 @@ class GenerationRaise:
         self._clock = clock
 
     def append(self) -> float:
-        """Raise the generation. Returns the monotonic time at which every querier has seen it. Raises as appends do."""
+        """Raise the generation. Returns the monotonic time at which every querier has seen it. Raises the errors of an
+        append."""
         append_generation(self._log, JOB_ID)
         return self._clock.monotonic() + SEEN_AFTER_S
 
@@ -58,10 +60,10 @@ class GenerationRaise:
 
 @dataclass(slots=True)
 class _FromZero:
-    """One partition that is being loaded from zero. end, series_end: high watermarks at the start. begun_at: monotonic
-    seconds. first: rows to write before `loaded`, the last one first: holes, withdrawn claims. marker: the highest
-    marker kept back; position and emitted_through of a restored claim at the start. seen_at: monotonic time at which
-    queriers have seen the generation that was raised for this partition; None before it was raised."""
+    """One partition during its load from zero. end, series_end: high watermarks at the start. begun_at: monotonic
+    seconds. first: rows to write before `loaded`, in reverse order: holes, withdrawn claims. marker: the highest marker
+    kept back; position and emitted_through of a restored claim at the start. seen_at: monotonic time at which queriers
+    have seen the generation that was raised for this partition; None before it was raised."""
 
     end: int
     series_end: int

@@ -1,4 +1,5 @@
-"""Loader: writes the output of the chunk stage into history, and records its progress. The only writer of history.
+"""Loader: writes the output of the chunk stage into history, and records its progress. It is the only writer of
+history.
 
 A parallel consumer of `chunks` and `series` ordered by pack, with many writes in flight. It owns no state: records that
 are not committed are written again, which changes nothing. `start`, `close`, `join`, `abort`.
@@ -37,7 +38,8 @@ from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, P
 
 GROUP = "loader"
 FILES_GROUP = "loader-parquet"  # Has separate commits: files are loaded beside a history, not instead of it.
-# Records per poll, or as many as may be in flight: during a poll no write begins, so free places in flight stay empty.
+# Records of a poll. At least as many are read as may be in flight: no write begins during a poll, so free slots stay
+# empty.
 POLL_RECORDS_MIN = 128
 DRAIN_S_MAX = 300.0  # Members of a group that do not poll for so long are expelled, and a drain polls nothing.
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
@@ -51,9 +53,9 @@ class LoaderOptions:
     """Options of a loader.
 
     group_id: loaders of one group share the work of one history. concurrency: writes in flight. inflight_bytes_max:
-    bytes of the writes in flight, the bound of the store. buffer_bytes_max, buffer_records_max: read and not yet in
-    history. remembered_max: announcements known to be in history already. drain_s: a stop or a revoke waits this long
-    for writes in flight. accept_replay: ignore commits whose metadata cannot be trusted.
+    bytes of the writes in flight, the bound of the store. buffer_bytes_max, buffer_records_max: bounds of what is read
+    and not yet in history. remembered_max: number of announcements that are known to be in history. drain_s: a stop or
+    a revoke waits this long for writes in flight. accept_replay: ignore commits whose metadata cannot be trusted.
     """
 
     time_set: TimeSet
@@ -70,7 +72,7 @@ class LoaderOptions:
 
     def consumer_options(self) -> Options:
         """Options of the parallel consumer. Raises ConfigMismatch (loader_options)."""
-        # A write without room in the store would block the whole consumer, so it begins no such write.
+        # A write beyond the capacity of the store would block the whole consumer, so no such write begins.
         running_bytes_max = self.inflight_bytes_max - 2 * ROW_BYTES * self.concurrency
         if running_bytes_max < self.part_bytes_max:
             raise ConfigMismatch(
@@ -111,7 +113,7 @@ class Loader:
         self._topic_id = log_.topic_id(METRICS)
         self._restored: dict[
             int, RestoredClaim
-        ] = {}  # Of the partitions that start now; used by the consumer's thread.
+        ] = {}  # State of the partitions that start now; used by the consumer's thread.
         self._source = LogSource(
             log_,
             options.group_id,
@@ -168,7 +170,7 @@ class Loader:
         return self._reporter.join(deadline.remaining())
 
     def abort(self) -> None:
-        """Drop the records in flight; the next loader writes them again."""
+        """Drop the records in flight. The next loader writes them again."""
         self._reporter.close()
         self._consumer.abort()
 

@@ -1,4 +1,5 @@
-"""Loading: writes one record of `chunks` or `series` to history. Begins the write, counts its end; never blocks.
+"""Loading: writes one record of `chunks` or `series` to history. It begins the write and counts its end; it never
+blocks.
 
 One record of `chunks` is one row with the record's key; a null record deletes the row. Records are not combined.
 """
@@ -28,7 +29,7 @@ KINDS = (
     *("chunk", "delete", "hole", "hole_delete", "series", "series_repeat"),
     *("progress", "progress_kept_back", "window"),
 )
-# From the demo's windows of seconds to a spread of hours, and the outage of a day.
+# From the windows of the demo, which take seconds, to a spread of hours and an outage of a day.
 FRESHNESS_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 
 loaded_records_total = counter(
@@ -60,7 +61,7 @@ _loaded = {kind: loaded_records_total.labels(kind) for kind in KINDS}
 
 
 class Loading:
-    """The loader's handler. Runs on the consumer's thread; the answers come from threads of the store."""
+    """The handler of the loader. It runs on the consumer's thread; the answers come on threads of the store."""
 
     def __init__(
         self,

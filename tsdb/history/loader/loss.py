@@ -1,4 +1,4 @@
-"""Loss: the sample time that may be lost with a record that cannot be loaded. Pure."""
+"""Loss: finds the sample time that may be lost with a record that cannot be loaded. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsdb.parallel_consumer import Record
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Sample time [start_ms, end_ms) of a pack; pack_id 0: of the whole partition."""
+    """Sample time [start_ms, end_ms) of a pack. pack_id 0: of the whole partition."""
 
     pack_id: int
     start_ms: int
@@ -25,12 +25,12 @@ class Loss:
         return HoleRecord(record.partition, self.pack_id, self.start_ms, self.end_ms, reason, record.offset)
 
     def key(self, record_offset: int) -> HoleKey:
-        """The key of that hole on `chunks`; a null record with this key removes the hole."""
+        """The key of that hole on `chunks`. A null record with this key removes the hole."""
         return HoleKey(self.pack_id, self.start_ms, self.end_ms, record_offset)
 
 
 def loss_of(record: Record, time_set: TimeSet) -> Loss:
-    """The chunk's pack and window; for a record without a readable chunk key, all times that its broker time allows."""
+    """Pack and window of a chunk. For a record without a readable chunk key: all times that its broker time allows."""
     if record.topic == CHUNKS:
         try:
             key = decode_key(record.key or b"")

@@ -1,9 +1,9 @@
-"""Raises of `loaded`: written only if the value written last is still there.
+"""Raises `loaded`, but only if history still has the last written value.
 
 History may be emptied, or replaced by an older copy, under a running loader. The next value of `loaded` would then
-claim samples that are gone. So each raise reads `loaded` first, and so does a round without one every CHECK_EVERY_S; if
-the last value is gone, the partition must start from zero. A write in flight while history is emptied is not detected:
-this gap is milliseconds long.
+claim samples that are gone. So each raise reads `loaded` first, and so does a round every CHECK_EVERY_S without a
+raise. If the last value is gone, the partition must start from zero. A write in flight while history is emptied is not
+detected: this gap is milliseconds long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ replaced_total = counter(
     "Partitions started from zero because history no longer had what was loaded last: it was emptied or replaced.",
 )
 
-CHECK_EVERY_S = 5.0  # A small read of history.
+CHECK_EVERY_S = 5.0  # Seconds between two checks. A check is a small read of history.
 
 OnReplaced = Callable[[Collection[int]], object]
 """Called with partitions that must start from zero, repeatedly until they do."""
@@ -62,12 +62,12 @@ class Raises:
             done(_replaced_error())
 
     def last(self, partition: int) -> Loaded | None:
-        """The value that was written or found last; None before the first."""
+        """The value that was written or found last; None before the first one."""
         with self._lock:
             return self._last.get(partition)
 
     def note_older(self, loaded: Loaded) -> None:
-        """Remember a claim that is lower than one that history had before: an older copy took its place."""
+        """Remember a claim below one that history had before: an older copy has replaced history."""
         with self._lock:
             self._older[loaded.partition] = loaded
 

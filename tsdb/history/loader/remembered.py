@@ -10,10 +10,12 @@ REMEMBERED_MAX = 1_000_000
 
 
 class Remembered:
-    """The latest announcements, at most `pairs_max`; a forgotten one is written again. Thread-safe.
+    """Remembers the latest announcements, at most `pairs_max`. A forgotten one is written again. Thread-safe.
 
-    Two halves: when the younger is full, the older is dropped as a whole. An announcement is identified by a 128-bit
-    hash of its bytes, so that a changed one is never taken for a repeat. `life` counts the calls of `forget`.
+    It has two halves: when the younger one is full, the older one is dropped. An announcement is identified by a
+    128-bit hash of its bytes, so that a changed one is never taken for a repeat. `life` counts the calls of `forget`.
+
+
     """
 
     def __init__(self, pairs_max: int = REMEMBERED_MAX) -> None:

@@ -38,7 +38,7 @@ from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from
 
 
 class LoaderReporter(Periodic):
-    """health: by partition, as of the last round. problem: of all partitions. status: called in every round."""
+    """health: by partition, at the last round. problem: a problem of all partitions. status: called in each round."""
 
     def __init__(
         self,

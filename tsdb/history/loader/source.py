@@ -1,9 +1,9 @@
 """Source over a Group: `chunks` shared among loaders, with `series` of the same partitions.
 
 A partition without `loaded` starts from zero, even if it has commits: history may have been dropped, and only its
-content counts. So does one whose `loaded` is lower than the value in its commits, where an older copy of history was
-put back, and an assigned one after `start_over`. Restored rows make it start at their offsets instead of zero. One
-thread, that of the consumer.
+content counts. Two others do the same: a partition whose `loaded` is lower than the value in its commits, because an
+older copy of history was restored; and an assigned one after `start_over`. Restored rows make it start at their offsets
+instead of zero. One thread, that of the consumer.
 
 Metadata of a commit: that of the consumer, and behind a separator the value of `loaded` that history had then.
 """
@@ -30,9 +30,9 @@ log = get_logger(__name__)
 
 LINGER_S = 0.1  # The chunks of one moment come together.
 
-SEPARATOR = "|loaded "  # In neither alphabet of the consumer's metadata.
+SEPARATOR = "|loaded "  # A character that neither alphabet of the consumer's metadata has.
 LOADED_COMMIT_S = 2.0  # A commit of the consumer follows nearly every raise of `loaded`, and is soon enough.
-LOADED_UNITS_MAX = 160  # Of separator, topic id and two numbers.
+LOADED_UNITS_MAX = 160  # Length of separator, topic id and two numbers.
 
 Offsets = Mapping[TopicPartition, int]
 # Returns the partitions that have `loaded`, and the highest value that their commits know of. Raises Unavailable or
@@ -77,7 +77,8 @@ class LogSource:
         self._refusal: tuple[TsdbError, float] | None = None
 
     def refusal(self, patience_s: float) -> TsdbError | None:
-        """The last error, if no poll has succeeded for patience_s: partitions cannot be taken. Any thread."""
+        """The last error, if no poll has succeeded for patience_s, so that partitions cannot be taken. Any thread may
+        call it."""
         refusal = self._refusal
         if refusal is None or self._clock.monotonic() - refusal[1] < patience_s:
             return None
@@ -88,7 +89,7 @@ class LogSource:
         return self._group.is_spare()
 
     def start_over(self, partitions: Collection[int]) -> None:
-        """Start the assigned ones of these partitions from zero with the next poll. Any thread."""
+        """Start those of these partitions that are assigned from zero with the next poll. Any thread may call it."""
         with self._lock:
             self._again.update(partitions)
 

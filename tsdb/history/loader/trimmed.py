@@ -12,7 +12,7 @@ from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import TimeSet
 
 CHUNKS_TRIMMED, SERIES_TRIMMED = "chunks_trimmed", "series_trimmed"
-LONG_AGO_MS = -(1 << 60)  # Before any sample.
+LONG_AGO_MS = -(1 << 60)  # A time before any sample.
 
 
 def trimmed_holes(

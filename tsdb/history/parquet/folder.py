@@ -44,7 +44,7 @@ class SinkLayout:
         return self.folder / "samples" / f"day={day}"
 
     def loaded(self, topic_id: str, partition: int) -> Path:
-        """File of one partition's `loaded`."""
+        """Path of the file of one partition's `loaded`."""
         return self._loaded_folder(topic_id) / f"{partition}.json"
 
     def loaded_files(self, topic_id: str) -> list[Path]:
@@ -52,7 +52,7 @@ class SinkLayout:
         return sorted(self._loaded_folder(topic_id).glob("[0-9]*.json"))
 
     def hole(self, hole: HoleRecord) -> Path:
-        """File of one loss."""
+        """Path of the file of one loss."""
         name = f"{hole.partition}-{hole.start_ms}-{hole.end_ms}-{hole.pack_id:016x}-{hole.record_offset}.json"
         return self.folder / "_holes" / name
 

@@ -84,7 +84,7 @@ PUT_SERIES = (
 PUT_METRIC_NAME = "INSERT OR IGNORE INTO metric_names (epoch, name) VALUES (?, ?)"
 READ_EPOCHS = "SELECT DISTINCT epoch FROM metric_names ORDER BY epoch"
 READ_METRIC_NAMES = "SELECT name FROM metric_names WHERE epoch = ? ORDER BY name"
-# By key, because an open cursor would keep the WAL from shrinking during a long scan.
+# Rows are read by key, because an open cursor would keep the WAL from shrinking during a long scan.
 SCAN_SERIES = (
     "SELECT epoch, name, series_id, pack_id, partition, labels FROM series"
     " WHERE (epoch, name, series_id) > (?, ?, ?) ORDER BY epoch, name, series_id LIMIT ?"

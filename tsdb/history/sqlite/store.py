@@ -1,4 +1,4 @@
-"""History in one SQLite file: ChunkStore for a process on its own."""
+"""History in one SQLite file: ChunkStore for a single process."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class SqliteStore:
             return connection.execute(statement, values).fetchall()
 
     def _pieces(self, statement: str, values: tuple[object, ...]) -> Iterator[list[ChunkRow]]:
-        """Rows of one statement in pieces, each of one pack."""
+        """Rows of one statement, in pieces of one pack each."""
         # An open cursor would hold a read transaction, and so keep the WAL from shrinking.
         with self._reading() as connection, closing(connection.execute(statement, values)) as rows:
             piece: list[ChunkRow] = []

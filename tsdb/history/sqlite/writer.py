@@ -54,7 +54,8 @@ class StatementGroup:
 
 
 class HistoryWriter(GroupWriter[StatementGroup, None]):
-    """`put` waits for room. It raises Overloaded (inflight_full) and Unavailable (store_closed)."""
+    """A writer whose `put` waits for capacity. `put` raises Overloaded (inflight_full) and Unavailable
+    (store_closed)."""
 
     def __init__(self, path: Path, settings: HistorySettings) -> None:
         super().__init__("history-writer", "history", path)

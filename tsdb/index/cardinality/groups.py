@@ -1,4 +1,4 @@
-"""Cardinality: how many series share a metric name, a label, a label pair, or a source, counted from the index.
+"""Cardinality: counts from the index how many series share a metric name, a label, a label pair, or a source.
 
 Groups are known by a seeded 64-bit hash of their bytes, so that the groups of several indexes merge as arrays. Only the
 groups that are shown become text.
@@ -24,7 +24,8 @@ NO_REFS = NO_COUNTS = np.empty(0, np.uint32)
 
 
 class By(Enum):
-    """The kind of group. A source is the values of the placement labels, or the metric family without any of them."""
+    """The kind of a group. A source is a set of values of the placement labels, or a metric family without these
+    labels."""
 
     METRIC = "metric"
     LABEL = "label"
@@ -36,7 +37,7 @@ class By(Enum):
 class Groups:
     """n groups, in no order. hashes: uint64 (n,), distinct. series: int64 (n,).
 
-    owners: uint64 (n,), only by label, where a group is one value: hash of the label's name.
+    owners: uint64 (n,), hash of the label's name; only by label, where a group is one value.
     """
 
     hashes: NDArray[np.uint64]
@@ -47,8 +48,8 @@ class Groups:
 class IndexCardinality:
     """The groups of some series of one index, at one time.
 
-    refs: the series; only by source. counts: uint32 (pairs,), how many of them have each pair, by pair id; not by
-    source. seed: of the hashes. series: how many there are.
+    refs: the series; only by source. counts: uint32 (pairs,), number of these series by pair id; not by source. seed:
+    seed of the hashes. series: number of series.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class IndexCardinality:
         return Groups(self._pair_hashes(pairs), self._counts[pairs].astype(np.int64), owners)
 
     def names(self, by: By, placement_labels: Sequence[str], wanted: NDArray[np.uint64]) -> dict[int, bytes]:
-        """Canonical labels of those groups among `wanted` that are here; by label, the label's name alone."""
+        """Canonical labels of those groups in `wanted` that this index has; by label, only the name of the label."""
         if by is By.SOURCE:
             return self._source_names(placement_labels, wanted)
         if by is By.LABEL:
@@ -101,7 +102,7 @@ class IndexCardinality:
         return out
 
     def _name_hashes(self) -> NDArray[np.uint64]:
-        """uint64 (names,), by name id."""
+        """Hash of each name, uint64 (names,), by name id."""
         numbers = np.arange(self._arena.name_count, dtype=np.uint32)
         out = np.empty(len(numbers), np.uint64)
         hash_interned_kernel(self._arena.labels.names, numbers, self._seed, out)

@@ -29,7 +29,7 @@ CLOSE_WITHIN_S = 5.0
 
 @dataclass(slots=True)
 class _Waiting:
-    """An append without an answer. since: monotonic."""
+    """An append without an answer. since: monotonic time."""
 
     place: str
     on_done: OnDone
@@ -44,8 +44,8 @@ class KafkaAppender:
         self._config = config
         self._lost_after_s = delivery_timeout_s + GRACE_S
         self._clock = clock
-        # Guards the fields below. `produce` is called under it: a producer that is replaced or closed gets no record
-        # whose answer nobody would fetch. Callbacks run outside.
+        # Guards the fields below. `produce` is called under it, because a producer that is replaced or closed gets no
+        # record whose answer nobody would read. Callbacks run outside.
         self._changed = threading.Condition()
         self._numbers = count()
         self._waiting: dict[int, _Waiting] = {}  # In order of their appends.
@@ -108,7 +108,7 @@ class KafkaAppender:
             raise Unavailable(f"{left} records were not answered within {timeout_s:g} s", reason="timeout")
 
     def close(self) -> None:
-        """Send the waiting records within CLOSE_WITHIN_S; answer the others with an error."""
+        """Send the waiting records within CLOSE_WITHIN_S. Answer the others with an error."""
         with self._changed:
             if self._is_closed:
                 return
@@ -149,7 +149,7 @@ class KafkaAppender:
             return self._take_older_locked(than)
 
     def _take_older_locked(self, than: float) -> list[_Waiting]:
-        """Appends from before this time that have no answer; from now on their answers are the caller's."""
+        """Remove and return the appends from before this time that have no answer; the caller must now answer them."""
         numbers = []
         for number, waiting in self._waiting.items():
             if waiting.since >= than:
@@ -186,7 +186,7 @@ class KafkaAppender:
         with self._changed:
             waiting = self._waiting.pop(number, None)
             self._changed.notify_all()
-        if waiting is not None:  # Else the append was answered already.
+        if waiting is not None:  # Otherwise the append was answered already.
             self._answer(waiting, _result(error, message, waiting.place))
 
     def _answer(self, waiting: _Waiting, result: Appended | TsdbError) -> None:

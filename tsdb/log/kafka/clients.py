@@ -1,7 +1,7 @@
-"""Clients of the library that stop answering: bounds for their calls, and their replacement.
+"""Detects clients of the library that stop answering: bounds their calls, and replaces them.
 
-After an outage a client may go on without an answer for ever, while others of the same process have theirs. So no call
-that waits for a broker is without a bound, and each client has a watch that replaces it. A new client begins from the
+After an outage a client may go on without an answer for ever, while others of the same process have theirs. So each
+call that waits for a broker has a bound, and each client has a watch that replaces it. A new client begins from the
 bootstrap servers, whose names it resolves anew.
 """
 
@@ -22,7 +22,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.threads import new_thread
 
-RENEW_AFTER_S = 10.0  # Without an answer. Two of these, and a reader's own watch, fit into half a minute.
+RENEW_AFTER_S = 10.0  # Time without an answer. Twice this time and a reader's own watch fit into half a minute.
 GRACE_S = 5.0  # Added to the library's own timeout of a call; a call that outlives both does not return.
 
 LOOKUP, ADMIN, PRODUCER, READER, MEMBER = KINDS = ("lookup", "admin", "producer", "reader", "member")
@@ -48,8 +48,8 @@ def count_renewal(kind: str, why: str) -> None:
 
 
 def bounded(call: Callable[[], Result], timeout_s: float, place: str) -> Result:
-    """The result of a call on a helper thread. Raises Unavailable (timeout) when it takes longer; its thread stays in
-    the call, and the client behind it has to be replaced."""
+    """The result of a call on a helper thread. Raises Unavailable (timeout) when the call takes longer. The thread then
+    stays in the call, and the client behind it has to be replaced."""
     answer: Future[Result] = Future()
 
     def run() -> None:
@@ -63,7 +63,7 @@ def bounded(call: Callable[[], Result], timeout_s: float, place: str) -> Result:
 
 
 def answer_of(answer: Future[Result], timeout_s: float, place: str) -> Result:
-    """The result of a future of the library. Raises Unavailable (timeout), and errors as translate_kafka_errors."""
+    """The result of a future of the library. Raises Unavailable (timeout), and the errors of translate_kafka_errors."""
     if not wait_for([answer], timeout_s).done:
         raise Unavailable(f"{place}: no answer within {timeout_s:g} s", reason="timeout", retry_after_s=RETRY_AFTER_S)
     with translate_kafka_errors(place):

@@ -12,12 +12,13 @@ FETCH_BYTES_MIN = 256 * 1024
 METADATA_REFRESH_MS = 3_000
 LINGER_BYTES = 1 << 20  # A fetch with this many bytes waits no longer.
 FETCH_WAIT_MS = 100  # Length of an idle fetch; a new assignment on the same broker waits for it.
-# Of readers that follow each other on one connection: each would begin with the wait for the last one's idle fetch.
+# Wait of readers that follow each other on one connection. A reader would begin with the wait for the last one's idle
+# fetch.
 FETCH_WAIT_SHORT_MS = 5
 # The library fetches a partition again this long after its topic is gone or has a new id. `TopicGuard` relies on it.
 FETCH_ERROR_BACKOFF_MS = 500
 
-Config = dict[str, Any]  # The client library's settings: text, numbers, the logger.
+Config = dict[str, Any]  # Settings of the client library: text, numbers, the logger.
 
 
 def common(bootstrap: str, settings: LogSettings) -> Config:
@@ -32,7 +33,7 @@ def common(bootstrap: str, settings: LogSettings) -> Config:
         "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
         # With all brokers away the library begins again from the bootstrap servers, which costs two threads a try: at
         # the default of 50 ms a store used a sixth of a core. `metadata.recovery.strategy` "none" starts no threads,
-        # but a client that is left without a broker stays so for ever: the first answer after an outage may list none.
+        # but a client that has lost all brokers never finds one again: the first answer after an outage may list none.
         # By default up to 10 s pass between tries; a broker that is back should be found sooner.
         "reconnect.backoff.ms": 1_000,
         "reconnect.backoff.max.ms": 1_000,

@@ -56,10 +56,10 @@ _TABLE: dict[int, _Kind] = {
     KafkaError.THROTTLING_QUOTA_EXCEEDED: _GONE,
     KafkaError.UNKNOWN_LEADER_EPOCH: _GONE,
     KafkaError.UNSTABLE_OFFSET_COMMIT: _GONE,
-    # Not enough replicas for a durable write: the write is refused, as promised.
+    # Too few replicas for a durable write, so the write is refused.
     KafkaError.NOT_ENOUGH_REPLICAS: (Unavailable, "not_enough_replicas"),
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (Unavailable, "not_enough_replicas"),
-    # The producer lost its place; it is replaced, and the record may or may not be in the log.
+    # The producer lost its position and is replaced. The record may or may not be in the log.
     KafkaError._FATAL: (Unavailable, "producer_fenced"),
     KafkaError._FENCED: (Unavailable, "producer_fenced"),
     KafkaError._GAPLESS_GUARANTEE: (Unavailable, "producer_fenced"),
@@ -69,21 +69,21 @@ _TABLE: dict[int, _Kind] = {
     KafkaError.PRODUCER_FENCED: (Unavailable, "producer_fenced"),
     KafkaError.UNKNOWN_PRODUCER_ID: (Unavailable, "producer_fenced"),
     KafkaError._QUEUE_FULL: (Overloaded, "queue_full"),
-    # The record itself.
+    # Errors of the record itself.
     KafkaError.MSG_SIZE_TOO_LARGE: _LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE: _LARGE,
     KafkaError.INVALID_MSG_SIZE: _LARGE,
     KafkaError.INVALID_TIMESTAMP: (InvalidRequest, "invalid_timestamp"),
     KafkaError.INVALID_RECORD: (InvalidRequest, "invalid_record"),
     KafkaError.OFFSET_METADATA_TOO_LARGE: (InvalidRequest, "metadata_too_large"),
-    # The topic.
+    # Errors of the topic.
     KafkaError.UNKNOWN_TOPIC_OR_PART: _TOPIC,
     KafkaError._UNKNOWN_TOPIC: _TOPIC,
     KafkaError.TOPIC_EXCEPTION: _TOPIC,
     KafkaError.UNKNOWN_TOPIC_ID: (WrongTopic, "topic_recreated"),
     KafkaError.INCONSISTENT_TOPIC_ID: (WrongTopic, "topic_recreated"),
     KafkaError._UNKNOWN_PARTITION: (InvalidRequest, "unknown_partition"),
-    # The group.
+    # Errors of the group.
     KafkaError.ILLEGAL_GENERATION: _STALE,
     KafkaError.UNKNOWN_MEMBER_ID: _STALE,
     KafkaError.FENCED_MEMBER_EPOCH: _STALE,
@@ -110,7 +110,7 @@ _TABLE: dict[int, _Kind] = {
 
 
 def to_error(error: KafkaError, where: str) -> TsdbError:
-    """The TsdbError for a Kafka error. where: the topic and partition, or the request."""
+    """The TsdbError for a Kafka error. where: names the topic and partition, or the request."""
     kind, reason = _TABLE.get(error.code(), (Unavailable, "log_error"))
     message = f"{where}: {error.str()} ({error.name()})"
     if issubclass(kind, Unavailable | Overloaded):

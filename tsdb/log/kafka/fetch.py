@@ -79,12 +79,12 @@ class Fetch:
         self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
         self._failed: TsdbError | None = None  # Error that came with records: raised after them.
         self._paused: set[TopicPartition] = set()  # Paused in the client library; a new assignment stays paused.
-        self._assigned: set[TopicPartition] = set()  # Of `owned`, those that the consumer has.
+        self._assigned: set[TopicPartition] = set()  # Those of `owned` that the consumer has.
         self._record_bytes = BYTES_GUESS
         self._clock = clock
         self._polled_at = clock.monotonic()
         self._polled_s = 0.0  # Time of all polls.
-        self._moves: dict[TopicPartition, Wait] = {}  # As of the last event; waited_s is `_polled_s` of that moment.
+        self._moves: dict[TopicPartition, Wait] = {}  # State at the last event. waited_s is `_polled_s` of that moment.
         self.stuck = Stuck()  # Set by the watch.
 
     def poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
@@ -97,7 +97,7 @@ class Fetch:
             self._polled_at = now
 
     def waits(self) -> dict[TopicPartition, Wait]:
-        """Every partition that is read. Any thread."""
+        """The wait of each partition that is read. Any thread may call it."""
         polled_s, moves = self._polled_s, self._moves
         return {
             partition: Wait(move.reached, polled_s - move.waited_s)
@@ -208,7 +208,7 @@ class Fetch:
         return KafkaPartition(name, number) if offset is None else KafkaPartition(name, number, offset)
 
     def ours(self, partitions: list[KafkaPartition]) -> list[TopicPartition]:
-        """The partitions with their topic names without the prefix."""
+        """Names of the partitions, with their topics without the prefix."""
         return [(self._ours(partition.topic), partition.partition) for partition in partitions]
 
     def _moved(self, partition: TopicPartition, reached: int) -> None:
@@ -227,8 +227,8 @@ class Fetch:
     def _consume(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Message]:
         count = max(1, min(max_records, int(max_bytes / self._record_bytes)))
         with translate_kafka_errors("reading"):
-            # With a timeout consume() waits until it has `count` messages. So take the messages already there; else
-            # wait for the first one, and take those that came with it.
+            # With a timeout consume() waits until it has `count` messages. So take the messages that are already there;
+            # if none is there, wait for the first one and take those that came with it.
             messages = self.consumer.consume(count, 0)
             if not messages and timeout_s > 0:
                 messages = self.consumer.consume(1, timeout_s)
@@ -333,7 +333,8 @@ def _place(partition: TopicPartition) -> str:
 
 
 def messages_by_partition(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
-    """Messages of each (Kafka topic, partition), in order. Messages come in long runs, so grouping runs is cheap."""
+    """Messages of each (Kafka topic, partition), in order. Messages of a partition come in long runs, so grouping runs
+    is cheap."""
     groups: dict[TopicPartition, list[Message]] = {}
     for topic, of_topic in groupby(messages, Message.topic):
         assert topic is not None, "a consumed message has a topic"
@@ -344,7 +345,7 @@ def messages_by_partition(messages: list[Message]) -> dict[tuple[str, int], list
 
 
 def to_batch(topic: str, partition: int, messages: list[Message]) -> RecordBatch:
-    """One partition's messages as a batch. topic: the name without the prefix."""
+    """Messages of one partition as a batch. topic: the name without the prefix."""
     count = len(messages)
     values = join_bytes(list(map(Message.value, messages)))
     keys, headers = empty(count), None

@@ -65,9 +65,12 @@ def group_config(session_s: float) -> Config:
 
 
 class KafkaGroup:
-    """Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again.
+    """Implements Group. If the commits of new partitions cannot be read, it gives the partitions back and joins again.
 
-    make_consumer: another member, in place of one that is stuck. group_state: the group, from its coordinator.
+    make_consumer: makes another member, in place of one that is stuck. group_state: reads the group from its
+    coordinator.
+
+
     """
 
     def __init__(
@@ -91,19 +94,19 @@ class KafkaGroup:
         self._group_state = group_state
         self._on_leave = on_leave
         self._grace_s = grace_s
-        self._partitions: dict[str, int] = {}  # Of the topics joined.
+        self._partitions: dict[str, int] = {}  # Partitions of the topics that were joined.
         self._topics: list[str] = []
         self._followers: Mapping[str, str] = {}
         self._listener: GroupListener | None = None
         self._failed: TsdbError | None = None  # Error of an assignment that could not be taken.
         self._left = False
         self._in_callback = False  # Calls of the consumer on other threads wait until the callback has returned.
-        # The thread of the watch owns these; others read them.
+        # The thread of the watch writes these; others read them.
         self._standing = IdleMemberState.JOINING
         self._joining_since: float | None = None
         self._without_since: float | None = None  # Since when it has no partitions.
         self._renewed_at = 0.0
-        self._must_renew = ""  # Reason; the watch sets it, the next poll takes it.
+        self._must_renew = ""  # The reason for a new consumer. The watch sets it, the next poll takes it.
 
     def join(
         self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None
@@ -261,7 +264,7 @@ class KafkaGroup:
         self._subscribe()
 
     def _call(self, call: Callable[[], _Result], place: str) -> _Result:
-        """A call of the consumer with a bound. After one that did not return the consumer is replaced."""
+        """Call the consumer with a bound. After a call that did not return, the consumer is replaced."""
         if self._in_callback:
             with translate_kafka_errors(place):
                 return call()
@@ -304,7 +307,7 @@ class KafkaGroup:
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         assert self._listener is not None, "no revocation before join"
         if consumer is not self._fetch.consumer:
-            return  # It was replaced, and its partitions are given up; the library unassigns them.
+            return  # The consumer was replaced, and its partitions are given up; the library unassigns them.
         going = self._held(partitions)
         try:
             if going:
@@ -324,7 +327,8 @@ class KafkaGroup:
             self._listener.on_lost(gone)
 
     def _find_followers(self) -> None:
-        """Load the followers' leaders. The library knows those of subscribed topics; others would come 1 s later."""
+        """Load the leaders of the followers. The library knows the leaders of subscribed topics; others would come 1 s
+        later."""
         for topic in self._followers:
             with translate_kafka_errors(f"topic {topic}"):
                 self._fetch.consumer.list_topics(self._prefix + topic, timeout=self._timeout_s)

@@ -1,4 +1,4 @@
-"""Log of librdkafka, sent to the process's log, and thinned out while brokers are away.
+"""Sends the log of librdkafka to the process's log, with fewer messages while brokers do not answer.
 
 librdkafka logs every failed connection as an error, many times a second. Readiness and answers already report the
 outage. Here each kind of message passes as a warning once every few seconds, with the number of messages left out.

@@ -36,7 +36,7 @@ from tsdb.model.errors import Unavailable
 
 REBALANCING = frozenset({ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING})
 
-GROUP_TIMEOUT_S = 3.0  # Of the watch, which asks again.
+GROUP_TIMEOUT_S = 3.0  # Bound of a request of the watch, which repeats it.
 
 
 class KafkaLog:

@@ -36,8 +36,10 @@ class KafkaOffsets:
         self._closed = False  # Guarded by the lock.
 
     def watermarks(self, topic: str, partitions: list[int]) -> dict[int, Watermarks]:
-        """Fresh from the partitions' leaders. low is requested first, so that low <= high in every answer."""
-        # Two ListOffsets requests in all (0.2 ms each for 16 partitions); get_watermark_offsets sends 2 per partition.
+        """Watermarks from the leaders of the partitions. low is requested first, so that low <= high in every
+        answer."""
+        # Two ListOffsets requests in total (0.2 ms each for 16 partitions); get_watermark_offsets sends 2 for each
+        # partition.
         lows = self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_BEGINNING))
         highs = self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_END))
         return {partition: Watermarks(lows[partition], highs[partition]) for partition in partitions}
@@ -68,7 +70,7 @@ class KafkaOffsets:
     def _request(
         self, topic: str, wanted: Mapping[int, int], answers: dict[int, int], timeout_s: float
     ) -> TsdbError | None:
-        """One request; adds to the answers and returns the first error."""
+        """Send one request. Adds to the answers and returns the first error."""
         requested = [TopicPartition(self._kafka_name(topic), partition, at) for partition, at in wanted.items()]
         try:
             got = self._ask(f"offsets of topic {topic}", requested, timeout_s)
@@ -82,7 +84,8 @@ class KafkaOffsets:
         return None
 
     def _ask(self, place: str, requested: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
-        """The library's answer. Raises Unavailable (timeout) without one, also while an earlier one waits for it."""
+        """The library's answer. Raises Unavailable (timeout) without an answer, also while an earlier request waits for
+        an answer."""
         if not self._lock.acquire(timeout=timeout_s):
             text = f"{place}: earlier requests have no answer"
             raise Unavailable(text, reason="timeout", retry_after_s=RETRY_AFTER_S)
@@ -107,8 +110,8 @@ class KafkaOffsets:
 
 
 def _known_to_exist(error: TsdbError) -> TsdbError:
-    """Unavailable in place of an unknown topic: a broker that has just started does not know its topics yet. Only the
-    topic guard decides that a topic is gone."""
+    """Returns Unavailable in place of an unknown topic, because a broker that has just started does not know its topics
+    yet. Only the topic guard decides that a topic is gone."""
     if error.reason not in ("unknown_partition", "unknown_topic"):
         return error
     return Unavailable(error.message, reason="log_unavailable", retry_after_s=RETRY_AFTER_S)

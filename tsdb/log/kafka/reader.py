@@ -25,8 +25,8 @@ Kind = tuple[int | None, float]  # The settings in which readers differ: prefetc
 
 
 class KafkaReader:
-    """LogReader over a separate consumer, without partitions at first. make_consumer: another one, in place of one that
-    is stuck. on_close: takes the consumer over."""
+    """LogReader over a separate consumer, which has no partitions at first. make_consumer: makes another consumer in
+    place of one that is stuck. on_close: takes the consumer over."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class IdleConsumers:
             consumer.close()
             return
         with self._lock:
-            # The newest are kept: those of kinds that are in use now.
+            # The newest are kept, because their kinds are in use now.
             self._idle.append((kind, consumer))
             surplus = self._idle if self._closed else self._idle[: -self._count or None]
             self._idle = self._idle[len(surplus) :]

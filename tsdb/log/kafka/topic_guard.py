@@ -2,7 +2,7 @@
 
 A re-created topic has the same name, and offsets of the old one may exist in the new one. librdkafka (2.16) continues
 with the new one by itself, but only after a fetch failed for the old id and FETCH_ERROR_BACKOFF_MS passed. So records
-consumed while the last confirmation is younger than that belong to the known topic. Thread-safe.
+belong to the known topic if the last confirmation was younger than that when they were consumed. Thread-safe.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = get_logger(__name__)
 class _Topic:
     topic_id: str
     partitions: int
-    confirmed_at: float  # Monotonic time of the request behind the last good answer.
+    confirmed_at: float  # Monotonic time of the request that got the last good answer.
     failing_since: float | None = None
     unknown_since: float | None = None
     pending: _Request | None = None
@@ -52,7 +52,7 @@ class _Topic:
 @dataclass(slots=True, eq=False)
 class _Request:
     admin: AdminClient
-    sent_at: float  # Monotonic.
+    sent_at: float  # Monotonic time.
     settled: Future[None]  # Set once the state of the topic has the answer.
 
 
@@ -70,11 +70,11 @@ class TopicGuard:
         self._topics: dict[str, _Topic] = {}
 
     def topic_id(self, topic: str) -> str:
-        """Id of the topic as first seen. The first call sends a request to the broker."""
+        """Id that the topic had first. The first call sends a request to the broker."""
         return self._known(topic).topic_id
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions as first seen."""
+        """Number of partitions that the topic had first."""
         return self._known(topic).partitions
 
     def check_partition(self, topic: str, partition: int) -> None:
@@ -111,7 +111,7 @@ class TopicGuard:
         return min(failing, default=None)
 
     def any_topic(self) -> str | None:
-        """A topic that this process has used; None before the first."""
+        """A topic that this process has used; None before the first one."""
         return next(iter(list(self._topics)), None)
 
     def _known(self, topic: str) -> _Topic:

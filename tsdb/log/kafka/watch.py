@@ -28,7 +28,7 @@ STUCK_S = 12.0
 # A stable group gives a member no partitions by itself. A rebalance waits for a killed member's session, 10 s.
 SETTLED_WITHIN_S = 8.0
 REBALANCED_WITHIN_S = 25.0
-BEYOND_REPAIR_S = 60.0  # A restart is tried when new clients did not help for so long.
+BEYOND_REPAIR_S = 60.0  # A restart is tried when new clients have not helped for this long.
 
 log = get_logger(__name__)
 
@@ -40,7 +40,8 @@ class Watched(Protocol):
         """Find out whether it makes progress. Raises TsdbError while the log does not answer."""
 
     def stalled(self) -> str:
-        """Reason why new clients do not help, so that the process needs a restart; else empty. Any thread."""
+        """Reason why new clients do not help, so that the process needs a restart; empty without a reason. Any thread
+        may call it."""
 
 
 class LogWatch(Periodic):
@@ -53,7 +54,7 @@ class LogWatch(Periodic):
         self._is_started = False
 
     def add(self, watched: Watched) -> None:
-        """Begin to watch. Any thread."""
+        """Begin to watch. Any thread may call it."""
         with self._lock:
             self._watched.append(watched)
             if not self._is_started and not self._closing.is_set():
@@ -61,7 +62,7 @@ class LogWatch(Periodic):
                 self.start()
 
     def remove(self, watched: Watched) -> None:
-        """End the watch of a client; a look in progress may still end later. Any thread."""
+        """End the watch of a client; a look in progress may still end later. Any thread may call it."""
         with self._lock:
             if watched in self._watched:
                 self._watched.remove(watched)
@@ -77,7 +78,7 @@ class LogWatch(Periodic):
                 log.debug("a client of the log was not looked at", reason=error.reason, error=error.message)
 
     def stalled(self) -> str:
-        """The first reason of a client; else empty."""
+        """The first reason of a client; empty without a reason."""
         return next(filter(None, (watched.stalled() for watched in self._all())), "")
 
     def _all(self) -> list[Watched]:
@@ -108,7 +109,7 @@ class FetchWatch:
         waits = self._fetch.waits()
         idle = {partition: wait for partition, wait in waits.items() if wait.waited_s >= IDLE_S}
         known, self._behind = self._behind, {}
-        # Of those read again a moment ago: nothing came yet.
+        # Partitions that were read again a moment ago, and from which nothing came yet.
         behind = {
             partition: found
             for partition, found in known.items()
@@ -122,7 +123,7 @@ class FetchWatch:
             for partition, found in behind.items()
             if partition in idle and idle[partition].waited_s - found.waited_s >= STUCK_S
         ]
-        # Others that move show that the consumer works; then the partition alone is read again, once.
+        # Other partitions that move show that the consumer works. Then only this partition is read again, once.
         works = len(idle) < len(waits) and not any(behind[partition].tries for partition in stuck)
         for partition in stuck:
             behind[partition].tries += 1

@@ -18,9 +18,10 @@ from tsdb.sqlite.database import transaction
 
 
 class SqliteTopics:
-    """TopicAdmin. Nothing is replicated, so settings about replicas are stored but have no effect.
+    """Implements TopicAdmin. Nothing is replicated, so settings about replicas are stored but have no effect.
 
     The first `create` makes the database. Without a database the log has no topics.
+
     """
 
     def __init__(self, path: Path, prefix: str) -> None:

@@ -35,7 +35,8 @@ class Arrivals:
 
 
 class ArrivalWait:
-    """Of one reader. topics: full names of what it reads; the reader sets them. count: commits so far."""
+    """Waits of one reader. topics: full names of the topics that it reads; the reader sets them. count: commits so
+    far."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -48,7 +49,7 @@ class ArrivalWait:
         self._event.set()
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Return once the count is not `seen`, or after timeout_s. For the reader's thread."""
+        """Return once the count differs from `seen`, or after timeout_s. For the reader's thread."""
         self._event.clear()
         if self.count == seen and timeout_s > 0:
             self._event.wait(timeout_s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tsdb.log.interface import TopicPartition
 from tsdb.model.clock import Clock
 
-POLL_INTERVAL_MAX_S = 300.0  # As Kafka's: a member silent for longer has lost its partitions.
+POLL_INTERVAL_MAX_S = 300.0  # The default of Kafka: a member that is silent for longer has lost its partitions.
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Coordinator:
             return member is not None and not member.target and not member.held
 
     def clients(self) -> list[str]:
-        """Client ids of the members."""
+        """Client ids of all members."""
         with self._lock:
             return [member.client_id for member in self._members.values()]
 

@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS commits (
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One partition's row. latest_ms: highest broker time so far, None before the first record."""
+    """Row of one partition. latest_ms: highest broker time so far, None before the first record."""
 
     number: int
     topic_id: str

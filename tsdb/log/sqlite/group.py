@@ -30,7 +30,7 @@ UPSERT = (
 
 
 class SqliteGroup:
-    """Group. prefix: put before topics; group_id already has it."""
+    """Implements Group. prefix: stands before topic names; group_id already has it."""
 
     def __init__(
         self,

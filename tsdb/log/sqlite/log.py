@@ -26,7 +26,7 @@ from tsdb.model.errors import InvalidRequest, TsdbError
 
 
 class SqliteLog:
-    """Log. Groups exist only within this object. faults: injected for tests; none by default."""
+    """Implements Log. Groups exist only within this object. faults: injected by tests; none by default."""
 
     def __init__(
         self, path: Path, prefix: str, settings: LogSettings, clock: Clock, faults: FaultPlan | None = None

@@ -15,7 +15,8 @@ from tsdb.sqlite.database import transaction
 
 STEP_RECORDS = 2_000
 VACUUM_PAGES = 512
-NULL_RECORDS_KEPT_MS = 24 * 3600 * 1000  # As Kafka's delete.retention.ms: readers that lag must see the deletion.
+# The default of Kafka's delete.retention.ms. Readers that lag must see the deletion.
+NULL_RECORDS_KEPT_MS = 24 * 3600 * 1000
 
 trimmed_records_total = counter("tsdb_log_trimmed_records_total", "Records that an embedded log's retention dropped.")
 compacted_records_total = counter(

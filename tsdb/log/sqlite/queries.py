@@ -1,4 +1,5 @@
-"""Lookups in an embedded log: ids, watermarks, offsets by time, commits. One connection, one query at a time."""
+"""Lookups in an embedded log: reads ids, watermarks, offsets by time and commits. One connection, one query at a
+time."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ class SqliteQueries:
         self._topic_ids: dict[str, tuple[str, int]] = {}
 
     def topic_id(self, topic: str) -> str:
-        """Id as first seen. Raises WrongTopic (unknown_topic)."""
+        """Id that the topic had first. Raises WrongTopic (unknown_topic)."""
         return self._known(topic)[0]
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions as first seen."""
+        """Number of partitions that the topic had first."""
         return self._known(topic)[1]
 
     def lanes(self, topic: str, partitions: Sequence[int]) -> dict[int, Lane]:

@@ -29,7 +29,7 @@ from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.sqlite.database import transaction
 
 SELECT = "SELECT id, broker_ms, value, key, headers, coding FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
-OTHER_PROCESS_S = 0.05  # Between checks for records of other processes; this process's writes wake the reader.
+OTHER_PROCESS_S = 0.05  # Time between checks for records of other processes; writes of this process wake the reader.
 
 Row = tuple[Any, ...]
 
@@ -44,7 +44,8 @@ class _Place:
 
 
 class SqliteReader:
-    """LogReader. prefix: put before topics. topic_ids: gives the expected incarnation of a topic. linger_s: see Log."""
+    """Implements LogReader. prefix: stands before topic names. topic_ids: gives the expected incarnation of a topic.
+    linger_s: see Log."""
 
     def __init__(
         self, path: Path, prefix: str, arrivals: Arrivals, topic_ids: Callable[[str], str], linger_s: float
@@ -56,7 +57,7 @@ class SqliteReader:
         self._arrival = arrivals.wait_of_reader()
         self._topic_ids = topic_ids
         self._linger_s = linger_s
-        self._rests_until = 0.0  # Monotonic time, after a read up to the end.
+        self._rests_until = 0.0  # Monotonic time until which the reader waits after a read up to the end.
         self._places: dict[TopicPartition, _Place] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._seen: tuple[int, int] | None = None  # State of the database when all of it was read.
@@ -125,7 +126,7 @@ class SqliteReader:
             if self._seen == (version, arrived):
                 return []
             events, exhausted = self._read(max_records, max_bytes)
-        # Only after the transaction has succeeded: after an error the same records are read again.
+        # Done only after the transaction has succeeded, because after an error the same records are read again.
         for event in events:
             self._passed(event)
         if exhausted:
@@ -174,7 +175,7 @@ class SqliteReader:
         )
 
     def _rows(self, lane: Lane, next_offset: int, max_records: int, max_bytes: int) -> tuple[list[Row], int]:
-        """(rows from next_offset on, bytes of their values); at least one row if any exists."""
+        """(rows, bytes of their values), from next_offset on; at least one row if any exists."""
         rows: list[Row] = []
         size = 0
         for row in self._connection.execute(SELECT, (lane.first_id + next_offset, lane.end_id, max_records)):

@@ -1,7 +1,8 @@
-"""Values of an embedded log as they lie in the file: plain, or compressed by zstd, alone or with a lane's dictionary.
+"""Encodes the values of an embedded log in its file: plain, or compressed by zstd, alone or with a dictionary of the
+lane.
 
-A log record is mostly series ids, which no compression shortens alone, but which the records before have too. So a lane
-gets a dictionary, the end of what was appended to it, and another one after some more bytes. Layout:
+A log record is mostly series ids. They do not compress within one record, but the records before have the same ids. So
+a lane gets a dictionary, which is the end of the values appended so far, and a new one after some more bytes. Layout:
 docs/formats/sqlite-log.md.
 """
 
@@ -16,19 +17,20 @@ from tsdb.log.sqlite.database import Lane
 from tsdb.model.errors import CorruptData
 
 PLAIN_BYTES_MAX = 200  # Shorter values gain less than the call costs.
-DICTIONARY_BYTES = 256 * 1024  # Node data: 4.6 B a sample, 6.1 with half of it; 20 without a dictionary.
+# Node data takes 4.6 B a sample, 6.1 with half of this size, and 20 without a dictionary.
+DICTIONARY_BYTES = 256 * 1024
 RENEWAL_BYTES = 8 * 1024 * 1024  # Values after which a dictionary is made anew: it costs a fortieth of them.
 LEVEL = 3
 VALUE_BYTES_MAX = 4 * 1024 * 1024  # Above every record that the log takes.
 DICTIONARIES_MAX = 64  # That one reader keeps.
 
-PLAIN, ALONE = None, 0  # Codings; a positive one is the number of a dictionary.
+PLAIN, ALONE = None, 0  # Codings. A positive coding is the number of a dictionary.
 
 
 class LaneCoder:
     """Compresses the values of one lane. For the writer's thread, within its transaction.
 
-    A failed transaction takes its dictionary along: make another coder then.
+    A failed transaction loses its dictionary, so another coder is needed then.
     """
 
     def __init__(self, connection: sqlite3.Connection, lane: Lane, *, own_dictionaries: bool) -> None:
@@ -67,7 +69,7 @@ class LaneCoder:
         if self._since >= limit:
             self._renew(connection, row_id)
         self._since += len(value)
-        if self._since > limit - 2 * DICTIONARY_BYTES:  # Only what the next dictionary can hold.
+        if self._since > limit - 2 * DICTIONARY_BYTES:  # Keep only the bytes that fit into the next dictionary.
             self._recent += value
             del self._recent[:-DICTIONARY_BYTES]
 

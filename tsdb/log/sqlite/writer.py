@@ -138,8 +138,8 @@ class LogWriter(GroupWriter[Append, Appended]):
         return min(TRIAL_EVERY_S, maintain_s) if self._file.is_full else maintain_s
 
     def _try_to_grow(self, connection: sqlite3.Connection) -> None:
-        """Write a trial row and delete it. A process that is not ready gets no appends, so nothing else would show
-        that the disk has room again."""
+        """Write a trial row and delete it. A process that is not ready gets no appends, so nothing else would show that
+        the disk has free space again."""
         try:
             with transaction(connection, ERRORS, "trial", write=True):
                 connection.execute("INSERT INTO commits VALUES ('', '', 0, 0, ?)", ("x" * TRIAL_BYTES,))
@@ -189,7 +189,7 @@ class WriterLock:
             raise ConfigMismatch(f"{self._text(holder)}; end it first, or give another --log", reason="log_in_use")
 
     def release(self) -> None:
-        """Free the lock. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         self._lock.release()
 
     def _text(self, holder: str) -> str:

@@ -25,7 +25,8 @@ def authorization_of(metadata: Metadata) -> str | bytes | None:
 
 
 class AdmitCheck(Interceptor):
-    """Lets a service refuse a call before its request is read. admits: by the prefix of the service's methods."""
+    """Lets a service refuse a call before its request is read. admits: functions by the prefix of the service's
+    methods."""
 
     def __init__(self, admits: Mapping[str, Admit]) -> None:
         self._admits = admits

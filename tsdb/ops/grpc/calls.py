@@ -35,7 +35,7 @@ _errors = counter(
 )
 _seconds = histogram("tsdb_grpc_duration_seconds", "From a call's start to its last byte handed to gRPC.", "method")
 
-# Bytes of one request of a request stream. Only reflection streams requests, and its answer repeats the request.
+# Bytes of one request in a stream of requests. Only reflection streams requests, and its answer repeats the request.
 STREAMED_BYTES_MAX = 4096
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
@@ -74,7 +74,7 @@ class Calls(Interceptor):
         self._gate = gate
         self._always = always
         self._patient = patient
-        self._handlers: dict[str, tuple[Handler, Handler]] = {}  # By method: the inner handler and the wrapped one.
+        self._handlers: dict[str, tuple[Handler, Handler]] = {}  # Inner and wrapped handler, by method.
         for method in methods:
             _requests.labels(method, grpc.StatusCode.OK.name)
             _seconds.labels(method)
@@ -151,7 +151,7 @@ class Calls(Interceptor):
     def _requests(
         self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[Any]:
-        """The requests of a request stream. One at a time is in memory."""
+        """The requests of a request stream. Only one at a time is in memory."""
         while (request := self._receipts.receive(reader, messages, context)) is not None:
             with request:
                 yield request.message()
@@ -184,7 +184,8 @@ class Calls(Interceptor):
             code = grpc.StatusCode.CANCELLED
             raise
         except Exception as error:
-            aborted = cast(Any, context).code()  # Not in the stubs. Set when the handler itself ended the call.
+            # This attribute is not in the stubs. It is set when the handler itself ended the call.
+            aborted = cast(Any, context).code()
             if aborted is not None:
                 code = aborted
                 raise

@@ -1,4 +1,5 @@
-"""Environment variables of gRPC. gRPC reads them once, at import, so set them before. A user's own values stay."""
+"""Environment variables of gRPC, which reads them once, at import. So set them before. Values of the user stay
+unchanged."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ EXPERIMENTS = "-event_engine_listener,-event_engine_client"
 
 
 def set_grpc_environment() -> None:
-    """For processes of kafka-tsdb only. A client inside another program must not change its environment."""
+    """Set the variables. Only for processes of kafka-tsdb: a client inside another program must not change its
+    environment."""
     os.environ.setdefault("GRPC_VERBOSITY", VERBOSITY)
     os.environ.setdefault("GRPC_EXPERIMENTS", EXPERIMENTS)

@@ -1,4 +1,4 @@
-"""Errors on the wire: the table between our exceptions and gRPC statuses, for servers and clients.
+"""Errors on the wire: maps our exceptions to gRPC statuses and back, for servers and clients.
 
 A status has google.rpc.Status details: ErrorInfo (domain "kafka-tsdb", our reason and metadata) and, where a retry
 helps, RetryInfo. No client has to parse text. Several exception classes share a code; the metadata key `error` names
@@ -91,9 +91,11 @@ def abort(context: grpc.ServicerContext, error: errors.TsdbError) -> NoReturn:
 
 
 def from_rpc_error(error: grpc.RpcError) -> errors.TsdbError:
-    """The exception that the server sent, or the one in _BARE for a status of gRPC itself. Sync or asyncio errors.
+    """The exception that the server sent, or the one in _BARE for a status of gRPC itself. Takes sync and asyncio
+    errors.
 
     The caller raises the result `from` the argument. Malformed details raise nothing; the bare code is used instead.
+
     """
     call: Any = error  # RpcError declares no methods; the objects that gRPC raises are also a Call.
     code, text = call.code(), call.details() or ""

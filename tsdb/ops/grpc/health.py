@@ -1,4 +1,4 @@
-"""grpc.health.v1: the whole server under "", each partition under "partition-N".
+"""Serves grpc.health.v1: the whole server under "", each partition under "partition-N".
 
 Health checks need no token. They have separate threads and receipts, so other calls cannot delay them.
 """
@@ -46,7 +46,7 @@ class Health:
         self.set("", serving=False)
 
     def set(self, service: str, serving: bool) -> None:
-        """`service`: "" for the whole server, or `partition_service(n)`. No effect once `drain` was called."""
+        """`service`: "" for the whole server, or `partition_service(n)`. Has no effect after `drain`."""
         self._servicer.set(service, _STATUS.SERVING if serving else _STATUS.NOT_SERVING)
 
     def drain(self) -> None:
@@ -79,5 +79,5 @@ class Health:
                 abort(context, error)
             return behavior(message, context, *send)
 
-        answer.__dict__.update(attributes, experimental_thread_pool=self._threads)  # Read by gRPC.
+        answer.__dict__.update(attributes, experimental_thread_pool=self._threads)  # gRPC reads the attribute.
         return answer

@@ -112,7 +112,7 @@ class MessageReader:
 
 
 class Request:
-    """One request in memory. A context manager: leaving it frees the reserved memory."""
+    """One request in memory. A context manager that releases the reserved memory at its end."""
 
     def __init__(self, data: bytes, parse: Callable[[bytes], Any], reserved: Reserved) -> None:
         self._data = data
@@ -143,9 +143,11 @@ class MessageSize:
 
 
 def measure(data: bytes, plain: frozenset[int], fields_max: int) -> MessageSize:
-    """Count the fields of a serialised message; stops at fields_max + 1. `plain`: numbers of bytes and string fields.
+    """Count the fields of a serialised message; stops at fields_max + 1. `plain`: numbers of the fields that are bytes
+    or strings.
 
     Raises InvalidRequest (malformed_request).
+
     """
     position, end, fields, structured = 0, len(data), 0, 0
     try:

@@ -55,7 +55,8 @@ class _Receipt:
 
 
 class Receipts:
-    """`slots`: requests received at once. The owner calls `relieve` every few hundred milliseconds."""
+    """`slots`: number of requests that are received at once. The owner calls `relieve` every few hundred
+    milliseconds."""
 
     def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
         self._slots = slots
@@ -64,8 +65,8 @@ class Receipts:
         self._timeout_s = timeout_s
         # Guards all below; an innermost lock.
         self._lock = threading.Lock()
-        self._holding: dict[_Receipt, None] = {}  # Oldest first.
-        self._waiting: list[_Receipt] = []  # Newest last.
+        self._holding: dict[_Receipt, None] = {}  # The oldest is first.
+        self._waiting: list[_Receipt] = []  # The newest is last.
         self._pressed = False
         self._arrived = 0  # Requests since _relieved_at.
         self._relieved_at = time.monotonic()
@@ -84,7 +85,7 @@ class Receipts:
             return None if data is None else reader.take(data)
 
     def receive_one(self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext) -> Request:
-        """As `receive`, for a call with one request. Also raises InvalidRequest (no_message)."""
+        """Does what `receive` does, for a call with one request. Also raises InvalidRequest (no_message)."""
         request = self.receive(reader, messages, context)
         if request is None:
             raise InvalidRequest("the call needs one request message; none came", reason="no_message")

@@ -1,8 +1,8 @@
-"""Senders: answer streams of a server, and the end of streams whose reader does not read.
+"""Senders: keeps the answer streams of a server, and ends the streams whose reader does not read.
 
-gRPC takes a message from a stream when the transport has room for it. When a reader stops reading, gRPC stops resuming
-the stream. Such a call first moves from a running slot to a waiting slot, and is cut after `send_timeout_s`: its answer
-holds memory, and other calls need its thread. One thread checks all streams of a server.
+gRPC takes a message from a stream when the transport has capacity for it. When a reader stops reading, gRPC stops
+resuming the stream. Such a call first moves from a running slot to a waiting slot, and is cut after `send_timeout_s`:
+its answer takes memory, and other calls need its thread. One thread checks all streams of a server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ cut_total = counter(
 
 
 class Cancellable(Protocol):
-    """The call of a stream."""
+    """The call of a stream, which can be cancelled."""
 
     def cancel(self) -> None:
         """End the call at once."""
@@ -103,7 +103,8 @@ class Senders(Periodic):
                 self._cut(longest, "waiting_requests", now)
 
     def _longest(self, timely: list[StreamSender], peer: str) -> StreamSender | None:
-        """The waiting stream that was not read for the longest time; of `peer` alone when its share is used up."""
+        """The waiting stream that has not been read for the longest time. When the share of `peer` is used up, only
+        streams of `peer` count."""
         waits = [one for one in timely if one.slot.waits and one in self._senders]
         if self._slots.share_is_full(peer):
             waits = [one for one in waits if one.slot.peer == peer]

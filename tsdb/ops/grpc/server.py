@@ -1,4 +1,4 @@
-"""A gRPC server: threads, limits, TLS, tokens, health, reflection and shutdown. Each role adds its servicers."""
+"""A gRPC server: threads, limits, TLS, tokens, health, reflection and shutdown. Each role adds its services."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SPARE_THREADS = 8  # Run refusals, and calls that need no slot, while all other 
 # Calls beyond the bound that may wait for a thread; gRPC itself refuses more. A write holds a thread for milliseconds,
 # and a call in the backlog has no thread and no request yet: 512 senders at once are served.
 BACKLOG = 1024
-NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of gRPC's algorithms.
-STREAMS_MAX = 256  # Calls of one connection at once. A client queues further calls on its side.
+NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of the algorithms that gRPC knows.
+STREAMS_MAX = 256  # Concurrent calls of one connection. A client queues further calls on its side.
 RELIEF_EVERY_S = 0.1  # Interval of the check for calls whose request does not arrive.
 FLUSH_S = 2.0  # Time for the last answer to reach its caller. gRPC itself waits 20 s for silent peers.
 JOIN_POLL_S = 0.05

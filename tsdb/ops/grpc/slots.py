@@ -19,7 +19,7 @@ RETRY_AFTER_S = 0.1  # A call takes milliseconds, so a slot becomes free soon.
 WAITING_RETRY_AFTER_S = 1.0
 RETURN_WITHIN_S = 5.0  # Longest wait of a waiting call for a running slot.
 ENTER_WITHIN_S = 1.0  # Longest wait of a patient call for a running slot, at the begin.
-RECENT_S = 10.0  # Half of the running slots is kept free for other connections that called within this time.
+RECENT_S = 10.0  # Half of the running slots stays free for other connections that called within this time.
 PEERS_MAX = 4096
 
 _running = gauge("tsdb_grpc_running_requests", "gRPC calls running now, streams included.")
@@ -37,7 +37,7 @@ _of_thread = threading.local()
 class CallSlots:
     """running_max: calls that run at once. waiting_max: calls that wait at once, beyond the running ones.
 
-    One connection holds at most half of the waiting slots, and half of the running ones when another connection called
+    One connection gets at most half of the waiting slots, and half of the running ones when another connection called
     within RECENT_S.
     """
 
@@ -48,13 +48,13 @@ class CallSlots:
         self._running_share = max(1, running_max // 2)
         self._monotonic = monotonic
         self._changed = threading.Condition()  # Guards all below; an innermost lock.
-        self._running: Tally[str] = Tally()  # By connection, without zero entries.
+        self._running: Tally[str] = Tally()  # Number by connection, without zero entries.
         self._waiting: Tally[str] = Tally()
         self._running_count = self._waiting_count = 0
         self._called_at: dict[str, float] = {}
 
     def enter(self, peer: str) -> Slot:
-        """A running slot. Raises Overloaded (concurrent_requests, connection_requests)."""
+        """Take a running slot. Raises Overloaded (concurrent_requests, connection_requests)."""
         with self._changed:
             now = self._monotonic()
             self._called_at[peer] = now
@@ -74,8 +74,8 @@ class CallSlots:
         return Slot(self, peer)
 
     def enter_patiently(self, peer: str) -> Slot:
-        """A running slot for a short call, which waits for it up to ENTER_WITHIN_S. Such calls leave a quarter of the
-        running slots to others. Raises Overloaded (concurrent_requests)."""
+        """Take a running slot for a short call, which waits for it up to ENTER_WITHIN_S. Such calls leave a quarter of
+        the running slots to others. Raises Overloaded (concurrent_requests)."""
         limit = max(1, self.running_max * 3 // 4)
         with self._changed:
             if not self._changed.wait_for(lambda: self._running_count < limit, ENTER_WITHIN_S):
@@ -107,7 +107,7 @@ class CallSlots:
                 )
 
     def try_aside(self, slot: Slot) -> bool:
-        """As `step_aside`, but returns False where that raises."""
+        """Does what `step_aside` does, but returns False where that raises."""
         with self._changed:
             return self._step_aside_locked(slot)
 
@@ -129,7 +129,7 @@ class CallSlots:
             slot.waits = False
 
     def leave(self, slot: Slot) -> None:
-        """Free the slot of an ended call; idempotent."""
+        """Free the slot of an ended call. A second call does nothing."""
         with self._changed:
             if slot.left:
                 return
@@ -204,9 +204,10 @@ class Slot:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """The call of this thread holds a waiting slot inside the block. No effect on a thread without a call.
+    """The call of this thread has a waiting slot inside the block. A thread without a call is not affected.
 
     Raises Overloaded: waiting_requests before the block, concurrent_requests after it.
+
     """
     slot: Slot | None = getattr(_of_thread, "slot", None)
     if slot is None or slot.waits:

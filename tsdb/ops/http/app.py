@@ -32,7 +32,7 @@ HEALTHY = "/-/healthy"
 METRICS = "/metrics"
 PROBES = frozenset((READY, HEALTHY))
 
-PROBE_THREADS = 8  # Only for probes.
+PROBE_THREADS = 8  # Threads for the probes alone.
 METRICS_THREADS = 2  # Encoding holds the GIL, so more threads are no faster.
 RETRY_AFTER_S = 1
 
@@ -48,10 +48,12 @@ def ops_app(
     experiment: str = "",
     sites: Sites | None = None,
 ) -> Starlette:
-    """The application. `routes`: further routes of the role. With `tokens`, all but the probes need a bearer token.
+    """The ASGI application of a server. `routes`: further routes of the role. With `tokens`, all but the probes need a
+    bearer token.
 
     requests_max: requests at once, probes not counted; more are refused with 503. experiment: names the metrics; empty:
     production. sites: refuses pages of other sites; None: no check.
+
     """
     shown = experiment_registry(registry, experiment) if experiment else registry
     probes = CapacityLimiter(PROBE_THREADS)

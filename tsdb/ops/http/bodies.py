@@ -14,8 +14,9 @@ from typing import Protocol
 from tsdb.model.errors import TsdbError
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
-STEP_BYTES = 16 << 10  # The first reservation of a body; a small request needs no second one.
-REQUEST_BYTES = 4 << 10  # Header and objects of a request, so that the reservation bounds the number of requests too.
+STEP_BYTES = 16 << 10  # First reservation of a body; a small request needs no second one.
+# Bytes of header and objects of a request, so that the reservation also bounds the number of requests.
+REQUEST_BYTES = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,14 @@ class HttpAnswer:
 
 
 class Reply(Protocol):
-    """The way back to the peer of one request."""
+    """Sends the answer of one request to its peer."""
 
     def __call__(self, answer: HttpAnswer) -> None:
         """Send the answer, once, from any thread."""
 
     def on_drop(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the event loop's thread if the peer leaves before its answer. Only within `handle`."""
+        """Call `callback` on the event loop's thread if the peer leaves before its answer. Call this only within
+        `handle`."""
 
 
 class BodyRoute(Protocol):
@@ -81,7 +83,7 @@ class BodyRoute(Protocol):
 
     @property
     def request_timeout_s(self) -> float | None:
-        """From the header until the peer has the answer. None: that of the server."""
+        """Time from the header until the peer has the answer. None: that of the server."""
 
     @property
     def held(self) -> RequestBytes:
@@ -98,7 +100,7 @@ class BodyRoute(Protocol):
         """Raises the TsdbError of a request that its header alone refuses, before its body is read."""
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether web pages of another origin may send this request. Not called for programs and our own pages."""
+        """Whether web pages of another origin may send this request. Not called for programs and for our own pages."""
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
         """Take a whole request. `reply` is called once, from any thread. The server frees `reserved` after it."""
@@ -112,7 +114,7 @@ class BodyRoutes(Protocol):
     """The routes of a role. They may appear after the start of the server."""
 
     def route(self, method: str, path: str) -> BodyRoute | None:
-        """The route of a request; None when there is no such route. On the event loop's thread."""
+        """The route of a request; None when there is no such route. Called on the event loop's thread."""
 
 
 class JoinedRoutes:

@@ -22,9 +22,9 @@ log = get_logger(__name__)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 BODY_CUT = "cut"
-DISCARD_BYTES_MAX = 64 << 20  # Of a refused body that the peer still sends; then its connection is closed.
+DISCARD_BYTES_MAX = 64 << 20  # Bytes of a refused body that the peer still sends; then its connection is closed.
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # Of nginx; a query that was cancelled.
+_STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # A status of nginx, for a query that was cancelled.
 
 
 class Answers:
@@ -36,7 +36,7 @@ class Answers:
         self._woken = False
 
     def put(self, exchange: BodyExchange, answer: HttpAnswer | _Pieces) -> None:
-        """Send it soon; from any thread."""
+        """Send it soon. Any thread may call it."""
         self._waiting.append((exchange, answer))
         # Appended first: `_send` takes all that is there after it has reset the mark. Two threads may both wake it.
         if self._woken:
@@ -49,7 +49,7 @@ class Answers:
 
     def _send(self) -> None:
         self._woken = False
-        # Only these: pieces of a stream may come as fast as they are sent, and the loop has other work.
+        # Only these, because pieces of a stream may come as fast as they are sent, and the loop has other work.
         for _ in range(len(self._waiting)):
             exchange, answer = self._waiting.popleft()
             try:
@@ -157,7 +157,7 @@ class BodyExchange:
             self._handle()
 
     def receive(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Add a piece of the body."""
         if self.response_complete or self._early is not None:
             self._discard(len(data))
             return
@@ -199,7 +199,7 @@ class BodyExchange:
     def drop(self) -> None:
         """The connection is lost."""
         self.disconnected = True
-        if not self._handled:  # Else its answer frees the memory, for a thread may still use it.
+        if not self._handled:  # Otherwise its answer releases the memory, because a thread may still use it.
             self._release()
         elif not self.response_complete:
             self.dropped()

@@ -39,11 +39,11 @@ log = get_logger(__name__)
 
 
 class _Ended(Exception):
-    """Bytes after the last request of a connection."""
+    """State of a connection after its last request: more bytes are refused."""
 
 
 class _LastAnswer:
-    """A refusal that waits for the answers before it, in place of uvicorn's cycle."""
+    """A refusal that waits for the answers before it. It replaces uvicorn's cycle."""
 
     def __init__(self, start: Callable[[], None]) -> None:
         self.start = start
@@ -76,7 +76,7 @@ class HttpConnection(HttpToolsProtocol):
         self._sites = sites
         self._timer: asyncio.TimerHandle | None = None
         self._between_requests = False
-        self._in_message = False  # From the first byte of a request to its last.
+        self._in_message = False  # Time from the first byte of a request to its last one.
         self._in_header = False
         self._upgrading = False  # The parser has stopped at an offer of another protocol.
         self._closes = False  # The current request is the last one.
@@ -87,7 +87,8 @@ class HttpConnection(HttpToolsProtocol):
         self._idle_bytes = 0  # Received since the last header, piece of a body, or end of a message.
         self._dropped_bytes = 0
         self._receiving: BodyExchange | None = None
-        self._unanswered: deque[BodyExchange] = deque()  # In their order. uvicorn's `cycle` is the last request alone.
+        # Exchanges in their order. uvicorn's `cycle` is only the last request.
+        self._unanswered: deque[BodyExchange] = deque()
         self._body_timer = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -243,7 +244,7 @@ class HttpConnection(HttpToolsProtocol):
             self._fail(error)
 
     def _parse(self, data: memoryview) -> int | None:
-        """Parse the bytes. Returns the place where the parser stopped at an offer of another protocol."""
+        """Parse the bytes. Returns the position at which the parser stopped at an offer of another protocol."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as stop:
@@ -256,7 +257,8 @@ class HttpConnection(HttpToolsProtocol):
         version = self.parser.get_http_version()
         header = header_without_offer(self.parser.get_method(), self.url, version, self.headers)
         self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn's; `_Ended` takes its place.
+        # uvicorn sets this too; `_Ended` replaces its state.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.parser.feed_data(header)
 
     def _head(self, method: str) -> HttpHead:
@@ -287,7 +289,7 @@ class HttpConnection(HttpToolsProtocol):
             date=lambda: self.server_state.default_headers,
             close=self._close,
         )
-        cycle: Any = exchange  # In place of uvicorn's.
+        cycle: Any = exchange  # Replaces uvicorn's cycle.
         self.cycle = cycle
         self._receiving = exchange
         self._unanswered.append(exchange)
@@ -339,7 +341,7 @@ class HttpConnection(HttpToolsProtocol):
         self._expect("request_timeout", of_route or self._table.limits.request_timeout_s)
 
     def _fail(self, error: httptools.HttpParserError) -> None:
-        cause = error.__context__  # The exception of a callback.
+        cause = error.__context__  # The cause is the exception of a callback.
         if isinstance(cause, _Ended) or (self._closes and not self._in_message):
             self._ended = True
         elif isinstance(cause, FramingError):
@@ -384,7 +386,7 @@ class HttpConnection(HttpToolsProtocol):
         self._linger()
 
     def _close(self, *, arriving: bool) -> None:
-        """Close after the last answer. arriving: the peer may still send."""
+        """Close after the last answer. arriving: whether the peer may still send."""
         if arriving:
             self._linger()
         else:

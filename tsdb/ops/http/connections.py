@@ -1,7 +1,7 @@
-"""Connections of the HTTP server: their number, their time limits, and the choice of the one to close for a new one.
+"""Connections of the HTTP server: bounds their number and their times, and chooses the one to close for a new one.
 
 A connection waits (for a handshake, a header, the next request) or runs a request. A timer ends each wait; slowly
-arriving bytes do not restart it. When there is no room for a new connection, the one that has waited longest is closed,
+arriving bytes do not restart it. At the limit of connections, the one that has waited longest is closed for a new one,
 so that a probe always gets in. Only the event loop's thread uses this module.
 """
 
@@ -28,7 +28,7 @@ _closed = counter(
 URL_BYTES_MAX = 64 << 10
 HEADER_BYTES_MAX = 64 << 10
 SMALL_HEADER_BYTES = 16 << 10
-LARGE_HEADERS_MAX = 128  # Connections with a larger header at once: 16 MiB of text.
+LARGE_HEADERS_MAX = 128  # Connections that may have a larger header at once: 16 MiB of text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class HttpLimits:
 
 
 class Abortable(Protocol):
-    """A connection that can be closed to make room."""
+    """A connection that can be closed for another one."""
 
     def abort(self) -> None:
         """Close at once, without waiting for the peer."""
@@ -69,7 +69,7 @@ class Connections:
         self.on_closed: Callable[[], None] = lambda: None
         self._waiting: dict[Abortable, float] = {}  # The value is the monotonic time when the state began.
         self._running: dict[Abortable, float] = {}
-        self._large: dict[Abortable, None] = {}  # Those with a large header, in the order in which it came.
+        self._large: dict[Abortable, None] = {}  # Connections with a large header, in the order of its arrival.
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
@@ -80,8 +80,8 @@ class Connections:
         self._move(connection, self._waiting)
 
     def reserve_large_header(self, connection: Abortable) -> bool:
-        """Count a connection among those with a large header, until its next wait. At the limit the one that has sent
-        its header longest makes room; False when all headers there are whole."""
+        """Count a connection as one with a large header, until its next wait. At the limit, the connection that has
+        sent its header longest is closed. False when all such headers are complete."""
         if connection in self._large:
             return True
         if len(self._large) >= LARGE_HEADERS_MAX:
@@ -106,7 +106,7 @@ class Connections:
         self.on_closed()
 
     def make_room(self, reason: str) -> bool:
-        """Close the connection that has waited longest, else the one that has run longest; False without any."""
+        """Close the connection that has waited longest, or else the one that has run longest. False without one."""
         oldest = next(iter(self._waiting or self._running), None)
         if oldest is None:
             return False

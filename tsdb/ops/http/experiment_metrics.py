@@ -1,4 +1,4 @@
-"""Metrics of an experiment: those of the process under other names, with the experiment's name as a label.
+"""Metrics of an experiment: exports those of the process under other names, with the experiment's name as a label.
 
 An alert, a dashboard or a recording rule of production therefore never counts an experiment, not even one that users
 have written: a sum over all series of a name stays a sum over production.

@@ -1,6 +1,6 @@
-"""Framing: where a request begins and ends, what of its header is ignored, and the refusal of one without a clear end.
+"""Framing: finds where a request begins and ends, and refuses a request without a clear end.
 
-A request whose end two programs could see at different places is refused: the bytes behind it would be a request to
+A request whose end two programs could see at different positions is refused: the bytes behind it would be a request to
 one of them (request smuggling). httptools itself refuses two lengths, a length beside chunks, folded lines and bad
 sizes of chunks.
 """
@@ -63,7 +63,7 @@ class FramingError(Exception):
 
 
 def malformed(problem: object) -> FramingError:
-    """Of bytes that are no HTTP/1.1."""
+    """The error for bytes that are not HTTP/1.1."""
     if "PRI" in str(problem):
         return _wrong_version("2")
     return FramingError(HTTPStatus.BAD_REQUEST, "malformed", f"the request is malformed: {problem}")

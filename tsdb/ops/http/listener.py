@@ -1,7 +1,7 @@
-"""HttpListener: accepts connections on an event loop, with a limit of connections and a reserve of file descriptors.
+"""HttpListener: accepts connections on an event loop, with a bound of connections and a reserve of file descriptors.
 
 When the process has no free descriptor, the connections that have waited longest are closed for new ones. Some
-descriptors are kept in reserve: probes must be answered even while gRPC and files hold all the others.
+descriptors are reserved, because probes must be answered even while gRPC and files use all others.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _failures = counter("tsdb_http_accept_failures_total", "Connections that could n
 
 
 class HttpListener:
-    """Created on the event loop's thread. `make`: creates the protocol of a connection, in place of its handshake.
-    tls: gives the context of a connection."""
+    """Created on the event loop's thread. `make`: creates the protocol of a connection, for the time after its
+    handshake. tls: returns the TLS context of a connection."""
 
     def __init__(
         self,
@@ -101,7 +101,8 @@ class HttpListener:
         self._handshakes.add(task)
 
         def connected(_task: object) -> None:
-            # The peer left, the handshake failed, or the connection made room for another, maybe before the task began.
+            # The peer left, the handshake failed, or the connection was closed for another one, maybe before the task
+            # began.
             if task.cancelled() or task.exception() is not None:
                 peer.close()
             self._handshakes.discard(task)

@@ -30,13 +30,13 @@ from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
-BACKLOG = 1024  # Connections that the kernel queues until they are accepted. A probe must find room in the queue.
+BACKLOG = 1024  # Connections that the kernel queues until they are accepted. A probe must fit into the queue.
 START_TIMEOUT_S = 10.0
 GRACE_S = 5
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with HttpListener in place of asyncio's."""
+    """The server of uvicorn, with HttpListener in place of asyncio's listener."""
 
     def __init__(
         self,
@@ -104,7 +104,8 @@ class OpsServer:
         log.info("ops http server listens", port=self.port)
 
     def close(self) -> None:
-        """No effect: probes and scrapes are answered while the rest of the process drains. `join` stops the server."""
+        """Has no effect: probes and scrapes are answered while the rest of the process drains. `join` stops the
+        server."""
 
     def join(self, timeout_s: float) -> bool:
         """Stop accepting and wait. False when requests still run after the timeout. Raises the server's exception."""
@@ -158,12 +159,13 @@ def serve_ops(
     hosts: Sequence[str] = (),
     experiment: str = "",
 ) -> OpsServer:
-    """A server bound to host and port (0: any free one), not yet started. The callables run on its threads.
+    """A server that is bound to host and port (0: any free port), but not started. The callables run on its threads.
 
     `tokens` guard everything except the two probes. Client certificates are not required, since probes have none.
     Without `tokens` web pages of other sites are refused; hosts: names of this server in URLs, for that check.
     bodies: routes that take a body. experiment: names the metrics; empty: production.
     Raises Unavailable (bind) when the address is not available.
+
     """
     limits = limits or HttpLimits()
     sites = None if tokens else Sites.of(host, hosts)

@@ -26,7 +26,7 @@ _OWN = frozenset({"same-origin", "none"})  # Sec-Fetch-Site of our pages, and of
 _READS = frozenset({"GET", "HEAD"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 HOSTS_KEPT = 64  # Parsing one costs 5 us.
-_SHOWN = 100  # Characters of a header in a message.
+_SHOWN = 100  # Most characters of a header that a message shows.
 
 _refused = counter(
     "tsdb_http_sites_refused_total",
@@ -37,7 +37,8 @@ _refused = counter(
 
 
 class Sites:
-    """hosts: names of this server in URLs, beside addresses and local names. all_hosts: whether all names pass."""
+    """hosts: names of this server in URLs, beside addresses and local names. all_hosts: whether all names are
+    allowed."""
 
     def __init__(self, hosts: Collection[str] = (), *, all_hosts: bool = False) -> None:
         self._hosts = frozenset(host.lower() for host in (*hosts, socket.gethostname()))
@@ -46,7 +47,8 @@ class Sites:
 
     @classmethod
     def of(cls, listen_host: str, hosts: Collection[str] = ()) -> Sites:
-        """Of a server at an address. Beyond this machine a server without `hosts` cannot know its names."""
+        """The sites of a server at an address. A server that other machines reach cannot know its names without
+        `hosts`."""
         return cls(hosts, all_hosts=not hosts and not _is_local(listen_host))
 
     def check(
@@ -90,7 +92,7 @@ def _other_page(method: str, headers: Mapping[str, str]) -> str | None:
 
 
 def _place(url: str, origin: str) -> tuple[str, int | None]:
-    """Host and port of a URL. Without a port it is the one of the origin's scheme."""
+    """Host and port of a URL. Without a port it is the default of the origin's scheme."""
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(urlsplit(origin).scheme)

@@ -1,1 +1,1 @@
-"""Executors: ways to run a handler, on threads, an event loop, other processes or the consumer's thread."""
+"""Executors: run a handler on threads, an event loop, other processes or the consumer's thread."""

@@ -1,7 +1,7 @@
-"""Executors that pass many records to a handler at once: as a list, or as the columns of a range of a partition.
+"""Executors that pass many records to a handler at once, as a list or as the columns of a range of a partition.
 
 A handler returns None when all records are done, or one result per record: None or an exception. If it raises, all
-records failed. A failed record is tried again alone, so that it cannot fail others.
+records failed. A failed record is tried again alone, so that it cannot make others fail.
 """
 
 from __future__ import annotations
@@ -62,10 +62,14 @@ class BatchExecutor:
 
 
 class ColumnExecutor:
-    """Ranges of a partition as columns: one poll's records of it, at most Options.poll_records_max.
+    """Passes ranges of a partition as columns. A range has the partition's records of one poll, at most
+    Options.poll_records_max.
 
-    Ordered by partition, one range of a partition runs at a time, which keeps keys in order too; unordered, many do. A
-    range that was running at a crash runs again in smaller ranges, one at a time, until the failing row is alone.
+    With order by partition, one range of a partition runs at a time, which keeps keys in order too; without order, many
+    run. A range that was running at a crash runs again in smaller ranges, one at a time, until the failing row is
+    alone.
+
+
     """
 
     def __init__(self, handler: ColumnHandler, *, parallel: int = 2, name: str = "columns") -> None:
@@ -155,7 +159,7 @@ def complete_block(completions: list[Completion], count: int, results: Any) -> N
 
 
 def _checked(results: Any, count: int) -> BaseException | dict[int, BaseException]:
-    """The error of the whole batch, or errors by row."""
+    """The error of the whole batch, or the errors by row."""
     if results is None or isinstance(results, BaseException):
         return results or {}
     if not isinstance(results, Sequence) or len(results) != count:

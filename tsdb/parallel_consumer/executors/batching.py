@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """max_items: largest batch. min_items: wait for this many, but no longer than linger_s."""
+    """max_items: the largest batch. min_items: wait for this number, but no longer than linger_s."""
 
     max_items: int = 100
     min_items: int = 1

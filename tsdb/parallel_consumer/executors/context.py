@@ -16,7 +16,7 @@ from tsdb.parallel_consumer.scheduling.completion import Completion
 
 
 class Deferral:
-    """Finishes a deferred record. From any thread."""
+    """Finishes a deferred record. Any thread may call it."""
 
     __slots__ = ("_completed", "_completion", "record")
 
@@ -45,7 +45,7 @@ class Deferral:
 
 
 class Context:
-    """One attempt of one record. attempt: from 1, including attempts before a restart."""
+    """One attempt of one record. attempt: counts from 1, attempts before a restart included."""
 
     __slots__ = ("_completion", "_deferred", "attempt", "record")
 

@@ -1,8 +1,8 @@
 """Pace: measures how long a handler computes, and decides whether other processes should run it. Pure.
 
-The cost of the handler suggests a hand-over; the work done by the processes proves it. While records are handed over,
-handler seconds divided by elapsed seconds is the speed-up over a single loop. Hot keys, a slow source, or cores used by
-others reduce it: then records stay in this process for a while.
+A high cost of the handler suggests a hand-over; the finished work of the processes proves its use. While records are
+handed over, handler seconds divided by elapsed seconds is the speed-up over a single loop. Hot keys, a slow source, or
+cores used by others reduce it: then records stay in this process for a while.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STAY_S_MAX = 600.0
 
 
 class Pace:
-    """`mean_s`: recent mean seconds per record. processes: number of processes; one alone gains nothing."""
+    """`mean_s`: recent mean seconds of a record. processes: number of processes; a single one gains nothing."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
@@ -40,7 +40,7 @@ class Pace:
         self._handler_s += seconds
 
     def decide(self, now: float) -> bool:
-        """Whether to hand over from now on, monotonic seconds."""
+        """Whether to hand over from `now` on, in monotonic seconds."""
         if self.mean_s is None or self._processes < 2:
             return False
         worth_from_s = NOT_WORTH_FROM_S if self.hands_over else WORTH_FROM_S

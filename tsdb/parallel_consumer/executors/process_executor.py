@@ -38,7 +38,7 @@ class ProcessExecutor:
         self._handler = handler
         self._pace = pace or Pace(count)
         self._pool = ProcessPool(handler, count, self._pace.took, name)
-        # Records to hand over. A record handled inline stays in order with them: a lane runs one at a time.
+        # Records to hand over. A record handled inline stays in order with them, because a lane runs one at a time.
         self._waiting: Chunk = []
         self._measure_at = 0.0
         self._sample_s = 0.0

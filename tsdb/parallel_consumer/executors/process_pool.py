@@ -1,4 +1,4 @@
-"""ProcessPool: processes that call one handler on chunks of records. One thread per process talks to it.
+"""ProcessPool: has processes that call one handler on chunks of records. One thread for each process sends the chunks.
 
 A process that ends fails its whole chunk and is replaced; the records of the chunk are then tried alone, which finds
 the one that ended it.
@@ -25,7 +25,7 @@ Chunk = list[tuple[Record, Completion]]
 OnChunk = Callable[[float, int], None]  # Processor seconds used by the handler, and records.
 Handler = Callable[[Record], object]
 
-# Never fork: the client library has threads, and a fork copies their locks in any state.
+# Never fork, because the client library has threads, and a fork copies their locks in any state.
 _processes = multiprocessing.get_context("spawn")
 
 
@@ -103,16 +103,15 @@ class _Worker:
         theirs.close()
 
     def call(self, records: Sequence[Record]) -> tuple[list[BaseException | None], float]:
-        """Errors by record, and the processor seconds of the call. Raises EOFError or OSError when
-        the process ended.
-        """
+        """Errors by record, and the processor seconds of the call. Raises EOFError or OSError when the process
+        ended."""
         # Plain tuples: pickle would name the class in every record.
         self._line.send([tuple(record) for record in records])
         errors, seconds = self._line.recv()
         return errors, seconds
 
     def close(self) -> int | None:
-        """End it; returns its exit code if it had ended already."""
+        """End the process. Returns its exit code if it had ended already."""
         self._line.close()
         self._process.join(0.1)
         code = self._process.exitcode

@@ -17,7 +17,7 @@ from tsdb.parallel_consumer.scheduling.completion import Completion
 from tsdb.parallel_consumer.scheduling.streaks import Streak
 
 Done = Callable[[BaseException | None], None]
-Handler = Callable[..., object]  # (record) or (record, context)
+Handler = Callable[..., object]  # A function of (record), or of (record, context).
 AsyncHandler = Callable[..., Awaitable[object]]
 
 TURN_S = 0.005  # A streak may keep a thread or the loop this long while others wait for it.
@@ -140,7 +140,7 @@ class CallbackExecutor:
         self._handler = handler
 
     def start(self) -> None:
-        """No thread to start."""
+        """Has no effect: there is no thread to start."""
 
     def submit(self, record: Record, done: Completion) -> None:
         try:
@@ -149,7 +149,7 @@ class CallbackExecutor:
             done(error)
 
     def close(self) -> None:
-        """No thread to end."""
+        """Has no effect: there is no thread to end."""
 
 
 class InlineExecutor:
@@ -163,7 +163,7 @@ class InlineExecutor:
         self._handler = handler
 
     def start(self) -> None:
-        """No thread to start."""
+        """Has no effect: there is no thread to start."""
 
     def inline_handler(self) -> Callable[[Record], object] | None:
         return self._handler
@@ -177,4 +177,4 @@ class InlineExecutor:
             done(None)
 
     def close(self) -> None:
-        """No thread to end."""
+        """Has no effect: there is no thread to end."""

@@ -66,7 +66,7 @@ class EventLoop:
         self._thread.start()
 
     def spawn(self, coroutine: Callable[..., Coroutine[Any, Any, object]], *arguments: object) -> None:
-        """Run it as an asyncio task. Call from one thread only."""
+        """Run the coroutine as an asyncio task. Call it from one thread only."""
         assert self._loop is not None, "work before start"
         self._spawned.append((coroutine, arguments))
         if not self._woken:

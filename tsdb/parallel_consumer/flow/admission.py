@@ -23,7 +23,7 @@ from tsdb.parallel_consumer.scheduling.runner import Runner
 from tsdb.parallel_consumer.scheduling.task import Task
 from tsdb.parallel_consumer.scheduling.throttle import Throttle
 
-INLINE_S = 0.05  # Then the source and the commits get their turn.
+INLINE_S = 0.05  # After this time the source and the commits get their turn.
 
 _offset_of = itemgetter(2)
 
@@ -104,7 +104,7 @@ class Admission:
                 self._runner.offer(task)
 
     def admit_columns(self, part: PartitionState, columns: RecordColumns) -> None:
-        """As admit, for a block."""
+        """Does what `admit` does, for a block."""
         slot, known = part.tracker.add_block(columns.offsets)
         lane = SpecialLane.UNORDERED if self._order is unordered else ""
         for _, before in columns.ranges(known):
@@ -220,9 +220,8 @@ class Admission:
 def _pieces(
     block: RecordColumns, history: AttemptHistory, crashes_max: int | None
 ) -> Iterator[tuple[int, RecordColumns, AttemptCounts | None]]:
-    """Pieces of a block, each with its first row. Rows tried before are in separate pieces, smaller after each crash of
-    the process with them.
-    """
+    """Pieces of a block, each with its first row. Rows that were tried before are in separate pieces, which get smaller
+    after each crash of the process with them."""
     offsets, at = block.offsets, 0
     for one in history.take(int(offsets[0]), int(offsets[-1]) + 1):
         start, end = offsets.searchsorted([one.offset, one.end]).tolist()

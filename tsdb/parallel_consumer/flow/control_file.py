@@ -21,9 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class ControlFile:
-    """TOML, or JSON by its suffix; a table of Control's names. The consumer's thread calls it.
+    """Reads a control file, TOML or JSON by its suffix: a table with the names of Control. The consumer's thread calls
+    it.
 
     `error`: why the current file was refused; empty when it was accepted. A missing file counts as empty.
+
     """
 
     def __init__(self, path: str | os.PathLike[str], use: Callable[[Control], None], metrics: ConsumerMetrics) -> None:
@@ -35,7 +37,7 @@ class ControlFile:
         self.error = ""
 
     def check(self, clock: Clock) -> None:
-        """Load the file if it has changed; checks at most once in CHECK_EVERY_S."""
+        """Load the file if it has changed. The file is checked at most once in CHECK_EVERY_S."""
         now = clock.monotonic()
         if now < self._check_at:
             return

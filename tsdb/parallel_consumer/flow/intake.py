@@ -1,11 +1,11 @@
-"""Intake: decides when the source is polled, and holds records back so that no bound is exceeded.
+"""Intake: decides when the source is polled, and keeps records back so that no bound is exceeded.
 
 At the bound of all records or bytes nothing is polled; polling restarts once half of the bound is free. A partition
 whose map of finished offsets could outgrow a commit is paused alone. So are partitions that use most of the bound while
-another runs dry (`shared_bound.py`): a stuck partition must not stop a healthy one.
-When the stop lasts, all partitions are paused and the source is polled all the same: the broker needs a sign of life
-from the member, and the member must see a rebalance. While records wait for a slot, polls get only a small share of the
-time: more records would help nothing, and slots freed during a poll stay empty.
+another has no records left (`shared_bound.py`): a stuck partition must not stop a healthy one. When the stop lasts, all
+partitions are paused and the source is polled all the same: the broker needs a sign of life from the member, and the
+member must see a rebalance. While records wait for a slot, polls get only a small share of the time: more records would
+help nothing, and slots freed during a poll stay empty.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Intake:
         self.size = 0
 
     def wants_poll(self, not_within_s: float) -> bool:
-        """Whether to poll now. not_within_s: no hurry for this long after the last poll; 0: hurry."""
+        """Whether to poll now. not_within_s: time after the last poll in which another one is not urgent; 0: it is
+        urgent."""
         unpolled_s = self._unpolled_s()
         if unpolled_s < not_within_s:
             return False
@@ -77,12 +78,13 @@ class Intake:
         return unpolled_s >= pause_s
 
     def poll(self, timeout_s: float) -> bool:
-        """Read as much as there is room for; whether any record came. Waits up to timeout_s for the first one."""
+        """Read as much as the bounds allow. Returns whether any record came. Waits up to timeout_s for the first
+        one."""
         if not self._open():
             return self._poll_closed()
         self._resume()
         room = self._room.records()
-        # With several partitions, one must not get all remaining room in one poll.
+        # With several partitions, one must not get all remaining capacity in one poll.
         return self._take(timeout_s, max(1, min(self._options.poll_records_max, room if self._alone else room // 2)))
 
     def finished(self, task: Task) -> None:
@@ -117,7 +119,7 @@ class Intake:
         return len(self._partitions) < 2
 
     def _open(self) -> bool:
-        """Whether more may be read. Room only shrinks in a poll, and `_check_bounds` runs after each poll."""
+        """Whether more may be read. A poll only lowers the free capacity, and `_check_bounds` runs after each poll."""
         if self._full and (not self.records or self._clock.monotonic() >= self._check_at):
             self._check_bounds()
         return not self._full
@@ -274,7 +276,7 @@ class Intake:
 
     def _resume(self) -> None:
         self._take_back()
-        # Require half of the map's room: pausing for each record would cost a fetch each time.
+        # Require half of the map's capacity, because a pause for each record would cost a fetch each time.
         coming = [
             part
             for part in self._partitions.values()

@@ -55,7 +55,7 @@ class ReadCapacity:
         ]
 
     def over_quota(self) -> list[PartitionState]:
-        """Partitions being read that use most of the room left for others. None of them starves."""
+        """Partitions being read that use most of the capacity left for others. None of them starves."""
         records, size = self._shared()
         return [
             part

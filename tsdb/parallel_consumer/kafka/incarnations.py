@@ -1,9 +1,9 @@
-"""Incarnations: notices that a topic was deleted and made again while it is read.
+"""Incarnations: detects that a topic was deleted and created again while it is read.
 
-The new topic has the same name, and mostly holds the offset to be read next: reading on would skip its first records.
-The client library goes on with the new topic by itself, but only after a fetch of the old topic id has failed and
-fetch.error.backoff.ms have passed. So records that were consumed within that time of the last confirmation belong to
-the topic that was assigned; other records wait for a new confirmation. One thread.
+The new topic has the same name, and mostly has the next offset to read, so a consumer that continues would skip its
+first records. The client library goes on with the new topic by itself, but only after a fetch of the old topic id has
+failed and fetch.error.backoff.ms have passed. So records that were consumed within that time of the last confirmation
+belong to the topic that was assigned; other records wait for a new confirmation. One thread.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ GONE_AFTER_S = 5.0  # A broker that has just started may not know a topic yet; a
 
 
 class Incarnations:
-    """config: of the consumer. names: topics that must exist; others, of a pattern, may be deleted.
+    """config: settings of the consumer. names: topics that must exist; topics of a pattern may be deleted.
 
     ids: topic ids by name, changed by the owner as topics are assigned and removed. changed: topics known to be others
     now, or to be gone. failure: the error that names the first of them.
+
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Incarnations:
         self._fresh_s = 0.8 * int(str(config[FETCH_BACKOFF])) / 1000
         self._clock = clock or SystemClock()
         self._admin: Any = admin  # Made with the first request.
-        self._confirmed_at: dict[str, float] = {}  # By topic: time of the request behind the last good answer.
+        self._confirmed_at: dict[str, float] = {}  # Time of the request that got the last good answer, by topic.
         self._unknown_since: dict[str, float] = {}
         self._pending: dict[str, Future[Any]] = {}
         self._pending_ids: dict[str, str] = {}
@@ -65,7 +66,8 @@ class Incarnations:
             self._request()
 
     def check(self, *, reading: bool) -> None:
-        """As look; raises TopicRecreated, or ConsumerError (topic_gone, denied, kafka), once an answer shows it."""
+        """Does what `look` does. Raises TopicRecreated, or ConsumerError (topic_gone, denied, kafka), once an answer
+        shows it."""
         self.look(reading=reading)
         if self.failure is not None:
             raise self.failure
@@ -106,7 +108,8 @@ class Incarnations:
             return
         answers, self._pending = self._pending, {}
         for topic, answer in answers.items():
-            if self.ids.get(topic) == self._pending_ids[topic]:  # Else removed or assigned anew since the request.
+            # Otherwise the topic was removed or assigned again since the request.
+            if self.ids.get(topic) == self._pending_ids[topic]:
                 self._take(topic, answer)
 
     def _take(self, topic: str, answer: Future[Any]) -> None:

@@ -1,6 +1,7 @@
-"""Log lines of the client library, through standard logging: one line per cause and client a minute.
+"""Sends log lines of the client library to standard logging: one line a minute for each cause and client.
 
-By default the library writes to stderr, and a client whose brokers are away writes a line at each connection attempt.
+By default the library writes to stderr, and a client whose brokers do not answer writes a line at each connection
+attempt.
 """
 
 from __future__ import annotations

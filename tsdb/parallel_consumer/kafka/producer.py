@@ -1,4 +1,4 @@
-"""Kafka producer for dead letters and requeued records. One thread polls for acknowledgements."""
+"""A Kafka producer for dead letters and requeued records. One thread polls for acknowledgements."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TO
 
 
 class KafkaProducer:
-    """TopicProducer. config: settings of the client library, at least bootstrap.servers. A context manager.
+    """Implements TopicProducer. config: settings of the client library, at least bootstrap.servers. A context manager.
 
     create_topics: a missing topic is created at its lookup, with the brokers' defaults.
     Raises InvalidConfig for settings that contradict it.
+
     """
 
     def __init__(self, config: Mapping[str, object], *, create_topics: bool = False) -> None:
@@ -82,7 +83,7 @@ class KafkaProducer:
         return self._error
 
     def close(self) -> None:
-        """Wait for records in flight, at most FLUSH_S; idempotent."""
+        """Wait for records in flight, at most FLUSH_S. A second call does nothing."""
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join()

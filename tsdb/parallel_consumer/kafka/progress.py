@@ -40,8 +40,8 @@ log = logging.getLogger("tsdb.parallel_consumer")
 
 @dataclass(slots=True)
 class _Wait:
-    """reached: offset below which all was read. since: `_polled_s` at the last event. behind_since: the same when the
-    log was first seen to have more."""
+    """reached: offset below which everything was read. since: `_polled_s` at the last event. behind_since: `_polled_s`
+    when the log was first seen to have more."""
 
     reached: int
     since: float
@@ -49,7 +49,7 @@ class _Wait:
 
 
 class StallDetector:
-    """config: of the consumer. sizes: partitions of the group's topics, where they are known."""
+    """config: settings of the consumer. sizes: number of partitions of the group's topics, where it is known."""
 
     def __init__(self, config: Mapping[str, object], *, clock: Clock | None = None, admin: Any = None) -> None:
         self._settings: Any = with_logger(connection_settings(config))

@@ -1,4 +1,4 @@
-"""Settings: client library settings for a source or a producer, and the ones that are refused. Pure."""
+"""Settings: builds the client library's settings for a source or a producer, and refuses some. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OF_THE_BROKERS = (_ASSIGNMENT, "session.timeout.ms", "heartbeat.interval.ms", "
 _POLL_INTERVAL = "max.poll.interval.ms"
 _SESSION = "session.timeout.ms"
 _HEARTBEAT = "heartbeat.interval.ms"
-_DEFAULT_MS = {_POLL_INTERVAL: 300_000, _SESSION: 45_000, _HEARTBEAT: 3_000}  # Of the library.
+_DEFAULT_MS = {_POLL_INTERVAL: 300_000, _SESSION: 45_000, _HEARTBEAT: 3_000}  # Defaults of the library.
 
 # Better than the library's defaults; a caller's settings win. With 50 ms between connections a client whose brokers
 # are all away connects, and logs, 20 times a second for as long as that lasts.
@@ -75,7 +75,8 @@ _OF_CONNECTIONS = (
 
 
 def consumer_settings(config: Mapping[str, object], rule: StartRule) -> dict[str, object]:
-    """Settings of a group member. Raises InvalidConfig, naming the setting, for one that contradicts the consumer."""
+    """Settings of a group member. Raises InvalidConfig, which names the setting, for one that contradicts the
+    consumer."""
     _need(config, "group.id")
     of_topics = config.get("default.topic.config")
     given = {**(of_topics if isinstance(of_topics, Mapping) else {}), **config}

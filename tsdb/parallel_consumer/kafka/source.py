@@ -1,6 +1,7 @@
 """Kafka source: a Source over a consumer group, with incremental rebalances.
 
-The consumer never resets an offset by itself: an offset that the log no longer holds ends it with an error naming it.
+The consumer never resets an offset by itself. An offset that the log no longer has ends it with an error that names the
+offset.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
-CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
+CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer. Unconfirmed records wait for the next poll.
 HELD_MAX = 10_000  # A member polls even while records wait for a confirmation, and each poll may return one.
 PATTERN = "^"  # A topic with this prefix is a pattern, as in the client library.
 
 
 class KafkaSource:
-    """ColumnSource. config: settings of the client library, at least bootstrap.servers and group.id.
+    """Implements ColumnSource. config: settings of the client library, at least bootstrap.servers and group.id.
 
     A member that is stuck after an outage, although brokers answer, is replaced: its partitions are lost to the
     listener, and assigned again.
@@ -57,6 +58,7 @@ class KafkaSource:
     ConsumerError: misused, lost_offsets, topic_gone, denied, kafka; Fenced when another member has its
     group.instance.id; TopicRecreated: no record of the new topic is returned, and nothing is committed to it. While no
     broker answers, polls return nothing, and a warning is logged.
+
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], *, start: Start = EARLIEST) -> None:
@@ -71,7 +73,7 @@ class KafkaSource:
         self._listener: SourceListener | None = None
         self._incarnations = Incarnations(self._config, self._names)
         self._topics_seen: dict[str, TopicFacts] = {}  # Facts of each topic when it was last learned.
-        self._first_sizes: dict[str, int] = {}  # Partitions of each topic when this member first read it.
+        self._first_sizes: dict[str, int] = {}  # Number of partitions of each topic when this member first read it.
         self._held: list[Any] = []  # Consumed, not yet confirmed: records, and ends of partitions.
         self._owned: set[TopicPartition] = set()
         self._failed: BaseException | None = None

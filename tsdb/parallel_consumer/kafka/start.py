@@ -22,16 +22,16 @@ _MS_LEAST = 100_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StartRule:
-    """name: earliest, latest or time. since_ms: for `time`, ms since epoch UTC: start at the first record at or after
-    it.
-    """
+    """name: earliest, latest or time. since_ms: only for `time`, ms since the epoch, UTC; the first record at or after
+    it is the start."""
 
     name: str
     since_ms: int = 0
 
     @classmethod
     def of(cls, start: Start) -> StartRule:
-        """From "earliest", "latest", an aware datetime, or ms since the epoch. Raises InvalidConfig otherwise."""
+        """Build a rule from "earliest", "latest", an aware datetime, or ms since the epoch. Raises InvalidConfig
+        otherwise."""
         if isinstance(start, datetime):
             if start.tzinfo is None:
                 raise InvalidConfig(
@@ -57,7 +57,7 @@ class StartRule:
     def offsets(
         self, consumer: Any, partitions: Collection[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, int]:
-        """Start offset of each partition. consumer: of the client library. Raises KafkaException."""
+        """Start offset of each partition. consumer: a consumer of the client library. Raises KafkaException."""
         found: dict[TopicPartition, int] = {}
         if self.name == TIME and partitions:
             requests = [KafkaPartition(*topic_partition, self.since_ms) for topic_partition in partitions]

@@ -28,14 +28,15 @@ ERROR_CHARS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """id: of this incarnation of the topic."""
+    """id: identifies this incarnation of the topic."""
 
     id: str
     partitions: int
 
 
 class TopicLookup:
-    """config: of the client library. names: topics; if empty, only waits for an answer of the cluster. One thread."""
+    """config: settings of the client library. names: topics to look up; without any it only waits for an answer of the
+    cluster. One thread."""
 
     def __init__(self, config: Mapping[str, object], names: Collection[str], *, clock: Clock | None = None) -> None:
         settings = with_logger(connection_settings(config))
@@ -78,7 +79,7 @@ class TopicLookup:
         return None
 
     def answer_within(self, timeout_s: float) -> dict[str, TopicFacts]:
-        """The same, now. Raises KafkaException (timed out) when no broker answers."""
+        """Facts of all topics, now. Raises KafkaException (timed out) when no broker answers."""
         found = self.answer(timeout_s)
         if found is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

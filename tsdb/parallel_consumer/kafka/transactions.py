@@ -1,4 +1,5 @@
-"""Kafka transactions: consume, process and produce; a handler's output appears together with the commit of its record.
+"""Kafka transactions: consume, process and produce. The output of a handler appears together with the commit of its
+record.
 
     source = TransactionalSource(KafkaSource(config, ["orders"]), {**brokers, "transactional.id": "billing-0"})
     ParallelConsumer(source, ThreadExecutor(source.producing(handle), 16), ...)
@@ -24,10 +25,12 @@ from tsdb.parallel_consumer.source import Polled, SourceListener
 
 
 class TransactionalSource:
-    """AtomicSource and SourceListener. config: of the producer, at least bootstrap.servers and transactional.id, which
-    is unique to each member and stays the same over restarts. Dead letters are outside of the transactions.
+    """Implements AtomicSource and SourceListener. config: settings of the producer, at least bootstrap.servers and
+    transactional.id, which is unique to each member and stays the same over restarts. Dead letters are outside of the
+    transactions.
 
     Raises Fenced from poll, commit and write: another member took the transactional id, and this one must end.
+
     """
 
     def __init__(self, inner: KafkaSource, config: Mapping[str, object]) -> None:

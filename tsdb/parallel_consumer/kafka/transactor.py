@@ -20,7 +20,7 @@ from tsdb.parallel_consumer.producer import OutRecord
 from tsdb.parallel_consumer.record import Position, TopicPartition
 
 TIMEOUT_S = 30.0
-START_TIMEOUT_S = 5.0  # Per attempt: `close` cannot end the member meanwhile.
+START_TIMEOUT_S = 5.0  # Timeout of each attempt, because `close` cannot end the member meanwhile.
 # A transaction left open by a killed member blocks reads of its partitions' commits until this timeout.
 DEFAULTS: Mapping[str, object] = {"transaction.timeout.ms": 10_000}
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -145,7 +145,7 @@ class Transactor:
             return CommitFailed(f"transaction: {kafka_error}")
         text = f"transactional.id {self._id}: {kafka_error.str()} ({kafka_error.name()})"
         if kafka_error.code() in FENCED:
-            # Brokers report both in the same way.
+            # Brokers report both causes in the same way.
             return Fenced(f"{text}: another producer took it, or a transaction took longer than transaction.timeout.ms")
         if kafka_error.fatal():
             return ConsumerError(text, reason="kafka")

@@ -1,4 +1,5 @@
-"""AttemptHistory: attempts recorded in a commit, of records not read again yet. Read in offset order."""
+"""AttemptHistory: the attempts that a commit records for records that are not read again yet. They are read in offset
+order."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tsdb.parallel_consumer.offsets.metadata import AttemptCounts
 
 
 class AttemptHistory:
-    """History of one partition. Falsy once all its records were read again."""
+    """Attempts of one partition. It is falsy once all its records were read again."""
 
     def __init__(self, attempts: Iterable[AttemptCounts] = ()) -> None:
         self._recorded = deque(sorted(attempts, key=lambda one: one.offset))

@@ -16,9 +16,12 @@ OnCommitted = Callable[[Mapping[TopicPartition, Position]], None]
 
 
 class Commits:
-    """`error`: why the last commit failed; empty after a success. on_committed: called with acknowledged positions.
+    """`error`: cause of the last failed commit; empty after a success. on_committed: called with acknowledged
+    positions.
 
-    `failure`: the error that ended all committing; None before.
+    `failure`: the error that ended all commits; None before.
+
+
     """
 
     def __init__(self, env: Environment, source: Source, on_committed: OnCommitted) -> None:

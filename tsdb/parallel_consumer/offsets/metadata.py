@@ -1,4 +1,4 @@
-"""Commit metadata: finished offsets above the committed one, and attempts of unfinished records.
+"""Commit metadata: encodes finished offsets above the committed one, and attempts of unfinished records.
 
 Layout: docs/formats/commit-metadata.md, versions 1 and 2. Pure. Metadata is either decoded exactly or refused.
 """
@@ -19,7 +19,7 @@ from tsdb.parallel_consumer.offsets.tracker import NO_RUNS
 from tsdb.parallel_consumer.options import UNITS_MAX
 
 VERSION = 1
-# Written only where a range of offsets was tried as one: consumers without columns can still be downgraded.
+# Written only where a range of offsets was tried as one, so that consumers without columns can still be downgraded.
 VERSION_SPANS = 2
 TOPIC_ID_BYTES_MAX = 64
 ATTEMPTS_BYTES_MAX = 640
@@ -29,11 +29,13 @@ _FIXED_BYTES = 2 + 1 + TOPIC_ID_BYTES_MAX + 3 + ATTEMPTS_BYTES_MAX + 3 + _CRC_BY
 
 @dataclass(frozen=True, slots=True)
 class AttemptCounts:
-    """Attempts of an unfinished record. failures: attempts ended by an exception. crashes: the process ended while it
-    ran.
+    """Attempts of an unfinished record. failures: attempts that ended with an exception. crashes: attempts in which the
+    process ended.
 
-    running: it was being handled at the time of the commit. span: number of offsets, from that one on, that were tried
-    together: a block of columns.
+    running: whether it was being handled at the commit. span: number of offsets, from `offset` on, that were tried
+    together as a block of columns.
+
+
     """
 
     offset: int
@@ -62,9 +64,12 @@ def map_bytes_max(units_max: int = UNITS_MAX) -> int:
 
 
 def encode_metadata(position: int, progress: CommitMetadata, topic_id: str, *, units_max: int = UNITS_MAX) -> str:
-    """Text of at most units_max UTF-16 units.
+    """Encode the metadata as text of at most units_max UTF-16 units.
 
-    Attempts that do not fit ATTEMPTS_BYTES_MAX are left out, the least tried first: their counts start again at 0.
+    Attempts that do not fit into ATTEMPTS_BYTES_MAX are left out, the lowest counts first. These counts start again at
+    0.
+
+
     """
     form, data = encode_runs(position, progress.finished)
     assert len(data) <= map_bytes_max(units_max), f"offset map of {len(data)} bytes: intake must stop before"

@@ -17,7 +17,7 @@ from tsdb.parallel_consumer.scheduling.task import Task
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
-    """TaskOwner. One partition in one generation: from its assignment to its removal.
+    """Implements TaskOwner. The state of one partition in one generation, from its assignment to its removal.
 
     attempts: attempts recorded in the commit, of records not read again yet. barriers: records that run after all
     before them.
@@ -28,6 +28,7 @@ class PartitionState:
     record_bytes, arrived_at: mean size and time of the last arrival.
     touched: unfinished tasks with attempts to record in a commit, by slot. running: number of running records.
     draining: no further record begins. closed: removed; completions are late. dirty: something to commit.
+
     """
 
     topic_partition: TopicPartition

@@ -1,6 +1,6 @@
-"""Runs of finished offsets as bytes: alternating lengths or a bitset, plain or under zstd, whichever is smallest.
+"""Encodes runs of finished offsets as alternating lengths or a bitset, plain or with zstd, whichever is smallest.
 
-Layout: docs/formats/commit-metadata.md. Pure. The bitset bounds the size: `span / 8` bytes hold any pattern.
+Layout: docs/formats/commit-metadata.md. Pure. The bitset bounds the size: any pattern fits into `span / 8` bytes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def decode_runs(position: int, form: int, data: bytes) -> NDArray[np.int64]:
 
 
 def write_varint(value: int, out: bytearray) -> None:
-    """LEB128 of an integer from 0."""
+    """Append an integer of at least 0 as LEB128."""
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7

@@ -1,7 +1,7 @@
-"""Bytes as text for commit metadata: base64 while that fits, else 14 bits a character.
+"""Encodes bytes as text for commit metadata: base64 while that fits, otherwise 14 bits in each character.
 
-Brokers count UTF-16 units, not bytes. CJK ideographs U+4E00 to U+8DFF are one unit each and plain in UTF-8, so 4,095
-units hold 7,166 bytes. Layout: docs/formats/commit-metadata.md. Pure.
+Brokers count UTF-16 units, not bytes. CJK ideographs U+4E00 to U+8DFF are one unit each and valid in UTF-8, so 7,166
+bytes fit into 4,095 units. Layout: docs/formats/commit-metadata.md. Pure.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class OffsetTracker:
 
     @property
     def position(self) -> int:
-        """The lowest unfinished offset; when all records read are finished, the next offset to read."""
+        """The lowest unfinished offset. When all records that were read are finished: the next offset to read."""
         low = self._done.find(0, self._low)
         if low < 0:
             self._low = len(self._done)
@@ -64,9 +64,8 @@ class OffsetTracker:
         return self._trimmed + len(self._done) - 1
 
     def add_block(self, offsets: NDArray[np.int64]) -> tuple[int, NDArray[np.bool_]]:
-        """As add, for int64 (n,), ascending: returns the first slot (the others follow) and which rows were finished
-        before.
-        """
+        """Does what `add` does, for int64 (n,), ascending. Returns the first slot (the others follow), and which rows
+        were finished before."""
         first, last = int(offsets[0]), int(offsets[-1])
         assert first >= self._next_offset, f"offset {first} after {self._next_offset - 1}"
         at = np.searchsorted(self._restored[:, 1], offsets, side="right")
@@ -84,12 +83,12 @@ class OffsetTracker:
     def pass_over(self, offsets: Iterable[int], last: int) -> None:
         """Add records that are finished already, ascending up to `last`, above all before them."""
         self._next_offset = last + 1
-        if self.unfinished:  # Else the position is past them.
+        if self.unfinished:  # Otherwise the position is past these offsets.
             self._offsets.extend(offsets)
             self._done += b"\1" * (len(self._offsets) - len(self._done))
 
     def finish(self, slot: int) -> None:
-        """Mark the record of a slot as finished; once per slot."""
+        """Mark the record of a slot as finished. Call it once for each slot."""
         at = slot - self._trimmed
         assert not self._done[at], f"offset {self._offsets[at]} finished twice"
         self._done[at] = 1
@@ -113,7 +112,7 @@ class OffsetTracker:
         return not self.unfinished or self.admits_block(offset, offset, 1, map_bytes_max)
 
     def admits_block(self, first: int, last: int, count: int, map_bytes_max: int) -> bool:
-        """The same for `count` offsets at once. If the last of them is admitted, each is."""
+        """Does what `admits` does, for `count` offsets at once. If the last of them is admitted, each is."""
         position = self.position if self.unfinished else first
         span = max(last + 1, self._restored_end()) - position
         slots = len(self._done) - self._low + count + 2 * len(self._restored)

@@ -32,7 +32,7 @@ EXPIRED = "expired"
 STEP_S = 0.5
 AGAIN_S = 1.0
 RECORDS_MAX = 1_000
-TOGETHER_MAX = 100  # Dead letters per transaction.
+TOGETHER_MAX = 100  # Dead letters in one transaction.
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +50,11 @@ class _Copy:
 
 
 class ExpiryScanner:
-    """SourceListener. source: of the wait topic, in a consumer group of this scanner alone; it commits only its start
-    positions.
+    """Implements SourceListener. source: reads the wait topic in a consumer group that only this scanner has; it
+    commits only its start positions.
 
     Raises errors that end its source, from `step` or `join`, including Fenced.
+
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ExpiryScanner:
         self._thread.start()
 
     def close(self) -> None:
-        """End soon; returns at once. The next scanner finds copies that were not sent yet."""
+        """End soon, and return at once. The next scanner finds copies that were not sent yet."""
         self._closing.set()
 
     def join(self, timeout_s: float) -> bool:

@@ -25,7 +25,7 @@ class CopyState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One unfinished record. dropped: its partition was removed; its copy is not sent again."""
+    """One unfinished record. dropped: whether its partition was removed; its copy is then not sent again."""
 
     record: Record
     key: bytes
@@ -34,7 +34,7 @@ class Entry:
 
 
 class PartitionCopies:
-    """reported: the last position received from the consumer; at first the start position."""
+    """Copies of one partition. reported: the last position from the consumer; at first the start position."""
 
     def __init__(self, topic_partition: TopicPartition, start: Position, topic_id: str) -> None:
         self.topic_partition = topic_partition
@@ -44,7 +44,7 @@ class PartitionCopies:
         self.committed: Position | None = None
         self.handed_back: Position | None = None
         self._waiting: deque[Entry] = deque()  # Read, not handed over.
-        self._open: dict[int, Entry] = {}  # By offset, ascending.
+        self._open: dict[int, Entry] = {}  # Entries by offset, ascending.
         self._end: int | None = None
 
     def add(self, entry: Entry) -> None:

@@ -35,7 +35,7 @@ from tsdb.parallel_consumer.registry.partition_copies import CopyState, Entry, P
 from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, wait_key
 from tsdb.parallel_consumer.source import Polled, PolledSource, Source, SourceListener
 
-UNPOLLED_S_MAX = 1.0  # The broker needs a sign of life from the member; but a pause drops prefetched records.
+UNPOLLED_S_MAX = 1.0  # The broker needs a sign of life from the member, but a pause drops prefetched records.
 SETTLE_S = 0.005  # Between polls of the source while copies are in flight: their acknowledgements cannot wake it.
 AGAIN_S = 0.5
 CLOSE_TRIES = 20  # For the null records of a clean shutdown, AGAIN_S each.
@@ -48,9 +48,9 @@ class RegistryOptions:
     """Options of a registry.
 
     topic: the wait topic: compacted, with at least as many partitions as the consumed topic. expiry_s: a record
-    unfinished for this long after it was read becomes a dead letter. preparing_max: bound of records read and not
-    handed over, most of them because their copies are in flight.
-    commit_interval_s: time between acknowledgements while nothing is finished.
+    unfinished for this long after it was read becomes a dead letter. preparing_max: bound of the records that were read
+    and not handed over, mostly because their copies are in flight. commit_interval_s: time between acknowledgements
+    while nothing is finished.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class RegistryOptions:
 
 
 class RegistrySource:
-    """Source and SourceListener. Closes the inner source with it; the caller closes the producer."""
+    """Implements Source and SourceListener. It closes the inner source; the caller closes the producer."""
 
     def __init__(
         self,

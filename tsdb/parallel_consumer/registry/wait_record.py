@@ -1,7 +1,7 @@
-"""Wait records: copies of records, stored in a compacted topic until their records are finished. Pure.
+"""Wait records: copies of records in a compacted topic, until the records are finished. Pure.
 
-Layout: docs/formats/wait-record.md. The key is a function of the record's origin, so a repeated copy replaces the
-first, and one null record ends both.
+Layout: docs/formats/wait-record.md. The key depends only on the origin of the record, so a repeated copy replaces the
+first one, and one null record removes both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tsdb.parallel_consumer.producer import OutRecord
 from tsdb.parallel_consumer.record import Record
 
 PREFIX = "wait-"
-# UUID namespace of our keys; changing it orphans stored copies.
+# UUID namespace of our keys. A change of it orphans stored copies.
 NAMESPACE = uuid.UUID("6e1f6d1c-64f0-5a0e-9d0a-0f6f3f0b7c11")
 
 

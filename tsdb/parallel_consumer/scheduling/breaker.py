@@ -1,4 +1,4 @@
-"""Breaker: begins nothing while everything fails, then tries a single record. Pure.
+"""Breaker: begins no record while all fail, then tries a single record. Pure.
 
 CLOSED -(failures in a row)-> OPEN -(its time is over)-> PROBING -(success)-> CLOSED, -(failure)-> OPEN, twice as long.
 """

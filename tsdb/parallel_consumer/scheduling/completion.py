@@ -36,7 +36,7 @@ class Completion:
             self._mailbox.put(self, error)
 
     def lost(self, error: BaseException) -> None:
-        """As a call, but takes no lock and ends no wait: for finalisers."""
+        """Does what a call does, but takes no lock and ends no wait. For finalisers."""
         self._mailbox.put_quietly(self, error)
 
 
@@ -44,13 +44,13 @@ Outcome = tuple[Completion, BaseException | None]
 
 
 class Mailbox(Protocol):
-    """Completions on their way to the consumer's thread."""
+    """Passes completions to the consumer's thread."""
 
     def put(self, completion: Completion, error: BaseException | None) -> None:
-        """Deliver a completion and end a wait. From any thread."""
+        """Deliver a completion and end a wait. Any thread may call it."""
 
     def put_quietly(self, completion: Completion, error: BaseException | None) -> None:
-        """From any thread, also from a finaliser: does not end a wait."""
+        """Deliver a completion without ending a wait. Any thread may call it, also a finaliser."""
 
     def wake(self) -> None:
         """End a wait, from any thread."""
@@ -63,7 +63,7 @@ class Mailbox(Protocol):
 
 
 class ThreadMailbox:
-    """A mailbox between threads."""
+    """Mailbox of real threads."""
 
     def __init__(self) -> None:
         self._ended: deque[Outcome] = deque()

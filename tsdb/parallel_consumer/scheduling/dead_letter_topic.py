@@ -28,5 +28,6 @@ class DeadLetterTopic:
         return self._producer is None or self._partitions is not None
 
     def partition_of(self, partition: int) -> int:
-        """Target partition of a dead letter: the record's number, modulo the partition count of the topic."""
+        """Target partition of a dead letter: the partition number of the record, modulo the partition count of the
+        topic."""
         return partition if self._partitions is None else partition % self._partitions

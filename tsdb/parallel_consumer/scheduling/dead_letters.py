@@ -62,7 +62,7 @@ def without_value(record: OutRecord) -> OutRecord:
 
 
 def requeued(record: Record, rounds_left: int) -> OutRecord:
-    """The record again, for the end of the same partition."""
+    """A copy of the record for the end of the same partition."""
     others = [(name, value) for name, value in record.headers if name != REQUEUE_HEADER]
     headers = [*others, (REQUEUE_HEADER, str(rounds_left).encode())]
     return OutRecord(record.topic, record.partition, record.key, record.value, headers)

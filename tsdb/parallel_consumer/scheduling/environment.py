@@ -14,7 +14,8 @@ from tsdb.parallel_consumer.policy import ErrorPolicy
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """randomness: for the jitter of backoffs. Everything but `log` is used on the consumer's thread alone."""
+    """randomness: random numbers for the jitter of backoffs. Everything but `log` is used on the consumer's thread
+    alone."""
 
     options: Options
     policy: ErrorPolicy

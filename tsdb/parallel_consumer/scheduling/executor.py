@@ -16,7 +16,7 @@ from tsdb.parallel_consumer.scheduling.streaks import Streak
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs records. `submit` never blocks; the consumer bounds how many run."""
+    """Runs records. `submit` never blocks; the consumer bounds the number of running records."""
 
     def start(self) -> None:
         """Called before the first record."""
@@ -30,10 +30,10 @@ class Executor(Protocol):
 
 @runtime_checkable
 class SupportsFailure(Protocol):
-    """An executor or a producer with threads. One that ends leaves records without a completion."""
+    """An executor or a producer that has threads. When one of them ends, its records get no completion."""
 
     def failure(self) -> BaseException | None:
-        """The error that ended a thread; None while all work. From any thread."""
+        """The error that ended a thread; None while all work. Any thread may call it."""
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ class SupportsInline(Protocol):
 
 @runtime_checkable
 class SupportsColumns(Protocol):
-    """An executor that takes blocks. A record tried alone is submitted as a record."""
+    """An executor that takes blocks. A record that is tried alone is submitted as a record."""
 
     def submit_columns(self, columns: RecordColumns, done: Completion) -> None:
         """Handle a block; call `done` with None, SomeFailed, or the error of the whole block."""

@@ -29,9 +29,8 @@ ERROR_CHARS_MAX = 300
 
 
 class Failures:
-    """run_first(task): called with a task that now has a record to send, to run before all others. offer(task): called
-    with parts of a block. `fatal`: the error that ended the consumer; None before.
-    """
+    """run_first(task): called with a task that has a record to send, which must run before all others. offer(task):
+    called with parts of a block. `fatal`: the error that ended the consumer; None before."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Failures:
         return taken
 
     def to_dead_letters(self, task: Task, reason: str, error: BaseException | None) -> None:
-        """Send a dead letter in its place."""
+        """Send a dead letter in place of each record of the task."""
         failure_details = FailureDetails(reason, error, task.failures, task.crashes, self._clock.now_ms())
         details = (reason, task.failures, task.crashes, self._dead_letter_topic.name, task.error or "it was running")
         text = "given up (%s; %d failures, %d crashes), to the dead letters in %s: %s"
@@ -118,7 +117,7 @@ class Failures:
             if task.failures >= self._policy.attempts_max:
                 action, reason = self._policy.exhausted, "attempts"
         if task.block is not None and action in (Action.DEAD_LETTER, Action.SKIP, Action.REQUEUE):
-            # Which record failed shows only in smaller blocks; each of them is tried once.
+            # Only smaller blocks show which record failed; each of them is tried once.
             self._replace(task, halves(task, self._policy.attempts_max - 1))
             return False
         self._metrics.failures.labels(action.value).inc()

@@ -10,7 +10,7 @@ from tsdb.parallel_consumer.scheduling.task import Task
 
 
 class Lanes:
-    """Lanes of one partition, by key. A value of None: one record runs and none waits."""
+    """Lanes of one partition, by key. A value of None means that one record runs and none waits."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[Task] | None] = {}
@@ -37,9 +37,8 @@ class Lanes:
         return False
 
     def enter_newest(self, task: Task) -> tuple[bool, Task | None]:
-        """As enter, but replace the last waiting task of the lane if it has the same key. Also returns the replaced
-        task.
-        """
+        """Does what `enter` does, but replaces the last waiting task of the lane if it has the same key. Also returns
+        the replaced task."""
         queue = self._waiting.get(task.lane)
         if queue and queue[-1].record.key == task.record.key and not queue[-1].run:
             older = queue.pop()

@@ -8,10 +8,12 @@ from tsdb.parallel_consumer.control import UNLIMITED
 
 
 class Limit:
-    """rate: records per second; -1 unlimited, 0 none. burst_s: unused rate of this many seconds may be used later.
+    """rate: records per second; -1 means unlimited, 0 none. burst_s: seconds of unused rate that may be used later.
 
-    Keeps one number: the time at which the records taken so far are used up at this rate (a virtual schedule, as in
-    GCRA).
+    It keeps one number: the time at which this rate would have passed the records taken so far (a virtual schedule, as
+    in GCRA).
+
+
     """
 
     __slots__ = ("_burst_s", "_rate", "_used_until")
@@ -22,7 +24,7 @@ class Limit:
         self._used_until = -math.inf
 
     def opens_in_s(self, now: float) -> float:
-        """Seconds until one more record may begin; 0: now; inf: never."""
+        """Seconds until one more record may begin. 0 means now, inf means never."""
         if self._rate == UNLIMITED:
             return 0.0
         if self._rate == 0:

@@ -14,7 +14,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._tasks: set[Task] = set()
-        self._blocked: set[Task] = set()  # A subset of the tasks.
+        self._blocked: set[Task] = set()  # These tasks are a subset of the tasks above.
         self._timers: list[tuple[float, int, Task, int]] = []  # Due time, tie-breaker, task, its run.
         self._numbers = itertools.count()
         self._succeeded_since_block = True
@@ -64,10 +64,11 @@ class Pending:
         return taken
 
     def take_blocked(self) -> list[Task]:
-        """After a success: release all blocked tasks, the last read first.
+        """Called after a success: release all blocked tasks, the last read first.
 
         Only the first success after an outage releases them: a single blocked record must not be tried again at every
         success of another.
+
         """
         if self._succeeded_since_block:
             return []

@@ -1,4 +1,4 @@
-"""Runner: tasks that are ready, running, or waiting for their next attempt.
+"""Runner: keeps the tasks that are ready, running, or waiting for their next attempt.
 
 Records that wait behind one another in a lane are handed over together as a streak, if the executor supports streaks
 and no decision is needed in between. A streak uses one slot, and gives it up soon when others want it.
@@ -57,7 +57,7 @@ class Runner:
         self._ready: deque[Task] = deque()
         self._running = Running(env, throttle, mailbox)
         self._pending = Pending()
-        self._suspect: Task | None = None  # Only one record that was running at a crash runs at a time.
+        self._suspect: Task | None = None  # Of the records that were running at a crash, only one runs at a time.
         self._suspects: deque[Task] = deque()
         self._failures = Failures(env, dead_letter_topic, throttle, self._pending, self._ready_first, self.offer)
 
@@ -81,7 +81,7 @@ class Runner:
         return self._pending.blocked
 
     def blocked_by(self) -> dict[str, int]:
-        """Blocked tasks by cause: those that wait, and those being tried again."""
+        """Number of blocked tasks by cause. It includes tasks that wait and tasks that are being tried again."""
         blocked_tasks = [task for task in itertools.chain(self._running, self._pending.blocked_tasks()) if task.blocked]
         by_producer = sum(task.outgoing is not None for task in blocked_tasks)
         return {"handler": len(blocked_tasks) - by_producer, "outlet": by_producer}

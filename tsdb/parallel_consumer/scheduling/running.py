@@ -1,6 +1,6 @@
-"""Running: tasks that were begun and have not ended. A task uses one slot, and so does a whole streak.
+"""Running: counts tasks that have begun and not ended. A task uses one slot, and so does a whole streak.
 
-Of a streak, the task that the consumer expects to end next is counted; its bytes are those of the largest task allowed.
+A streak counts as the task that the consumer expects to end next, with the bytes of the largest allowed task.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Running:
         for streak in streaks:
             recalled = streak.recall(keep)
             if streak.over:
-                # Not even the task that holds the slot was taken.
+                # The executor did not even take the task that has the slot.
                 self._streaks.discard(streak)
                 first = recalled.pop(0)
                 self.stop(first)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from tsdb.parallel_consumer.record import TopicPartition, key_text
 from tsdb.parallel_consumer.scheduling.task import Task
 
-STALLS_MAX = 16  # In one Status.
+STALLS_MAX = 16  # Stalls in one Status.
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A record unfinished for too long. attempts: how often it failed, blocked attempts included."""
+    """A record that is unfinished for too long. attempts: number of its failures, blocked attempts included."""
 
     topic_partition: TopicPartition
     offset: int

@@ -18,7 +18,7 @@ STREAK_RECORDS_MAX = 128  # The rest comes in the next streak; one hand-over per
 
 
 class Streak:
-    """tasks: at least one, of one lane, in order. began_at: monotonic seconds of the hand-over. size: bytes; no record
+    """tasks: at least one, all of one lane, in order. began_at: monotonic time of the hand-over. size: bytes; no record
     is larger.
 
     One record is handled at a time. The executor stops at the first record that fails or is deferred.
@@ -29,7 +29,7 @@ class Streak:
     def __init__(self, tasks: Sequence[Task], mailbox: Mailbox, began_at: float, size: int) -> None:
         self._mailbox = mailbox
         self._untaken = deque(tasks)
-        self._unended = deque(tasks)  # As seen by the consumer's thread.
+        self._unended = deque(tasks)  # The state that the consumer's thread knows.
         self.owner: TaskOwner = tasks[0].owner
         self.began_at = began_at
         self.size = size
@@ -56,7 +56,7 @@ class Streak:
     def recall(self, keep: int = 0) -> list[Task]:
         """Remove all untaken tasks except the first `keep`, in order. Taken ones end as usual."""
         recalled: list[Task] = []
-        # The executor may take concurrently; then fewer stay. A task that stays remains takeable.
+        # The executor may take tasks at the same time; then fewer stay. A task that stays can still be taken.
         while len(self._untaken) > keep:
             try:
                 recalled.append(self._untaken.pop())

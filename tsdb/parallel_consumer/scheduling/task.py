@@ -1,4 +1,4 @@
-"""Task: one record, or a block of records, on its way through the consumer."""
+"""Task: one record, or a block of records, inside the consumer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tsdb.parallel_consumer.record import Record, TopicPartition
 
 
 class TaskOwner(Protocol):
-    """The partition of a task, as far as scheduling uses it.
+    """The partition of a task, with the fields that scheduling uses.
 
     assigned_at: monotonic seconds. running: number of running records. draining: no further record begins. closed:
     removed; completions are late.
+
     """
 
     topic_partition: TopicPartition
@@ -102,5 +103,5 @@ class Task:
 
     @property
     def span(self) -> int:
-        """Offsets from its first record to its last."""
+        """Number of offsets from its first record to its last."""
         return 1 if self.block is None else int(self.block.offsets[-1]) - self.record.offset + 1

@@ -65,7 +65,7 @@ class Throttle:
         self._due: list[tuple[float, int, Hashable]] = []
 
     def change(self, control: Control) -> None:
-        """Takes effect at the next step; from any thread."""
+        """The new control takes effect at the next step. Any thread may call it."""
         self._next = control
 
     def changed(self) -> list[Task] | None:
@@ -85,7 +85,7 @@ class Throttle:
         return not (self.active or self.control.paused or self._breaker.opens_in_s(0.0) is not None)
 
     def allowed(self, now: float) -> float:
-        """How many tasks of any kind may begin now; inf: any number."""
+        """Number of tasks of any kind that may begin now; inf: any number."""
         return 0 if self.control.paused else self._breaker.allowed(now)
 
     def began(self, now: float) -> None:
@@ -122,7 +122,7 @@ class Throttle:
         return ThrottleDecision.PASS
 
     def diverted(self, record: Record) -> OutRecord:
-        """The record to send in place of one above its quota."""
+        """The record to send in place of one that is above its quota."""
         topic = self.control.over_quota_topic
         return OutRecord(topic, record.partition, record.key, record.value, record.headers)
 
@@ -157,7 +157,7 @@ class Throttle:
         return max(0.0, min(dues)) if dues else None
 
     def _name(self, task: Task) -> Hashable:
-        """Key of the limit at the task's stage; None: no limit applies."""
+        """Key of the limit at the task's stage; None when no limit applies."""
         control, record = self.control, task.record
         if task.stage == 0:
             keyed = record.key is not None and task.block is None

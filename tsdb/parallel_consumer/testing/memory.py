@@ -1,4 +1,4 @@
-"""A broker in memory: topics, one group, rebalances among its members, commits, and injected faults.
+"""A broker in memory: has topics, one group, rebalances among its members, commits, and injected faults.
 
 One thread makes all calls of one broker; only `append` may come from another.
 """
@@ -112,7 +112,7 @@ class MemoryBroker:
 
 
 class MemorySource:
-    """One member of the group of a broker. ColumnSource."""
+    """One member of the group of a broker. Implements ColumnSource."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -122,7 +122,7 @@ class MemorySource:
         self._ids: dict[TopicPartition, str] = {}  # Topic id of each assigned partition, as of its assignment.
         self.paused: set[TopicPartition] = set()
         self.assigned: set[TopicPartition] = set()
-        self.polls: list[int] = []  # records_max of each poll.
+        self.polls: list[int] = []  # The argument records_max of each poll.
         self.on_idle: Callable[[float], None] = lambda timeout_s: None  # Called while a poll waits.
 
     def start(self, listener: SourceListener) -> None:
@@ -189,7 +189,7 @@ class MemorySource:
         return assigned_id is None or assigned_id == self._broker.topic_ids[topic_partition[0]]
 
     def _check_ids(self, partitions: Iterable[TopicPartition]) -> None:
-        """As KafkaSource: nothing of a re-created topic is read, or committed to it."""
+        """Act like KafkaSource: read nothing of a re-created topic, and commit nothing to it."""
         for topic_partition in partitions:
             if not self._is_current(topic_partition):
                 raise TopicRecreated(f"topic {topic_partition[0]} was deleted and made again while it was read")

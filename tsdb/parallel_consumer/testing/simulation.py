@@ -41,10 +41,13 @@ class VirtualClock:
 
 
 class SeededScheduler:
-    """Executor and mailbox of a simulated core. A handler runs when its record ends; until then it has no effect.
+    """Executor and mailbox of a simulated core. A handler runs at the moment at which its record ends, and has no
+    effect before.
 
-    `running`: begun and not ended, in the order begun. `started`, `ended`: all records so far. ends_share: probability
-    that a wait ends a record instead of advancing time.
+    `running`: records that have begun and not ended, in the order of their begin. `started`, `ended`: all records so
+    far. ends_share: probability that a wait ends a record instead of advancing time.
+
+
     """
 
     def __init__(
@@ -60,10 +63,10 @@ class SeededScheduler:
         self.ended: list[Record] = []
 
     def start(self) -> None:
-        """No thread to start."""
+        """Has no effect: there is no thread to start."""
 
     def close(self) -> None:
-        """No thread to end."""
+        """Has no effect: there is no thread to end."""
 
     def submit(self, record: Record, done: Completion) -> None:
         self.running.append((record, done))
@@ -88,7 +91,7 @@ class SeededScheduler:
             self._clock.advance(max(timeout_s, 1e-4))
 
     def forget(self) -> None:
-        """Drop running records: they never end."""
+        """Drop the running records, which then never end."""
         self.running.clear()
 
     def end(self, index: int) -> None:
@@ -104,9 +107,8 @@ class SeededScheduler:
 
 
 class SeededStreaks(SeededScheduler):
-    """A scheduler that runs streaks by itself: sometimes several records ahead of the completions seen by the consumer,
-    sometimes before it begins a queued streak.
-    """
+    """A scheduler that runs streaks by itself. It is sometimes several records ahead of the completions that the
+    consumer sees, and sometimes late to begin a queued streak."""
 
     def __init__(
         self, handler: Callable[[Record], object], clock: VirtualClock, source: random.Random, ends_share: float
@@ -181,9 +183,11 @@ class SeededColumns(SeededScheduler):
 
 
 class Simulation:
-    """One consumer on a broker in memory. `options`: of Setup. The same seed gives the same run.
+    """One consumer on a broker in memory. `options`: options of Setup. The same seed gives the same run.
 
-    handler: of a record; of RecordColumns with `scheduler=SeededColumns`.
+    handler: takes a record, or RecordColumns with `scheduler=SeededColumns`.
+
+
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Evaluation of PromQL: a whole expression at once, over blocks of (series, steps)."""
+"""Evaluation of PromQL: evaluates a whole expression at once, over blocks of (series, steps)."""

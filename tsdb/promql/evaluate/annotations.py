@@ -1,4 +1,4 @@
-"""Annotations: warnings and infos of a query, each with its place in the text, in Prometheus's words."""
+"""Annotations: warnings and infos of a query, each with its position in the text, in the words of Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsdb.selector.tokens import TextSpan, place
 
 @dataclass(slots=True)
 class ForcedMonotonicity:
-    """Buckets of a histogram whose counts fell and were raised. Times in milliseconds."""
+    """Buckets of a histogram whose counts decreased and were raised. Times in milliseconds."""
 
     min_bound: float
     max_bound: float
@@ -21,7 +21,7 @@ class ForcedMonotonicity:
     last_ms: int
 
     def join(self, other: ForcedMonotonicity) -> None:
-        """Take in what was seen elsewhere."""
+        """Merge the buckets of another object."""
         self.min_bound = min(self.min_bound, other.min_bound)
         self.max_bound = max(self.max_bound, other.max_bound)
         self.max_difference = max(self.max_difference, other.max_difference)
@@ -45,7 +45,7 @@ class ForcedMonotonicity:
 
 @dataclass(slots=True)
 class Annotations:
-    """Each problem once, where it was seen last, as Prometheus has it. text: of the query."""
+    """Problems, each once, at the position of its last occurrence, as in Prometheus. text: text of the query."""
 
     text: str
     _warnings: dict[str, TextSpan] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Annotations:
             "input to histogram_quantile needed to be fixed for monotonicity (see "
             "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
         ) + (f' for metric name "{metric}"' if metric else "")
-        self._infos.setdefault(problem, span)  # Of these the first place stays.
+        self._infos.setdefault(problem, span)  # Infos keep the first position.
         known = self._forced.setdefault(problem, found)
         if known is not found:
             known.join(found)
@@ -88,7 +88,7 @@ class Annotations:
 
     @property
     def infos(self) -> tuple[str, ...]:
-        """All infos, each with its place."""
+        """All infos, each with its position."""
         return tuple(
             f"PromQL info: {problem}{self._forced[problem].text if problem in self._forced else ''}{self._place(span)}"
             for problem, span in self._infos.items()

@@ -19,11 +19,11 @@ from tsdb.selector.tokens import PLAIN_LABEL, quoted
 Values = NDArray[np.float64]
 MANY_SIDE = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
 ONE_SIDE = "multiple matches for labels: grouping labels must ensure unique matches"
-TRIMS = frozenset({"</", ">/"})  # Of native histograms.
+TRIMS = frozenset({"</", ">/"})  # Operators for native histograms.
 
 
 def scalars(node: Binary, left: Scalar, right: Scalar) -> Scalar:
-    """A number at each step."""
+    """The result for two scalars: a number at each step."""
     if node.operator in COMPARISONS:
         return Scalar(COMPARE[node.operator](left.values, right.values).astype(np.float64))
     if node.operator in TRIMS:
@@ -62,7 +62,7 @@ class Sides:
     left_group: NDArray[np.int64]
     right_group: NDArray[np.int64]
     groups: int
-    keys: LabelSets  # Of each group.
+    keys: LabelSets  # Keys of the groups.
 
 
 def vectors(context: EvaluationContext, node: Binary, left: Block, right: Block) -> Block:
@@ -138,7 +138,7 @@ def _matched(context: EvaluationContext, node: Binary, sides: Sides) -> Block:
 def _pairs(
     context: EvaluationContext, many_group: NDArray[np.int64], one_group: NDArray[np.int64], sides: Sides
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows (many, one) of all pairs with one group, in the order of the many side."""
+    """Rows (many, one) of all pairs in one group, in the order of the many side."""
     order = np.argsort(one_group, kind="stable")
     starts = group_starts(one_group, sides.groups)
     repeats = np.diff(starts)[many_group]
@@ -176,7 +176,8 @@ def _one_side_problem(
 def _check_many_side(
     matching: Matching, group: NDArray[np.int64], present: NDArray[np.bool_], groups: int, labels: LabelSets
 ) -> None:
-    """One result for each group, or for each group and set of labels; also of those that a comparison leaves out."""
+    """Check that there is one result for each group, or for each group and set of labels. Results that a comparison
+    leaves out count too."""
     if len(np.unique(group)) == len(group):
         return
     if matching.cardinality is MatchCardinality.ONE_TO_ONE:

@@ -24,7 +24,8 @@ SUBQUERY_WORK_A_SAMPLE = 11_000
 
 
 class SubqueryWork:
-    """Work of one query on its subqueries. Samples that are read allow more of it; those of constants read none."""
+    """Counts the work of one query on its subqueries. Samples that are read allow more work; subqueries of constants
+    read none."""
 
     def __init__(self) -> None:
         self._done = 0
@@ -47,10 +48,13 @@ class SubqueryWork:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """start_ms, end_ms, step_ms: of the steps here. query_start_ms and its like: of the whole query.
+    """start_ms, end_ms, step_ms: steps of this part. query_start_ms, query_end_ms and query_step_ms: steps of the whole
+    query.
 
-    An instant query has one step and step_ms 0. values_max: of one vector, over all its steps. in_hand: the memory of
-    the whole query. subqueries: of the whole query.
+    An instant query has one step and step_ms 0. values_max: bound of one vector, over all its steps. in_hand,
+    subqueries: memory and work of the whole query.
+
+
     """
 
     query: Prepared
@@ -84,13 +88,13 @@ class EvaluationContext:
         return 1 if self.step_ms == 0 else (self.end_ms - self.start_ms) // self.step_ms + 1
 
     def at(self, start_ms: int, end_ms: int, step_ms: int) -> EvaluationContext:
-        """The same query at other steps."""
+        """The context of the same query at other steps."""
         context = replace(self, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms)
         context.admit(1, context.steps)
         return context
 
     def length_ms(self, node: Duration) -> int:
-        """A range or a step of the query in milliseconds. Raises QueryError where it is not above 0."""
+        """A range or a step of the query in milliseconds. Raises QueryError unless it is above 0."""
         return self._duration_ms(node, is_positive=True)
 
     def offset_ms(self, node: Duration) -> int:

@@ -21,7 +21,7 @@ def _sign(values: Values) -> Values:
 
 
 def _power(base: Values, exponent: Values) -> Values:
-    """As C's pow: numpy takes a square root instead, which differs for -Inf and -0."""
+    """The power, as C's pow computes it. numpy takes a square root instead, which differs for -Inf and -0."""
     found = np.power(base, exponent)
     odd = (np.isneginf(base) | ((base == 0) & np.signbit(base))) & (exponent != np.floor(exponent))
     return np.where(odd, np.power(np.abs(base), exponent), found) if odd.any() else found
@@ -45,17 +45,17 @@ COMPARE: dict[str, Callable[[Values, Values], NDArray[np.bool_]]] = {
 
 
 def least(one: Values, other: Values) -> Values:
-    """The smaller of two, NaN if one is; but -Inf whatever the other is, as Go's math.Min."""
+    """The smaller value of two. NaN if one is NaN, but -Inf if one is -Inf, as in Go's math.Min."""
     return np.where(np.isneginf(one) | np.isneginf(other), -np.inf, np.minimum(one, other))
 
 
 def greatest(one: Values, other: Values) -> Values:
-    """The larger of two, NaN if one is; but +Inf whatever the other is, as Go's math.Max."""
+    """The larger value of two. NaN if one is NaN, but +Inf if one is +Inf, as in Go's math.Max."""
     return np.where(np.isposinf(one) | np.isposinf(other), np.inf, np.maximum(one, other))
 
 
 def rounded(values: Values, nearest: Values) -> Values:
-    """To the nearest multiple, halves up."""
+    """Round to the nearest multiple, halves up."""
     inverse = 1.0 / nearest
     return np.floor(values * inverse + 0.5) / inverse
 
@@ -70,7 +70,7 @@ def date_part(name: str, seconds: Values) -> Values:
     return _calendar(name, days).astype(np.float64)
 
 
-# Of the seconds of a day.
+# Functions of the seconds of a day.
 _CLOCK: dict[str, Callable[[Whole], Whole]] = {
     "minute": lambda seconds: seconds // 60 % 60,
     "hour": lambda seconds: seconds // 3600,
@@ -89,7 +89,7 @@ def _calendar(name: str, days: Whole) -> Whole:
     ) // 365
     day_of_year: Whole = day_of_cycle - (
         365 * year_of_cycle + year_of_cycle // 4 - year_of_cycle // 100
-    )  # From 1 March.
+    )  # Days from 1 March.
     from_march = (5 * day_of_year + 2) // 153
     month: Whole = np.where(from_march < 10, from_march + 3, from_march - 9)
     year: Whole = year_of_cycle + cycle * 400 + (month <= 2)

@@ -1,4 +1,4 @@
-"""Evaluation of an expression: each node over all its steps, its parts first.
+"""Evaluates an expression: each node over all its steps, after its parts.
 
 A function that returns a Step is a step of a recursion (`syntax.recursion`): an expression may be nested deeper than
 Python's stack.
@@ -58,7 +58,7 @@ def evaluate(context: EvaluationContext, node: Expression) -> Value:
 
 
 def range_of(context: EvaluationContext, node: Expression) -> Ranges:
-    """The samples of a range at each step. Raises as `evaluate`."""
+    """The samples of a range at each step. Raises the errors of `evaluate`."""
     return result_of(_range_of(context, node))
 
 
@@ -110,7 +110,7 @@ def _range_of(context: EvaluationContext, node: Expression) -> Step[Ranges]:
 
 def _subquery(context: EvaluationContext, node: Subquery) -> Step[Ranges]:
     range_ms = context.length_ms(node.range)
-    # A step below a millisecond counts as none.
+    # A step below a millisecond counts as no step.
     step_ms = (0 if node.step is None else context.length_ms(node.step)) or context.subquery_step_ms
     at_ms = shifted_times(context, node)
     # Steps of a subquery are multiples of its step, whatever the times of the query.

@@ -35,7 +35,7 @@ def called(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> 
 
 
 def vector_of(context: EvaluationContext, scalar: Scalar) -> Block:
-    """A number as one series without labels."""
+    """A block with a number as one series without labels."""
     shape = 1, context.steps
     values = scalar.values.reshape(shape).copy()
     return Block(no_labels(context.pool, 1), values, np.ones(shape, np.bool_), np.zeros(1, np.bool_))
@@ -126,7 +126,7 @@ def _of_two(
 
 
 def _none(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
-    """Of native histograms and start timestamps, which no sample here has."""
+    """Functions of native histograms and start timestamps, which no sample here has."""
     block = next(arg for arg in args if isinstance(arg, Block))
     return block.take(np.zeros(0, np.int64))
 
@@ -172,7 +172,7 @@ _CHUNK = re.compile(r"\d+|\D+", re.ASCII)
 
 
 def _before(one: str, other: str) -> bool:
-    """Natural order: numbers inside of texts count as numbers."""
+    """Compare in natural order: numbers inside texts count as numbers."""
     left, right = _CHUNK.findall(one), _CHUNK.findall(other)
     for index, chunk in enumerate(left):
         if index >= len(right):

@@ -43,7 +43,7 @@ def block_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def blocks_at(paths: Sequence[str]) -> list[Path]:
-    """Block folders, those with an index file. Raises InvalidRequest (no_input)."""
+    """Block folders: those that have an index file. Raises InvalidRequest (no_input)."""
     found = []
     for path in map(Path, (path.removeprefix("file://") for path in paths)):
         blocks = [path] if (path / INDEX).is_file() else sorted(each.parent for each in path.glob(f"*/{INDEX}"))

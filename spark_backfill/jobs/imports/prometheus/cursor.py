@@ -31,7 +31,7 @@ class ByteCursor:
         return int(_U64.unpack(self.take(8))[0])
 
     def uvarint(self) -> int:
-        """Little-endian groups of 7 bits; at most 64 bits."""
+        """The next number: little-endian groups of 7 bits, at most 64 bits."""
         number = 0
         for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
             byte = self.take(1)[0]
@@ -62,5 +62,5 @@ class ByteCursor:
         return ByteCursor(self.data, self.name, start, start + size)
 
     def corrupt(self, what: str) -> CorruptData:
-        """An error with file name and position. Returned, not raised."""
+        """Make an error with file name and position; the caller raises it."""
         return CorruptData(f"{self.name}: at byte {self.at}: {what}", reason="corrupt_block")

@@ -1,4 +1,4 @@
-"""Index of a block: its symbols, and every series with its labels and the places of its chunks."""
+"""Index of a block: reads its symbols, and each series with its labels and the references of its chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunk segments of a block: read a chunk at the place that the index names."""
+"""Chunk segments of a block: reads the chunk at the position that the index names."""
 
 from __future__ import annotations
 

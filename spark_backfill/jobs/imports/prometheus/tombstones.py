@@ -15,7 +15,7 @@ MAGIC, VERSION = 0x0130_BA30, 1
 HEADER_BYTES, CRC_BYTES = 5, 4
 
 Tombstones = Mapping[int, Sequence[tuple[int, int]]]
-"""By number of the series: intervals [first_ms, last_ms], both ends included."""
+"""Intervals [first_ms, last_ms] by number of the series, both ends included."""
 
 
 def read_tombstones(data: memoryview, name: str) -> Tombstones:

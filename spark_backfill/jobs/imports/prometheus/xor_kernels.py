@@ -1,7 +1,7 @@
-"""Kernels of the XOR encoding: one chunk's timestamps and values, values as their bits. After Gorilla (VLDB 2015).
+"""Kernels that decode the XOR encoding: the timestamps of one chunk, and its values as bits. After Gorilla (VLDB 2015).
 
-A place is a number of bits from the first byte on, BROKEN where the bytes end too early; nothing is read at or past
-`last`.
+A position is a number of bits from the first byte on. It is BROKEN where the bytes end too early. Nothing is read at or
+past `last`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _TIME_BITS = (14, 17, 20, 64)  # Size of a change of the interval, by the number
 def decode_xor_kernel(
     data: NDArray[np.uint8], at: int, end: int, ts_ms: NDArray[np.int64], bits: NDArray[np.uint64]
 ) -> int:
-    """The samples of data[at:end] into ts_ms and bits, which have room for 65,535; returns how many, or BROKEN."""
+    """Decode the samples of data[at:end] into ts_ms and bits, which have 65,535 entries. Returns the number of samples,
+    or BROKEN."""
     if end - at < COUNT_BYTES:
         return BROKEN
     count = (np.int64(data[at]) << 8) | np.int64(data[at + 1])
@@ -54,7 +55,7 @@ def decode_xor_kernel(
 
 @helper
 def _uvarint_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.uint64, int]:
-    """Little-endian groups of 7 bits; (number, place behind it)."""
+    """A number in little-endian groups of 7 bits. Returns (number, position behind it)."""
     number = np.uint64(0)
     for shift in range(0, 64, 7):
         if place + 8 > last:
@@ -69,7 +70,7 @@ def _uvarint_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.
 
 @helper
 def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.int64, int]:
-    """(how much longer than the interval before, place behind it)."""
+    """Read (difference from the interval before, position behind it)."""
     ones = 0
     while ones < len(_TIME_BITS):
         if place >= last:
@@ -94,7 +95,8 @@ def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple
 def _value_kernel(
     data: NDArray[np.uint8], place: int, last: int, value: np.uint64, leading: int, trailing: int
 ) -> tuple[np.uint64, int, int, int]:
-    """(value, leading and trailing zeros of its difference, place behind it), from those of the value before."""
+    """Read (value, leading and trailing zeros of its difference, position behind it), given those of the value
+    before."""
     if place >= last:
         return value, leading, trailing, BROKEN
     place += 1
@@ -119,13 +121,14 @@ def _value_kernel(
 
 @helper
 def _number_kernel(data: NDArray[np.uint8], place: int, size: int) -> int:
-    """As _bits_kernel, to count with: numba's int() keeps a uint64, and adding an int64 to that gives a float."""
+    """Does what _bits_kernel does, for numbers to count with. numba's int() keeps a uint64, and an int64 added to it
+    gives a float."""
     return np.int64(_bits_kernel(data, place, size))  # type: ignore[return-value]  # numba's int is this
 
 
 @helper
 def _bits_kernel(data: NDArray[np.uint8], place: int, size: int) -> np.uint64:
-    """The next `size` bits, 1 to 64, most significant first; they are there."""
+    """The next `size` bits, 1 to 64, most significant first. The caller has checked that they exist."""
     found, taken = np.uint64(0), 0
     while taken < size:
         free = 8 - (place & 7)

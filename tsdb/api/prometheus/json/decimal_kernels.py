@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_u64, store_u64
 
-TEXT_BYTES_MAX = 26  # `-0.00000` and 17 digits; with an exponent 24.
+TEXT_BYTES_MAX = 26  # `-0.00000` and 17 digits are 25 bytes; with an exponent 24.
 SCRATCH_BYTES = 48  # 24 digits, and what is read beyond them.
 _DIGITS = 24
 _EXPONENT_MIN, _EXPONENT_MAX = -292, 324
@@ -80,9 +80,11 @@ def write_float(
     powers: NDArray[np.uint64],
     scratch: NDArray[np.uint8],
 ) -> int:
-    """Write `value` at `out[at:]`; the position after it. bits: of `value`. Up to 24 bytes more are overwritten.
+    """Write `value` at `out[at:]`. Returns the position after it. bits: the bits of `value`. Up to 24 more bytes are
+    overwritten.
 
     Below 1e-6 and from 1e21 on the text has an exponent, as in Prometheus's vectors and matrices.
+
     """
     if value != value:
         return _word(out, at, np.uint64(0x4E614E), 3)  # NaN
@@ -104,7 +106,7 @@ def write_float(
 
 @helper
 def write_integer(out: NDArray[np.uint8], at: int, value: np.uint64, scratch: NDArray[np.uint8]) -> int:
-    """Write an integer at `out[at:]`; the position after it. Up to 24 bytes more are overwritten."""
+    """Write an integer at `out[at:]`. Returns the position after it. Up to 24 more bytes are overwritten."""
     if value < _10:
         out[at] = np.uint8(value + np.uint64(48))
         return at + 1
@@ -191,7 +193,7 @@ def _digits_of(value: np.uint64, scratch: NDArray[np.uint8]) -> tuple[int, int]:
 
 @helper
 def _eight_digits(value: np.uint64) -> np.uint64:
-    """A number below 10**8 as 8 bytes of 0 to 9, the first digit in the lowest one."""
+    """A number below 10**8 as 8 digits of the values 0 to 9, with the first digit in the lowest byte."""
     fours = value // np.uint64(10_000)
     merged = fours | ((value - fours * np.uint64(10_000)) << np.uint64(32))
     hundreds = ((merged * np.uint64(10_486)) >> np.uint64(20)) & np.uint64(0x7F_0000_007F)
@@ -211,7 +213,7 @@ def _write_digits(
     scientific: bool,
 ) -> int:
     """Write the `count` digits at `scratch[first:]`, times 10**exponent."""
-    point = count + exponent  # Digits before the point.
+    point = count + exponent  # Number of digits before the point.
     if scientific:
         out[at] = scratch[first]
         at += 1
@@ -221,7 +223,7 @@ def _write_digits(
             at += count
         return _write_exponent(out, at, point - 1)
     if point <= 0:
-        store_u64(out, at, np.uint64(0x3030_3030_3030_2E30))  # `0.000000`, enough from 1e-6 on.
+        store_u64(out, at, np.uint64(0x3030_3030_3030_2E30))  # `0.000000`, which is enough from 1e-6 on.
         _copy_24(out, at + 2 - point, scratch, first)
         return at + 2 - point + count
     _copy_24(out, at, scratch, first)

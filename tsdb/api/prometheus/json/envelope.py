@@ -14,12 +14,12 @@ from tsdb.api.prometheus.json.rows import json_text, valid_text
 from tsdb.ops.http.bodies import HttpAnswer
 
 JSON = "application/json"
-ANNOTATIONS_MAX = 10  # Of each kind, as Prometheus; the number of the others is stated.
+ANNOTATIONS_MAX = 10  # Most annotations of each kind, as in Prometheus. The answer states the number of the others.
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """data: JSON in pieces; the request for a piece ends the validity of the one before."""
+    """data: JSON in pieces. A piece is valid until the next one is requested."""
 
     data: Iterator[bytes | memoryview]
     warnings: Sequence[str] = ()
@@ -40,7 +40,7 @@ def json_of(data: Any) -> bytes:
 
 
 def success(result: Result) -> Iterator[bytes | memoryview]:
-    """The whole answer in pieces."""
+    """The whole answer, in pieces."""
     yield b'{"status":"success","data":'
     yield from result.data
     yield _annotations("warnings", "warning", result.warnings) + _annotations("infos", "info", result.infos) + b"}"
@@ -57,7 +57,7 @@ def error(failure: Failure) -> bytes:
 
 
 def shown_annotations(kind: str, texts: Sequence[str]) -> list[str]:
-    """Those of the texts that an answer has. kind: warning or info."""
+    """The texts that an answer shows. kind: warning or info."""
     left_out = len(texts) - ANNOTATIONS_MAX
     if left_out <= 0:
         return list(texts)

@@ -94,8 +94,8 @@ def _rows(
 
 
 def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
-    """(texts, starts, numbers): each label of the rows as `"name":"value"` once, and for each row the numbers of its
-    labels in the order of their names, int32 (rows, labels); -1 for an absent label."""
+    """(texts, starts, numbers). texts has each label of the rows as `"name":"value"` once. numbers has for each row the
+    numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label."""
     parts: list[bytes] = []
     numbers = np.empty((len(labels), len(labels.names)), np.int32)
     for column, name in enumerate(sorted(labels.names)):
@@ -117,7 +117,7 @@ def json_text(text: str) -> bytes:
 
 
 def valid_text(text: str) -> str:
-    """A text in place of one with lone surrogates, each of which stands for a byte that is no UTF-8."""
+    """Replaces a text that has lone surrogates, each of which stands for a byte that is not UTF-8."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -19,7 +19,7 @@ POINT_BYTES_MAX = PREFIX_BYTES + TEXT_BYTES_MAX + 2 + 24  # Up to 24 bytes behin
 ROW, POINT, WRITTEN = 0, 1, 2
 
 _COMMA, _HEAD = np.uint8(44), np.frombuffer(b'{"metric":{', np.uint8)
-HEAD_BYTES = len(_HEAD) + 1  # And a comma before it.
+HEAD_BYTES = len(_HEAD) + 1  # The head, and a comma before it.
 
 
 @kernel
@@ -50,12 +50,13 @@ def write_rows_kernel(
     powers: NDArray[np.uint64],
     out: NDArray[np.uint8],
 ) -> int:
-    """Write from `place` on until `out` is nearly full, and move `place`; the number of bytes.
+    """Write from `place` on until `out` is nearly full, and move `place`. Returns the number of bytes.
 
     place: the row, the point in it (0 before its labels are written), and whether a row is written. starts: points of
     each row, (rows + 1,). prefixes: of the points of a row, if they are the same for all rows; without them ts_ms has
     the time of each point. labels: (rows, labels), the texts of each row's labels; -1 for none. A row without a present
     point is left out.
+
     """
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     bits = as_int64(values)

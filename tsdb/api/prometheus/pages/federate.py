@@ -66,7 +66,8 @@ def _pieces(latest: Latest) -> Iterator[bytes]:
 
 
 def _parts(canonical: bytes) -> tuple[str, Labels]:
-    """Name, and other labels. A series without `instance` gets an empty one, so that a scrape sets no other."""
+    """The metric's name, and the other labels. A series without `instance` gets an empty one, so that a scrape sets no
+    other."""
     labels = dict(parse_labels(canonical))
     name = labels.pop("__name__", "")
     return name, tuple(sorted({"instance": "", **labels}.items()))

@@ -20,7 +20,7 @@ from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.selector.selectors import is_utf8
 
 SERIES_A_PIECE = 1000
-SERIES_COPIES = 3  # Of the labels: canonical, and the pieces in hand.
+SERIES_COPIES = 3  # Copies of the labels: canonical, and in the pieces that are being sent.
 
 _ESCAPED = re.compile(r"_(_|[0-9a-fA-F]{1,6}_)")
 
@@ -74,7 +74,7 @@ def label_values(call: ApiCall) -> Result:
 def unescaped_name(name: str) -> str:
     """A label name of a path. With the prefix U__ it is escaped: `__` is an underscore, `_2e_` a character by its code.
 
-    A text of another form is the name itself, as in Prometheus.
+    A text without this form is the name itself, as in Prometheus.
     """
     if not name.startswith("U__"):
         return name

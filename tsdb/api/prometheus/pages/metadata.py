@@ -19,7 +19,7 @@ STALE = "the log does not answer; metadata is {:.0f} s old, and newer families m
 
 
 class FamiliesCache:
-    """Families by name. read: reads all. Thread-safe; one thread at a time reads."""
+    """Cache of the metric families by name. read: reads all families. Thread-safe; one thread at a time reads."""
 
     def __init__(self, read: Callable[[], Mapping[str, Family]], clock: Clock, refresh_s: float = REFRESH_S) -> None:
         self._clock = clock

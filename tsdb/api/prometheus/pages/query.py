@@ -62,7 +62,7 @@ def ranged(call: ApiCall) -> Result | Representation:
 
 
 def query_problem(error: QueryError) -> str:
-    """The text of a query's error. Prometheus names no place when it is the type of the whole."""
+    """The text of a query's error. As in Prometheus, it names no position when the type of the whole query is wrong."""
     return error.problem if error.problem.startswith("invalid expression type") else error.message
 
 
@@ -99,7 +99,7 @@ class MeteredStorage:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. queue: from the arrival to a thread."""
+    """Times in seconds. queue: from the arrival until a thread takes the request."""
 
     queue: float
     evaluation: float
@@ -107,7 +107,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A result with what its evaluation read and took. times: a request with the times alone."""
+    """A result, with the counts and times of its evaluation. times: a request that has only the times."""
 
     found: EvaluationResult
     read: MeteredStorage
@@ -116,8 +116,8 @@ class Evaluated:
 
 
 def instant_result(call: ApiCall, text: str, at_ms: int, *, finds_newest: bool = False) -> Evaluated:
-    """The value of a query at one time. finds_newest: see MeteredStorage. Raises BadParameter (query), and as the
-    storage does."""
+    """The value of a query at one time. finds_newest: see MeteredStorage. Raises BadParameter (query), and the errors
+    of the storage."""
     times = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
     return _evaluated(
         call,
@@ -129,7 +129,7 @@ def instant_result(call: ApiCall, text: str, at_ms: int, *, finds_newest: bool =
 
 
 def range_result(call: ApiCall, text: str, steps: parameters.QuerySteps, *, finds_newest: bool = False) -> Evaluated:
-    """The values of a query over steps. Raises as `instant_result`."""
+    """The values of a query over steps. Raises the errors of `instant_result`."""
     times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
     return _evaluated(
         call,
@@ -182,7 +182,7 @@ def _answer(call: ApiCall, evaluated: Evaluated, limit: int) -> Result | Represe
 
 
 def _request(call: ApiCall, times: reader_pb2.QueryRequest, lookback_ms: int) -> reader_pb2.QueryRequest:
-    """The request with which Reader.Query gives the same result. times: one with the times alone."""
+    """The request with which Reader.Query gives the same result. times: a request that has only the times."""
     request = reader_pb2.QueryRequest(query=call.running.text, lookback_ms=lookback_ms)
     request.options.allow_stale = call.form.flag("allow_stale")
     request.options.allow_holes = call.form.flag("allow_holes")
@@ -279,7 +279,7 @@ def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) ->
 
 
 def _stats(metered: MeteredStorage, timing: Timing) -> bytes:
-    """Of the parts that Prometheus times, those that exist here."""
+    """Statistics of the phases that Prometheus reports and that exist here."""
     inner_s = max(0.0, timing.evaluation - metered.seconds)
     timings = {
         "evalTotalTime": timing.evaluation,

@@ -28,7 +28,8 @@ from tsdb.reader.cardinality import cardinality_spec
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.v1 import reader_pb2
 
-# Of the API: clients choose by it what they may ask. Our own follows as semantic versioning has it.
+# Version of the API. Clients decide by it which requests they may send. Our own version follows as semantic versioning
+# allows.
 PROMETHEUS_VERSION = "3.15.0"
 TOP, TOP_MAX = 10, 10_000
 _KINDS = {

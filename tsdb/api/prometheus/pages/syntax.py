@@ -95,7 +95,7 @@ def tree_json(node: Expression, text: str) -> Iterator[bytes]:
 
 
 def _parts(node: Expression, text: str) -> Sequence[_Part]:
-    """JSON of a node, with the nodes below it in their places."""
+    """JSON of a node, with the JSON of its child nodes inside."""
     match node:
         case Aggregation():
             return _object(
@@ -131,7 +131,7 @@ def _parts(node: Expression, text: str) -> Sequence[_Part]:
 
 
 def _object(fields: dict[str, Any], **nodes: Sequence[_Part]) -> Sequence[_Part]:
-    """An object of plain fields, and of fields with nodes."""
+    """An object of plain fields, and of fields that have nodes."""
     parts: list[_Part] = [json_of(fields)[:-1]]
     for name, value in nodes.items():
         parts += [b',"%b":' % name.encode(), *value]
@@ -186,7 +186,7 @@ def _function(function: Function) -> dict[str, Any]:
 
 
 def _duration(name: str, duration: Duration | None, text: str) -> dict[str, Any]:
-    """A number in milliseconds; the value of an expression depends on the query, and its tree stands beside a 0."""
+    """A number in milliseconds. The value of an expression depends on the query, so its tree stands beside a 0."""
     if duration is None or isinstance(duration, DurationNumber):
         return {name: 0 if duration is None else duration_ms(duration, text, 0, 0), f"{name}Expr": None}
     if isinstance(duration, DurationUnary) and duration.operator == "+" and name == "offset":
@@ -197,7 +197,8 @@ def _duration(name: str, duration: Duration | None, text: str) -> dict[str, Any]
 
 
 def _duration_tree(node: Duration, *, is_wrapped: bool = False) -> dict[str, Any]:
-    """is_wrapped: in parentheses. A number in parentheses is an expression with a plus; other pluses are left out."""
+    """is_wrapped: whether it is in parentheses. A number in parentheses is an expression with a plus; other pluses are
+    left out."""
     match node:
         case DurationNumber():
             number = {"type": "numberLiteral", "val": shown_f(node.seconds), "duration": node.is_duration}

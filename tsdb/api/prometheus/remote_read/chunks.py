@@ -16,7 +16,7 @@ from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.v1 import remote_read_pb2
 
 CONTENT_TYPE = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
-FRAME_BYTES_MAX = 1 << 20  # Of chunks; Prometheus's own default.
+FRAME_BYTES_MAX = 1 << 20  # Bytes of the chunks of a frame; the default of Prometheus.
 
 
 def chunks_answer(found: Sequence[StoredSeries]) -> Representation:
@@ -34,7 +34,7 @@ def _frames(found: Sequence[StoredSeries]) -> Iterator[bytes]:
 
 
 def _frame(message: bytes) -> bytes:
-    """Size, CRC-32C with the highest byte first, message."""
+    """Encode size, CRC-32C with the highest byte first, and message."""
     return varint(len(message)) + crc32c(message).to_bytes(4, "big") + message
 
 

@@ -24,7 +24,8 @@ LABEL_COPIES = 6  # The texts, and each name and value by itself, by which serie
 MAX_LAG_MS = 1000  # The freshness objective.
 WARNINGS_MAX = 10  # In the log, of one answer.
 
-_KEPT_STATUS = frozenset({401, 404, 405})  # Not of the handler: Prometheus's router and its proxies answer those.
+# The handler does not answer with these; Prometheus's router and its proxies do.
+_KEPT_STATUS = frozenset({401, 404, 405})
 _SYMBOLS = {kind: symbol for symbol, kind in MATCH_TYPES.items()}
 
 log = get_logger(__name__)
@@ -33,7 +34,7 @@ log = get_logger(__name__)
 def read(call: ApiCall) -> Representation:
     """Answers `/api/v1/read`. Parameters of the URL may accept losses; the log then names them.
 
-    The answer has no place for a warning, so a lag beyond the freshness objective is refused unless the URL accepts it.
+    The answer has no field for a warning, so a lag beyond the freshness objective is refused unless the URL accepts it.
     """
     request = read_request(call.body, call.hold)
     call.running.text = " ".join(map(_text, request.queries))
@@ -62,7 +63,7 @@ def failed(failure: Failure) -> HttpAnswer:
 
 
 def _select(storage: Storage, query: Query) -> StoredSeries:
-    """Without matchers no series, as in Prometheus."""
+    """The series of a query. As in Prometheus, a query without matchers has no series."""
     return storage.select(query.matchers, query.start_ms, query.end_ms) if query.matchers else NO_SERIES
 
 

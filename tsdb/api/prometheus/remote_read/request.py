@@ -45,16 +45,17 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """response_type: of the answer."""
+    """response_type: form of the answer."""
 
     queries: Sequence[Query]
     response_type: ResponseType
 
 
 def read_request(body: bytes | bytearray, hold: Callable[[int], None]) -> ReadRequest:
-    """The request of a body. hold: reserves memory, in all.
+    """Parse the request in a body. hold: reserves memory; its argument is the total.
 
     Raises InvalidRequest, and what `hold` raises.
+
     """
     data = _expanded(body, hold)
     message = remote_read_pb2.ReadRequest()
@@ -79,7 +80,7 @@ def _expanded(body: bytes | bytearray, hold: Callable[[int], None]) -> bytes:
 
 
 def _response_type(accepted: Sequence[int]) -> ResponseType:
-    """The first known one in the order of the request."""
+    """The first known type in the order of the request."""
     known: dict[int, ResponseType] = {kind.value: kind for kind in ResponseType}
     for value in accepted:
         if value in known:

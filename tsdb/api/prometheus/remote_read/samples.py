@@ -16,12 +16,12 @@ CONTENT_TYPE = "application/x-protobuf"
 LABEL_COPIES = 2  # In the message a label has a few bytes more than here.
 # The parts of the message, the message, and its compressed form, which is at most a sixth larger.
 MESSAGE_COPIES = 3.25
-# Of results and of time series: both have the number 1.
+# Field number of results and of time series; both have the number 1.
 _REPEATED = 1
 
 
 def message_bytes(found: Sequence[StoredSeries]) -> int:
-    """Memory of the message, at most."""
+    """Upper bound of the memory of the message."""
     plain = sum(SAMPLE_BYTES_MAX * len(one.ts_ms) + LABEL_COPIES * sum(map(len, one.labels)) for one in found)
     return int(MESSAGE_COPIES * plain)
 

@@ -12,7 +12,7 @@ from tsdb.v1 import remote_read_pb2
 
 @dataclass(frozen=True, slots=True)
 class SelectedSeries:
-    """samples: its part of the arrays, at least one sample."""
+    """samples: the samples of the series as a part of the arrays, at least one."""
 
     labels: list[remote_read_pb2.Label]
     samples: slice

@@ -1,13 +1,13 @@
-"""Wire: what the messages of remote read need beside protobuf's own library. Pure."""
+"""Wire: encodes parts of the messages of remote read by hand, where protobuf's library is slow. Pure."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-SHORT_TIME_MS_MAX = 1 << 42  # Of a time in 6 bytes of a varint: until the year 2109.
+SHORT_TIME_MS_MAX = 1 << 42  # A time below this takes 6 bytes of a varint, until the year 2109.
 SAMPLE_BYTES_MAX = 22
-_SHORT, _LONG = 6, 10  # Bytes of a time.
+_SHORT, _LONG = 6, 10  # Bytes of a time: of a short one, and of any other.
 
 
 def varint(value: int) -> bytes:

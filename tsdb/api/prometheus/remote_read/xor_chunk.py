@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsdb.api.prometheus.remote_read.xor_chunk_kernels import encode_chunk_kernel
 
-CHUNK_SAMPLES = 120  # As Prometheus cuts its own.
+CHUNK_SAMPLES = 120  # Prometheus cuts its own chunks at this size.
 # A header of 12 bytes, a value, a delta of 10; then at most 68 bits of time and 77 of value for each sample.
 CHUNK_BYTES_MAX = 32 + CHUNK_SAMPLES * 19
 

@@ -1,4 +1,4 @@
-"""XOR chunks of Prometheus: times as deltas of deltas, values XORed with the one before, as bits.
+"""XOR chunks of Prometheus: a time is written as the delta of deltas, a value as its XOR with the value before.
 
 Layout: tsdb/docs/format/chunks.md of Prometheus, "XOR chunk data", after Gorilla (VLDB 2015), section 4.1.
 """
@@ -12,13 +12,13 @@ from tsdb.codec.bits_kernels import leading_zeros, shift_right, trailing_zeros, 
 from tsdb.codec.jit import helper, kernel
 from tsdb.codec.varint_kernels import put_varint
 
-LEADING_MAX = 31  # Five bits.
+LEADING_MAX = 31  # Five bits hold the number.
 NO_WINDOW = 64  # More leading zeros than any difference that is not 0 can have.
 
 
 @kernel
 def encode_chunk_kernel(ts_ms: NDArray[np.int64], bits: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
-    """Write one chunk of at least one sample; its size. bits: of the values."""
+    """Write one chunk of at least one sample. Returns its size. bits: the values as bits."""
     count = len(ts_ms)
     out[0], out[1] = np.uint8(count >> 8), np.uint8(count & 255)
     at = 8 * put_varint(zigzag(ts_ms[0]), out, 2)
@@ -36,7 +36,7 @@ def encode_chunk_kernel(ts_ms: NDArray[np.int64], bits: NDArray[np.int64], out: 
 
 @helper
 def _put_second_delta(second: int, out: NDArray[np.uint8], at: int) -> int:
-    """A prefix states the width. The ranges reach from -(2^(width-1) - 1) to 2^(width-1)."""
+    """Write a delta of deltas. A prefix states the width. The ranges reach from -(2^(width-1) - 1) to 2^(width-1)."""
     if second == 0:
         return int(_put_bits(0, 1, out, at))
     if -((1 << 13) - 1) <= second <= 1 << 13:
@@ -52,8 +52,8 @@ def _put_second_delta(second: int, out: NDArray[np.uint8], at: int) -> int:
 def _put_difference(
     difference: int, leading: int, trailing: int, out: NDArray[np.uint8], at: int
 ) -> tuple[int, int, int]:
-    """(new position, leading and trailing zeros of the window in use). A difference that fits the window is written
-    in it; another one states its own window."""
+    """Returns (new position, leading and trailing zeros of the window in use). A difference that fits the window is
+    written in it; another one states its own window."""
     if difference == 0:
         return _put_bits(0, 1, out, at), leading, trailing
     its_leading = min(leading_zeros(difference), LEADING_MAX)
@@ -70,7 +70,7 @@ def _put_difference(
 
 @helper
 def _put_bits(value: int, count: int, out: NDArray[np.uint8], at: int) -> int:
-    """Write the low bits of a value, the highest first; the new position in bits."""
+    """Write the low bits of a value, the highest first. Returns the new position in bits."""
     while count > 0:
         room = 8 - (at & 7)
         taken = min(room, count)

@@ -16,7 +16,7 @@ from tsdb.model.selector import Matcher
 from tsdb.promql.syntax.literals import duration_ms_of
 from tsdb.selector.selectors import matches_empty
 
-POINTS_MAX = 11_000  # As Prometheus: a week at 60 s, a year at 1 h.
+POINTS_MAX = 11_000  # The limit of Prometheus: a week at 60 s, a year at 1 h.
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -31,7 +31,7 @@ _EDGES_MS = {"-292273086-05-16T16:47:06Z": -TIME_MAX_MS, "+292277025-08-18T07:12
 
 @dataclass(frozen=True, slots=True)
 class LookupRange:
-    """Times of a request for labels, both in. None: not given."""
+    """Times of a request for labels, both ends included. None: not given."""
 
     start_ms: int | None
     end_ms: int | None
@@ -64,7 +64,7 @@ def duration_ns(text: str) -> int:
     value = _float(text)
     if value is not None:
         if math.isnan(value):
-            return _INT64_MIN  # As Go converts it, so that it is refused as negative.
+            return _INT64_MIN  # Go converts it so; the caller then refuses it as negative.
         if not _INT64_MIN <= value * SECOND_NS <= _INT64_MAX:
             raise ValueError(f"cannot parse {quoted(text)} to a valid duration. It overflows int64")
         return int(value * SECOND_NS)
@@ -131,7 +131,7 @@ def max_lag_ms(form: Form) -> int | None:
 
 
 def limit(form: Form) -> int:
-    """How many series or texts the answer may have; 0: all. Raises BadParameter."""
+    """The most series or texts of the answer; 0: no limit. Raises BadParameter."""
     text = form.get("limit")
     try:
         found = integer(text) if text else 0
@@ -205,7 +205,7 @@ def _float(text: str) -> float | None:
 
 
 def _rounded(value: float) -> int:
-    """Half away from zero."""
+    """Round half away from zero."""
     return math.floor(abs(value) + 0.5) * (-1 if value < 0 else 1)
 
 

@@ -1,4 +1,4 @@
-"""Selectors of `match[]`: texts to matchers."""
+"""Selectors: parses the texts of `match[]` into matchers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class ClusterAdmin:
         self._client.close()
 
     def cluster(self, *, measure_s: float = 0.0) -> Cluster:
-        """The state now. measure_s: look at sizes twice, this long apart, for the rates of producers; 0: no rates."""
+        """The state now. measure_s: time between two looks at the sizes, for the rates of producers; 0: no rates."""
         with translate_errors("state of the cluster"):
             described = self._client.describe_cluster()
             topics = self._client.describe_topics()
@@ -81,7 +81,7 @@ class ClusterAdmin:
         return {row["broker_id"] for row in described["brokers"] if not row.get("is_fenced")}
 
     def running(self) -> dict[PartitionId, Replicas]:
-        """The running reassignments, each with its replicas at the end."""
+        """The running reassignments, each with its final replicas."""
         with translate_errors("reassignments"):
             found = self._client.list_partition_reassignments()
         return {
@@ -109,11 +109,12 @@ class ClusterAdmin:
         for place in places:
             wanted[place.topic].append(place.partition)
         with translate_errors("leader election"):
-            # An error of one partition is seen in the next state: its leader is another one.
+            # An error of one partition shows in the next state, which has another leader.
             self._client.elect_leaders(PREFERRED, dict(wanted), raise_errors=False)
 
     def settings(self, kind: str, names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Set values of these keys for topics or brokers. kind: "topic" or "broker". Defaults are left out."""
+        """Values of these keys for topics or brokers, if they are set. kind: "topic" or "broker". Defaults are left
+        out."""
         resources = [ConfigResource(ConfigResourceType[kind.upper()], name, list(keys)) for name in names]
         with translate_errors(f"settings of {kind} {', '.join(names)}"):
             found = self._client.describe_configs(resources, config_filter="modified") if resources else {}
@@ -192,7 +193,7 @@ def _partition(
         )
     return PartitionReplicas(
         place,
-        # The controller lists reassignments; metadata of a broker may be a moment older.
+        # The controller lists reassignments; the metadata of a broker may be older.
         tuple(change.get("replicas", row["replica_nodes"])),
         leader,
         frozenset(row["isr_nodes"]),

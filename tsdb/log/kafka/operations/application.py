@@ -49,7 +49,8 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """A step under way. number: from 1. done: finished moves. left_bytes: of this step's copies."""
+    """A step that is running. number: from 1. done: finished moves. left_bytes: bytes that this step's copies still
+    need."""
 
     number: int
     steps: int
@@ -121,7 +122,7 @@ class PlanRun:
             self._clear_throttles()
             raise
         self._clear_throttles()
-        # Not read again: the metadata of another broker may be a moment older.
+        # The state is not read again, because the metadata of another broker may be older.
         return [StepState(step, [MoveState.DONE] * len(step.moves)) for step in self._plan.steps]
 
     def _run_step(self, number: int) -> None:
@@ -222,7 +223,7 @@ class PlanRun:
 
 
 def step_states(plan: Plan, cluster: Cluster) -> list[StepState]:
-    """The state of each step. Raises PlanRefused for a plan of another cluster, or of a state that is past."""
+    """The state of each step. Raises PlanRefused for a plan of another cluster, or of an earlier state."""
     if plan.cluster_id != cluster.cluster_id:
         text = f"the plan is for cluster {plan.cluster_id}, this is {cluster.cluster_id}"
         raise PlanRefused([Refusal("other_cluster", text)])

@@ -1,6 +1,6 @@
 """kafka-python's admin client: opened from LogSettings, with its errors as TsdbError.
 
-librdkafka has neither reassignments (KIP-455) nor the sizes of log directories, so this room uses a second client.
+librdkafka has neither reassignments (KIP-455) nor the sizes of log directories, so this package uses a second client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Health of the topics of a log: replicas in sync, retention against outages, room on disks, throttles left. Pure.
+"""Health of the topics of a log: replicas in sync, retention against outages, free space on disks, throttles that are
+left. Pure.
 
 Needed retention of `metrics` = hold + longest outage of the chunk stage + longest rebuild. A store replays the hold at
-its start; a chunk stage that was away continues where it stopped; a rebuild reads its range again until its end.
+its start; a chunk stage continues after an outage where it stopped; a rebuild reads its range again until its end.
 """
 
 from __future__ import annotations

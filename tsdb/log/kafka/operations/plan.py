@@ -20,7 +20,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps to run one after the other. throttle_bytes_s: of each broker, in and out, for the copies alone."""
+    """Steps that run one after the other. throttle_bytes_s: limit of the copies alone, of each broker, in and out."""
 
     cluster_id: str
     throttle_bytes_s: int
@@ -66,7 +66,7 @@ def make_plan(cluster: Cluster, wish: Wish, throttle_bytes_s: int, partitions_at
 
 
 def reassignment_json(step: Step, *, back: bool = False) -> dict[str, Any]:
-    """A step in the format of `kafka-reassign-partitions.sh`. back: the replicas before the step."""
+    """A step in the format of `kafka-reassign-partitions.sh`. back: give the replicas before the step."""
     return {
         "version": 1,
         "partitions": [
@@ -81,7 +81,7 @@ def reassignment_json(step: Step, *, back: bool = False) -> dict[str, Any]:
 
 
 def parse_plan(text: str | bytes, source: str) -> Plan:
-    """The plan of a plan file. Raises InvalidRequest (plan_file) that names the file and the bad field."""
+    """Parse a plan file. Raises InvalidRequest (plan_file), which names the file and the bad field."""
     try:
         data = json.loads(text)
         if data["version"] != VERSION:

@@ -11,7 +11,7 @@ from tsdb.log.kafka.operations.state import Cluster, PartitionId, PartitionRepli
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A running reassignment. left_bytes: what its new replicas still have to copy."""
+    """A running reassignment. left_bytes: bytes that its new replicas still have to copy."""
 
     place: PartitionId
     replicas: Replicas
@@ -23,7 +23,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All running reassignments at one moment, monotonic time."""
+    """All running reassignments at one moment of monotonic time."""
 
     at_s: float
     copies: Sequence[Copy]

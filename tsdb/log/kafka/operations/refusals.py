@@ -12,7 +12,7 @@ from tsdb.log.kafka.operations.steps import Move, Step, flows
 from tsdb.log.kafka.operations.target import Wish
 from tsdb.model.errors import InvalidRequest
 
-SHOWN_MAX = 5  # Partitions in one message.
+SHOWN_MAX = 5  # Partitions that one message names.
 DISK_RESERVE = 0.1  # Share of a broker's free bytes that a plan leaves free: producers write meanwhile.
 
 
@@ -143,7 +143,7 @@ def _outlasted_retention(cluster: Cluster, steps: Sequence[Step]) -> list[Refusa
 
 
 def retained_seconds(cluster: Cluster, topic: Topic) -> float:
-    """How long the topic keeps a record, by time and, at the measured rate, by bytes; infinite without a limit."""
+    """How long the topic keeps a record, by time and, at the measured rate, by bytes. Infinite without a limit."""
     by_time = math.inf if topic.retention_ms is None else topic.retention_ms / 1000
     rate = max((cluster.write_rates.get(one.place, 0.0) for one in cluster.of_topics([topic.name])), default=0.0)
     by_bytes = topic.retention_bytes / rate if topic.retention_bytes is not None and rate > 0 else math.inf

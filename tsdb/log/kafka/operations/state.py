@@ -21,7 +21,8 @@ class PartitionId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A live broker. rack: None without `broker.rack`. usable_bytes: free on its disks; None when it does not tell."""
+    """A live broker. rack: None without `broker.rack`. usable_bytes: free bytes on its disks; None when it does not
+    report them."""
 
     broker_id: int
     rack: str | None = None
@@ -40,9 +41,11 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReplicas:
-    """A partition as it is. leader: None while the partition has no leader. size_bytes: of the leader's replica.
+    """Present state of a partition. leader: None while the partition has no leader. size_bytes: of the leader's
+    replica.
 
     adding, removing: the change of a running reassignment, whose replicas are the union of old and new ones.
+
     """
 
     place: PartitionId
@@ -79,7 +82,7 @@ class Cluster:
         return {broker.rack for broker in self.brokers.values() if broker.rack is not None}
 
     def rack(self, broker_id: int) -> str | None:
-        """Rack of a broker; None for an unknown one too."""
+        """Rack of a broker; also None for an unknown broker."""
         broker = self.brokers.get(broker_id)
         return broker.rack if broker else None
 

@@ -1,4 +1,5 @@
-"""Steps of a plan: moves that run together, the bytes that they copy and the time that they take. Pure.
+"""Steps of a plan: groups moves that run together, and computes the bytes that they copy and the time that they take.
+Pure.
 
 Kafka adds the new replicas of a partition first and removes the old ones once all new ones are in sync (KIP-455). A
 step keeps the number of replicas, so a partition never has fewer replicas in sync than before the step.
@@ -16,7 +17,7 @@ from tsdb.log.kafka.operations.state import Cluster, PartitionId, Replicas
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The replicas of one partition, before and after. size_bytes: of one replica."""
+    """The replicas of one partition, before and after. size_bytes: bytes of one replica."""
 
     place: PartitionId
     before: Replicas
@@ -93,7 +94,8 @@ def step_seconds(moves: Iterable[Move], cluster: Cluster, throttle_bytes_s: floa
 
 @dataclass(slots=True)
 class CopyTraffic:
-    """Copy traffic of one broker in one direction. write_bytes_s: new records of these partitions meanwhile."""
+    """Copy traffic of one broker in one direction. write_bytes_s: rate of new records of these partitions during the
+    copy."""
 
     broker_id: int
     direction: str

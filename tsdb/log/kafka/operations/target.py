@@ -23,10 +23,12 @@ Spread = Literal["leaders", "replicas"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Wanted change. topics: names in Kafka. drain, drain_racks: brokers and racks without replicas at the end.
+    """The change that a user asks for. topics: names in Kafka. drain, drain_racks: brokers and racks that have no
+    replicas at the end.
 
     add: brokers that get an even share. spread: `leaders` moves no data; `replicas` evens out replicas and leaders over
     all live brokers.
+
     """
 
     topics: Collection[str]
@@ -50,9 +52,10 @@ class Wish:
 
 
 def target_replicas(cluster: Cluster, wish: Wish) -> dict[PartitionId, Replicas]:
-    """Replicas of each partition of the wish's topics at the end.
+    """Final replicas of each partition of the wish's topics.
 
     The wish has passed `check_wish`.
+
     """
     result: dict[PartitionId, Replicas] = {}
     for topic in sorted(set(wish.topics)):
@@ -151,10 +154,12 @@ class _Placement:
 def balanced_leaders(
     replicas: Mapping[PartitionId, Replicas], present: Mapping[PartitionId, Replicas]
 ) -> dict[PartitionId, Replicas]:
-    """The same replicas with the preferred leader in front: no broker leads two partitions more than it must.
+    """The same replicas with the preferred leader first. No broker leads two partitions more than it must.
 
     Each topic is balanced alone, since its partitions carry a similar load. present: the replicas before the plan. A
-    broker that has the partition's data leads rather than one that must copy it.
+    broker that has the partition's data is preferred to one that must copy it.
+
+
     """
     result: dict[PartitionId, Replicas] = {}
     for topic in sorted({place.topic for place in replicas}):

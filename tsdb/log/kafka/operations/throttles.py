@@ -1,4 +1,4 @@
-"""Throttles of a step: how fast its brokers copy, and for which replicas. Kafka's own four settings.
+"""Throttles of a step: limits how fast its brokers copy, and for which replicas, by four settings of Kafka.
 
 The rate of a broker counts only for the replicas in the lists of their topics, and only while these are not in sync. So
 a throttle slows copies down and never the replicas that writes wait for.
@@ -27,7 +27,7 @@ RATES = (LEADER_RATE, FOLLOWER_RATE)
 
 
 def throttled_lists(step: Step) -> dict[str, dict[str, str]]:
-    """Topic -> its two lists: each replica from before as a leader, each new replica as a follower."""
+    """The two lists of each topic: each earlier replica as a leader, each new replica as a follower."""
     leaders: dict[str, list[str]] = defaultdict(list)
     followers: dict[str, list[str]] = defaultdict(list)
     for move in step.moves:
@@ -56,7 +56,7 @@ def clear_lists(admin: ClusterAdmin, step: Step) -> None:
 
 
 def clear_throttles(admin: ClusterAdmin, plan: Plan, live: Iterable[int]) -> list[str]:
-    """Remove every throttle that the plan may have set. Tries all, and returns the failures, each with its place."""
+    """Remove every throttle that the plan may have set. Tries all, and returns the failures, each with its object."""
     topics = sorted({move.place.topic for move in plan.moves})
     changes = [("topic", topic, dict.fromkeys(LISTS)) for topic in topics]
     changes += [("broker", str(broker), dict.fromkeys(RATES)) for broker in sorted(plan.brokers.intersection(live))]

@@ -36,7 +36,8 @@ _INT64_END = 2.0**63
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Rows of group g: order[starts[g]:starts[g + 1]], int64. labels: of each group. of_row: int64, its group."""
+    """Groups of rows. Group g has the rows order[starts[g]:starts[g + 1]], int64. labels: labels of each group. of_row:
+    int64, the group of each row."""
 
     labels: LabelSets
     order: NDArray[np.int64]
@@ -120,7 +121,7 @@ def _reduced(
 def _chosen(
     context: EvaluationContext, node: Aggregation, block: Block, grouping: Grouping, parameter: NDArray[np.float64]
 ) -> Block:
-    """topk, bottomk and limitk."""
+    """Evaluates topk, bottomk and limitk."""
     if not len(parameter) or not np.nanmax(parameter, initial=-np.inf) >= 1:
         if np.isnan(parameter).any() and not (parameter < 1).any():
             raise EvaluationError("Parameter value is NaN")
@@ -145,7 +146,7 @@ def _chosen(
     over_parts(work, block.steps, block.values.nbytes)
     if context.start_ms != context.end_ms:
         return block.with_present(chosen)
-    # Group by group, the largest value first; with sign -1.0 the smallest. NaN comes last.
+    # Group by group, the largest value first; with sign -1.0 the smallest value first. NaN comes last.
     rows = np.flatnonzero(chosen[:, 0])
     ranked = rows[np.lexsort((-sign * block.values[rows, 0], grouping.of_row[rows]))]
     return block.take(ranked)

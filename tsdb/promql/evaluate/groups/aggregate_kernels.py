@@ -27,9 +27,12 @@ def aggregate_kernel(
     out: NDArray[np.float64],
     out_present: NDArray[np.bool_],
 ) -> None:
-    """Write out and out_present (groups, steps) of the steps [first_step, end_step).
+    """Write out and out_present (groups, steps) for the steps [first_step, end_step).
 
-    Rows of group g: order[group_start[g]:group_start[g + 1]], in order. parameter: of quantile, at each step.
+    Rows of group g: order[group_start[g]:group_start[g + 1]], in order. parameter: the parameter of quantile at each
+    step.
+
+
     """
     size = 0 if code <= GROUP else _largest(group_start)
     scratch, counts = np.empty((_TILE, size), np.float64), np.empty(_TILE, np.int64)
@@ -170,11 +173,10 @@ def top_kernel(
     sign: float,
     chosen: NDArray[np.bool_],
 ) -> None:
-    """Set chosen (series, steps) for the count[step] largest values of each group; with sign -1.0 the smallest.
+    """Set chosen (series, steps) for the count[step] largest values of each group, in the steps [first_step, end_step);
+    with sign -1.0 for the smallest values.
 
-    Of the steps [first_step, end_step).
-
-    The series that stay are those of Prometheus's heap, also among equal values.
+    Prometheus's heap would choose the same series, also among equal values.
     """
     heap, rows = np.empty(order.size, np.float64), np.empty(order.size, np.int64)
     for group in range(group_start.size - 1):
