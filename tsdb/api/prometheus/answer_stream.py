@@ -62,7 +62,8 @@ def next_pieces(pieces: Pieces) -> tuple[list[bytes], bool]:
     for piece in pieces:
         made.append(bytes(piece))
         size += len(piece)
-        _bytes.inc(len(piece))
         if size >= PIECES_BYTES:
+            _bytes.inc(size)
             return made, False
+    _bytes.inc(size)
     return made, True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,16 +79,14 @@ class ApiCall:
     options: ApiOptions
     held: HeldBytes
 
-    @contextmanager
-    def storage(self, max_lag_ms: int | None = None) -> Iterator[QueryStorage]:
+    def storage(self, max_lag_ms: int | None = None) -> AbstractContextManager[QueryStorage]:
         """The storage with the options of the request. max_lag_ms: bound for a request that names none."""
         allow_stale = self.form.flag("allow_stale")
         own_ms = parameters.max_lag_ms(self.form)
         options = StorageOptions(
             self.running, self.form.flag("allow_holes"), allow_stale, max_lag_ms if own_ms is None else own_ms
         )
-        with self.sources.open_storage(options) as storage:
-            yield storage
+        return self.sources.open_storage(options)
 
     def hold(self, size: int) -> None:
         """Reserve memory for the answer, in all. Raises Overloaded."""

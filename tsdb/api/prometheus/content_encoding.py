@@ -24,15 +24,18 @@ class _Compressor(Protocol):
 
 def accepted_encoding(header: str) -> str:
     """The encoding for an answer. header: Accept-Encoding."""
+    if not header:
+        return IDENTITY
     accepted = {name for part in header.lower().split(",") if (name := _accepted(part))}
     return next((one for one in (ZSTD, GZIP) if one in accepted), IDENTITY)
 
 
 def encoded(pieces: Iterator[bytes | memoryview], encoding: str) -> Iterator[bytes | memoryview]:
     """The pieces in an encoding."""
-    if encoding == IDENTITY:
-        yield from pieces
-        return
+    return pieces if encoding == IDENTITY else _compressed(pieces, encoding)
+
+
+def _compressed(pieces: Iterator[bytes | memoryview], encoding: str) -> Iterator[bytes]:
     compressor = _compressor(encoding)
     for piece in pieces:
         if made := compressor.compress(piece):

@@ -21,6 +21,8 @@ class Representation:
 
 def accepts(head: HttpHead, media_type: str) -> bool:
     """Whether a request names a media type in `Accept`. Ranges such as `*/*` do not count."""
+    if media_type not in head.headers.get("accept", "").lower():
+        return False
     for part in head.headers.get("accept", "").lower().split(","):
         name, *parameters = (text.strip() for text in part.split(";"))
         if name == media_type:

@@ -74,7 +74,9 @@ class WorkPool:
         self._threads_max = slots + spare
         self._waiting_max = waiting_max
         self._niceness = niceness
-        self._changed = threading.Condition()  # Guards all below.
+        self._lock = threading.Lock()  # Guards all below.
+        self._work = threading.Condition(self._lock)  # Idle threads wait for work with a slot; one is woken for each.
+        self._freed = threading.Condition(self._lock)  # Work that lent its slot waits for one.
         # Queues by client; none is empty. The client whose turn it is comes first.
         self._queues: dict[str, deque[Work]] = {}
         self._queued = 0
@@ -87,7 +89,7 @@ class WorkPool:
 
     def start(self) -> None:
         """Start to work. Earlier work is in the queue."""
-        with self._changed:
+        with self._lock:
             self._started = True
             for _ in range(self._slots):
                 self._add_thread_locked()
@@ -99,9 +101,9 @@ class WorkPool:
     def join(self, timeout_s: float) -> bool:
         """Finish the queued work and end the threads."""
         deadline = Deadline.after(timeout_s)
-        with self._changed:
+        with self._lock:
             self._ending = True
-            self._changed.notify_all()
+            self._work.notify_all()
             threads = list(self._threads)
         for thread in threads:
             thread.join(deadline.remaining())
@@ -117,7 +119,7 @@ class WorkPool:
     def submit(self, work: Work, client: str = "") -> None:
         """Run the work on a thread, after `join` on the caller's thread. Raises Overloaded (query_queue), Unavailable
         (draining)."""
-        with self._changed:
+        with self._lock:
             if self._waiting_max is not None:
                 self._check_room_locked(client, self._waiting_max)
             self._queues.setdefault(client, deque()).append(work)
@@ -129,13 +131,13 @@ class WorkPool:
 
     def take_back(self, slot: _Slot) -> None:
         """The wait of a slot's work is over: it needs a slot again."""
-        with self._changed:
+        with self._lock:
             slot.waits_since = None
             if not slot.is_lent:
                 return
             slot.is_lent = False
             self._returning += 1
-            self._changed.wait_for(lambda: self._held_count < self._slots, RETURN_WITHIN_S)
+            self._freed.wait_for(lambda: self._held_count < self._slots, RETURN_WITHIN_S)
             self._returning -= 1
             self._hold_locked(slot.key, 1)
 
@@ -161,9 +163,10 @@ class WorkPool:
 
     def _call_thread_locked(self) -> None:
         """An idle thread for queued work, or for the search of a slot for it."""
-        if self._started and not self._idle and not self._ending and len(self._threads) < self._threads_max:
+        if self._idle:
+            self._work.notify()
+        elif self._started and not self._ending and len(self._threads) < self._threads_max:
             self._add_thread_locked()
-        self._changed.notify_all()
 
     def _add_thread_locked(self) -> None:
         thread = new_thread(self._run, f"{self._name}-{len(self._threads)}")
@@ -174,19 +177,19 @@ class WorkPool:
         if self._niceness and sys.platform == "linux":
             number = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + self._niceness)
-        while (taken := self._next()) is not None:
-            slot, work = taken
-            bind_waits(slot)
-            try:
-                self._do(work)
-            finally:
-                bind_waits(None)
-                self._leave(slot)
-            del work, taken  # Without this, the objects would live until the next piece comes.
+        done: _Slot | None = None
+        while (taken := self._next(done)) is not None:
+            done, work = taken
+            bind_waits(done)
+            self._do(work)
+            bind_waits(None)
+            del work, taken  # Else they would be held until the next piece comes.
 
-    def _next(self) -> tuple[_Slot, Work] | None:
+    def _next(self, done: _Slot | None) -> tuple[_Slot, Work] | None:
         """The next piece of work, as soon as a slot is free; None at the end."""
-        with self._changed:
+        with self._lock:
+            if done is not None:
+                self._leave_locked(done)
             while True:
                 client = self._turn_locked()
                 if client is not None:
@@ -197,7 +200,7 @@ class WorkPool:
                 looks = self._queued > 0 and not self._looks
                 self._looks |= looks
                 self._idle += 1
-                self._changed.wait(LOOK_EVERY_S if looks else None)
+                self._work.wait(LOOK_EVERY_S if looks else None)
                 self._idle -= 1
                 if looks:
                     self._looks = False
@@ -230,10 +233,12 @@ class WorkPool:
         self._hold_locked(client, 1)
         return slot, work
 
-    def _leave(self, slot: _Slot) -> None:
-        with self._changed:
-            self._active.remove(slot)
-            self._hold_locked(slot.key, -1)
+    def _leave_locked(self, slot: _Slot) -> None:
+        """The thread of the slot takes the next piece itself, so that no other one needs to wake up for it."""
+        self._active.remove(slot)
+        self._hold_locked(slot.key, -1)
+        if self._ending:
+            self._work.notify_all()
 
     def _hold_locked(self, client: str, by: int) -> None:
         self._held_count += by
@@ -241,8 +246,8 @@ class WorkPool:
         if not self._held[client]:
             del self._held[client]
         self._show_locked()
-        if by < 0:
-            self._changed.notify_all()
+        if by < 0 and self._returning:
+            self._freed.notify()
 
     def _waiting_locked(self) -> int:
         """Number of queued pieces of work without a slot; below 0: number of free slots."""
@@ -251,16 +256,18 @@ class WorkPool:
     def _show_locked(self) -> None:
         if self._waiting_max is not None:
             before, self._shown = self._shown, max(0, self._waiting_locked())
-            _waiting.inc(self._shown - before)
+            if self._shown != before:
+                _waiting.inc(self._shown - before)
 
     def _run_rest(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._queues:
                     return
                 slot, work = self._take_locked(next(iter(self._queues)))
             self._do(work)
-            self._leave(slot)
+            with self._lock:
+                self._leave_locked(slot)
 
     def _do(self, work: Work) -> None:
         try:

@@ -87,7 +87,7 @@ def _sides(matching: Matching, left: Block, right: Block) -> Sides:
     keys = joined(key(left.labels), key(right.labels))
     groups = keys.groups()
     middle = len(left)
-    return Sides(left, right, groups.of_row[:middle], groups.of_row[middle:], len(groups), keys.take(groups.first))
+    return Sides(left, right, groups.of_row[:middle], groups.of_row[middle:], len(groups), keys.first_of(groups))
 
 
 def _any(group: NDArray[np.int64], block: Block, groups: int) -> NDArray[np.bool_]:

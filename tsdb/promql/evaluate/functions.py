@@ -137,7 +137,7 @@ def _sorted(context: EvaluationContext, node: Call, args: Sequence[Argument]) ->
         return block
     values = block.values[:, 0]
     keys = -values if node.name == "sort_desc" else values
-    return block.take(np.argsort(keys, kind="stable"))  # NaN comes last either way.
+    return block.subset(np.argsort(keys, kind="stable"))  # NaN comes last either way.
 
 
 def _sorted_by_label(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
@@ -156,7 +156,7 @@ def _sorted_by_label(context: EvaluationContext, node: Call, args: Sequence[Argu
         return place[one] - place[other]
 
     rows.sort(key=functools.cmp_to_key(compare), reverse=node.name == "sort_by_label_desc")
-    return block.take(np.array(rows, np.int64))
+    return block.subset(np.array(rows, np.int64))
 
 
 def _warn_of_sort(context: EvaluationContext, node: Call) -> bool:

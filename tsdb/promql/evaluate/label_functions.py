@@ -15,7 +15,7 @@ from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
-from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, distinct
 from tsdb.selector.pattern import REGEX_BYTES_MAX
 
 KEPT_BYTES_MAX = 4096  # Of a pattern that `re2.compile` keeps, beside 127 others.
@@ -77,11 +77,11 @@ def _changed(
     context: EvaluationContext, numbers: NDArray[np.int32], change: Callable[[str], str | None]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Numbers of changed values, and where there is one; each value is changed once."""
-    found, places = np.unique(numbers, return_inverse=True)
-    texts = [change(context.pool.text(number)) for number in found.tolist()]
+    found, places = distinct(numbers)
+    texts = [change(context.pool.text(number)) for number in found]
     changed = np.array([0 if text is None else context.pool.number(text) for text in texts], np.int32)
     there = np.array([text is not None for text in texts], np.bool_)
-    return changed[places.reshape(-1)], there[places.reshape(-1)]
+    return changed[places], there[places]
 
 
 def _with_label(block: Block, name: str, numbers: NDArray[np.int32], where: NDArray[np.bool_]) -> Block:

@@ -19,7 +19,7 @@ def without_name(context: EvaluationContext, block: Block) -> Block:
     """The block without names, or marked for that where names go at the end of the query. Raises EvaluationError."""
     if context.delays_name_removal:
         return replace(block, loses_name=np.ones(len(block), np.bool_))
-    return merged(replace(block, labels=block.labels.without(METADATA)))
+    return merged(Block(block.labels.without(METADATA), block.values, block.present, block.loses_name))
 
 
 def at_end(block: Block) -> Block:
@@ -51,6 +51,8 @@ def _without_marked(labels: LabelSets, loses_name: NDArray[np.bool_]) -> LabelSe
 
 def merged(block: Block) -> Block:
     """Series with the same labels as one. Raises EvaluationError when two of them are present at one step."""
+    if block.labels.is_distinct:
+        return block
     groups = block.labels.groups()
     if len(groups) == len(block):
         return block
@@ -60,4 +62,4 @@ def merged(block: Block) -> Block:
     values = np.zeros(counts.shape)
     rows, steps = np.nonzero(block.present)
     values[groups.of_row[rows], steps] = block.values[rows, steps]
-    return Block(block.labels.take(groups.first), values, counts > 0, block.loses_name[groups.first])
+    return Block(block.labels.first_of(groups), values, counts > 0, block.loses_name[groups.first])

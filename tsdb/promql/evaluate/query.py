@@ -99,7 +99,7 @@ def range_query(
         value = evaluate(context, node)
         if isinstance(value, Block):
             value = at_end(value)
-            value = value.take(value.labels.order())
+            value = value.subset(value.labels.order())
         elif isinstance(value, Scalar):
             value = vector_of(context, value)
     return _result(context, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -41,9 +42,8 @@ def json_of(data: Any) -> bytes:
 
 def success(result: Result) -> Iterator[bytes | memoryview]:
     """The whole answer, in pieces."""
-    yield b'{"status":"success","data":'
-    yield from result.data
-    yield _annotations("warnings", "warning", result.warnings) + _annotations("infos", "info", result.infos) + b"}"
+    end = _annotations("warnings", "warning", result.warnings) + _annotations("infos", "info", result.infos) + b"}"
+    return chain((b'{"status":"success","data":',), result.data, (end,))
 
 
 def failed(failure: Failure) -> HttpAnswer:

@@ -18,7 +18,7 @@ from tsdb.api.prometheus.json.rows_kernels import (
     write_rows_kernel,
 )
 from tsdb.promql.evaluate.vectors.block import Block, Samples
-from tsdb.promql.evaluate.vectors.labels import LabelSets
+from tsdb.promql.evaluate.vectors.labels import LabelSets, distinct
 
 PIECE_BYTES = 1 << 18  # Stays in the cache of a core until it is copied.
 _VECTOR = (b'},"value":', b"}")
@@ -96,15 +96,17 @@ def _rows(
 def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
     """(texts, starts, numbers). texts has each label of the rows as `"name":"value"` once. numbers has for each row the
     numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label."""
-    parts: list[bytes] = []
-    numbers = np.empty((len(labels), len(labels.names)), np.int32)
-    for column, name in enumerate(sorted(labels.names)):
-        found, places = np.unique(labels.column(name), return_inverse=True)
-        key = json_text(name) + b":"
-        numbers[:, column] = places.reshape(-1) + len(parts)
-        numbers[labels.column(name) == 0, column] = -1
-        parts += [key + json_text(labels.pool.text(number)) for number in found.tolist()]
-    starts = np.concatenate(([0], np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))))).astype(np.int64)
+    columns = sorted(range(len(labels.names)), key=labels.names.__getitem__)
+    keys = [json_text(labels.names[column]) + b":" for column in columns]
+    values = labels.numbers[:, columns].astype(np.int64)
+    end = int(values.max(initial=0)) + 1
+    found, places = distinct((values + end * np.arange(len(columns))).reshape(-1))
+    of_column, of_text = np.divmod(np.array(found, np.int64), end)
+    texts = map(labels.pool.text, of_text.tolist())
+    parts = [keys[column] + json_text(text) for column, text in zip(of_column.tolist(), texts, strict=True)]
+    numbers = np.where(values == 0, -1, places.reshape(values.shape)).astype(np.int32)
+    starts = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=starts[1:])
     return np.frombuffer(b"".join(parts), np.uint8), starts, numbers
 
 

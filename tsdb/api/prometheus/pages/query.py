@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,20 +215,16 @@ def _json(
 
 
 def _data(kind: str, result: Iterator[bytes | memoryview], stats: bytes) -> Iterator[bytes | memoryview]:
-    yield b'{"resultType":"%b","result":' % kind.encode()
-    yield from result
-    yield stats + b"}"
+    return chain((b'{"resultType":"%b","result":' % kind.encode(),), result, (stats + b"}",))
 
 
 def _pair(times_ms: NDArray[np.int64], text: str) -> Iterator[bytes | memoryview]:
     at_ms = int(times_ms[0])
-    yield json_of([at_ms / 1000 if at_ms % 1000 else at_ms // 1000, text])
+    return iter((json_of([at_ms / 1000 if at_ms % 1000 else at_ms // 1000, text]),))
 
 
 def _array(rows: Iterator[memoryview]) -> Iterator[bytes | memoryview]:
-    yield b"["
-    yield from rows
-    yield b"]"
+    return chain((b"[",), rows, (b"]",))
 
 
 def _limited(value: Block | Samples | Scalar | Text, limit: int) -> tuple[Block | Samples | Scalar | Text, bool]:
@@ -236,9 +233,9 @@ def _limited(value: Block | Samples | Scalar | Text, limit: int) -> tuple[Block 
         return value, False
     rows = np.arange(limit)
     if isinstance(value, Block):
-        return value.take(rows), True
+        return value.subset(rows), True
     return Samples(
-        value.labels.take(rows), value.starts[: limit + 1], value.ts_ms, value.values, value.loses_name[:limit]
+        value.labels.subset(rows), value.starts[: limit + 1], value.ts_ms, value.values, value.loses_name[:limit]
     ), True
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from tsdb.ops.http.bodies import HttpHead
 
 FORM = "application/x-www-form-urlencoded"
+KEPT_CHARS_MAX = 4096  # Of a parameter that is remembered, beside 1,023 others.
+_SPECIAL = re.compile("[%+;]")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -32,7 +36,8 @@ class Form:
 
     def get(self, name: str) -> str:
         """The first value of a parameter, "" without one."""
-        return next(iter(self._values.get(name, ())), "")
+        values = self._values.get(name)
+        return values[0] if values else ""
 
     def all(self, name: str) -> Sequence[str]:
         """All values of a parameter."""
@@ -48,13 +53,27 @@ def _read(text: str, values: dict[str, list[str]]) -> str:
     for part in text.split("&"):
         if not part:
             continue
-        name, _, value = part.partition("=")
-        found = "invalid semicolon separator in query" if ";" in part else _bad_escape(name) or _bad_escape(value)
+        if part.isascii() and not _SPECIAL.search(part):
+            found, (name, _, value) = "", part.partition("=")
+        else:
+            found, name, value = (_pair if len(part) <= KEPT_CHARS_MAX else _pair.__wrapped__)(part)
         if found:
             problem = problem or found
         else:
-            values.setdefault(_unescaped(name), []).append(_unescaped(value))
+            values.setdefault(name, []).append(value)
     return problem
+
+
+@lru_cache(maxsize=1024)
+def _pair(part: str) -> tuple[str, str, str]:
+    """(problem, name, value) of one parameter. Dashboards send the same texts again and again, with most of their
+    characters escaped."""
+    name, _, value = part.partition("=")
+    if ";" in part:
+        return "invalid semicolon separator in query", "", ""
+    if problem := _bad_escape(name) or _bad_escape(value):
+        return problem, "", ""
+    return "", _unescaped(name), _unescaped(value)
 
 
 def _bad_escape(text: str) -> str:

@@ -87,7 +87,7 @@ def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:
     kept = labels.without((*node.labels, METRIC_NAME)) if node.without else labels.only(node.labels)
     groups = kept.groups()
     order = np.argsort(groups.of_row, kind="stable")
-    return Grouping(kept.take(groups.first), order, groups.starts, groups.of_row)
+    return Grouping(kept.first_of(groups), order, groups.starts, groups.of_row)
 
 
 def _reduced(
@@ -149,7 +149,7 @@ def _chosen(
     # Group by group, the largest value first; with sign -1.0 the smallest value first. NaN comes last.
     rows = np.flatnonzero(chosen[:, 0])
     ranked = rows[np.lexsort((-sign * block.values[rows, 0], grouping.of_row[rows]))]
-    return block.take(ranked)
+    return block.subset(ranked)
 
 
 def _ratio(context: EvaluationContext, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:

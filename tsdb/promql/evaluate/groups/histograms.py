@@ -128,11 +128,11 @@ def _histograms(context: EvaluationContext, block: Block, span: TextSpan) -> His
             problem += f' for metric name "{name}"'
         context.annotations.warn(problem, span)
     rows = np.flatnonzero(good)
-    labels = block.labels.take(rows).without((BOUND,))
+    labels = block.labels.subset(rows).without((BOUND,))
     groups = labels.groups()
     order = np.lexsort((bounds[rows], groups.of_row))
     return Histograms(
-        labels.take(groups.first),
+        labels.first_of(groups),
         order,
         groups.starts,
         bounds[rows],

@@ -20,7 +20,7 @@ def range_vector(ranges: Ranges) -> Samples:
     rows = np.flatnonzero(np.diff(ends))
     starts = np.concatenate(([0], ends[rows + 1])).astype(np.int64)
     return Samples(
-        samples.labels.take(rows), starts, samples.ts_ms[inside], samples.values[inside], samples.loses_name[rows]
+        samples.labels.subset(rows), starts, samples.ts_ms[inside], samples.values[inside], samples.loses_name[rows]
     )
 
 
@@ -59,7 +59,7 @@ def _extended(ranges: Ranges) -> Samples:
     starts = np.concatenate(([0], np.cumsum([len(part) for part in times]))).astype(np.int64)
     ts_ms = np.concatenate([np.zeros(0, np.int64), *times]).astype(np.int64)
     return Samples(
-        samples.labels.take(kept), starts, ts_ms, np.concatenate([np.zeros(0), *values]), samples.loses_name[kept]
+        samples.labels.subset(kept), starts, ts_ms, np.concatenate([np.zeros(0), *values]), samples.loses_name[kept]
     )
 
 

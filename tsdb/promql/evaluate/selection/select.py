@@ -85,7 +85,7 @@ def _newest(
     if kept.all():
         return block, times_ms
     rows = np.flatnonzero(kept)
-    return block.take(rows), times_ms[rows] if with_times else times_ms
+    return block.subset(rows), times_ms[rows] if with_times else times_ms
 
 
 def _smoothed(context: EvaluationContext, labels: LabelSets, stored: StoredSeries, at_ms: NDArray[np.int64]) -> Block:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,22 @@ class Block:
         """The series with these indexes."""
         return Block(self.labels.take(rows), self.values[rows], self.present[rows], self.loses_name[rows])
 
+    def subset(self, rows: NDArray[np.int64]) -> Block:
+        """The series with these indexes, of which none comes twice."""
+        return Block(self.labels.subset(rows), self.values[rows], self.present[rows], self.loses_name[rows])
+
     def with_values(self, values: NDArray[np.float64]) -> Block:
         """The same series and presence with other values."""
-        return replace(self, values=values)
+        return Block(self.labels, values, self.present, self.loses_name)
 
     def with_present(self, present: NDArray[np.bool_]) -> Block:
         """The same series and values with another presence, without series that are nowhere present."""
-        return replace(self, present=present).compact()
+        return Block(self.labels, self.values, present, self.loses_name).compact()
 
     def compact(self) -> Block:
         """Without series that are nowhere present."""
         rows = self.present.any(axis=1)
-        return self if rows.all() else self.take(np.flatnonzero(rows))
+        return self if rows.all() else self.subset(np.flatnonzero(rows))
 
 
 @dataclass(frozen=True, slots=True)

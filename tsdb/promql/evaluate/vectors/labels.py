@@ -23,6 +23,8 @@ _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4
 CHARS_MAX = 64 << 20  # Of all texts of a query.
 CELLS_MAX = 50_000_000  # Of one table of label sets: 200 MB.
 
+SPARSE = 64  # Numbers a row; see `distinct`.
+
 _SEED = np.uint64(secrets.randbits(64))  # So that nobody can choose labels that share a hash.
 
 
@@ -81,11 +83,13 @@ class LabelGroups:
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """numbers: int32 (rows, names), of the values; 0 where a row lacks the label."""
+    """numbers: int32 (rows, names), of the values; 0 where a row lacks the label. is_distinct: no two rows are known to
+    be equal, so that nothing needs to look for them; False: not known."""
 
     pool: Pool
     names: tuple[str, ...]
     numbers: NDArray[np.int32]
+    is_distinct: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -94,14 +98,33 @@ class LabelSets:
         """The rows with these indexes."""
         return LabelSets(self.pool, self.names, self.numbers[rows])
 
+    def subset(self, rows: NDArray[np.int64]) -> LabelSets:
+        """The rows with these indexes, of which none comes twice."""
+        return LabelSets(self.pool, self.names, self.numbers[rows], self.is_distinct)
+
+    def first_of(self, groups: LabelGroups) -> LabelSets:
+        """The first row of each of these groups, which are those of `groups`."""
+        return LabelSets(self.pool, self.names, self.numbers[groups.first], is_distinct=True)
+
     def only(self, names: Collection[str]) -> LabelSets:
         """The labels with these names."""
-        columns = [index for index, name in enumerate(self.names) if name in names]
-        return LabelSets(self.pool, tuple(self.names[index] for index in columns), self.numbers[:, columns])
+        return self._columns([name in names for name in self.names])
 
     def without(self, names: Collection[str]) -> LabelSets:
         """All labels but those with these names."""
-        return self.only([name for name in self.names if name not in names])
+        return self._columns([name not in names for name in self.names])
+
+    def _columns(self, kept: Sequence[bool]) -> LabelSets:
+        if all(kept):
+            return self
+        columns = [index for index, keeps in enumerate(kept) if keeps]
+        # Rows stay distinct without a label that all of them have alike, as the name of one metric.
+        is_distinct = self.is_distinct and all(
+            keeps or is_constant(self.numbers[:, index]) for index, keeps in enumerate(kept)
+        )
+        return LabelSets(
+            self.pool, tuple(self.names[index] for index in columns), self.numbers[:, columns], is_distinct
+        )
 
     def column(self, name: str) -> NDArray[np.int32]:
         """Numbers of one label's values, int32 (rows,)."""
@@ -127,8 +150,9 @@ class LabelSets:
 
     def groups(self) -> LabelGroups:
         """Groups of rows with the same labels."""
-        if not len(self):
-            return LabelGroups(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if self.is_distinct or len(self) <= 1:
+            rows = np.arange(len(self))
+            return LabelGroups(rows, rows)
         hashes = self._hashes()
         groups = _groups_of(hashes)
         if not (self.numbers == self.numbers[groups.first[groups.of_row]]).all():  # Two label sets with one hash.
@@ -137,16 +161,18 @@ class LabelSets:
 
     def order(self) -> NDArray[np.int64]:
         """Rows in the order of Prometheus: label by label in the order of names, a name first and then its value."""
+        if len(self) <= 1:
+            return np.arange(len(self))
         keys: list[NDArray[np.int64]] = []
         ends = np.ones(len(self), np.bool_)  # Whether a row has no further label.
         for index in sorted(range(len(self.names)), key=lambda at: self.names[at], reverse=True):
             column = self.numbers[:, index]
-            found, places = np.unique(column, return_inverse=True)
-            texts = [self.pool.text(number) for number in found.tolist()]
+            found, places = distinct(column)
+            texts = [self.pool.text(number) for number in found]
             ranks = np.empty(len(texts), np.int64)
             ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(1, len(texts) + 1)
             # A row that lacks the label has a later name there, which is larger, or has ended, which is smaller.
-            keys.append(np.where(column != 0, ranks[places.reshape(-1)], np.where(ends, 0, len(texts) + 1)))
+            keys.append(np.where(column != 0, ranks[places], np.where(ends, 0, len(texts) + 1)))
             ends &= column == 0
         return np.lexsort(keys) if keys else np.arange(len(self))
 
@@ -163,6 +189,24 @@ class LabelSets:
             mixed[values == 0] = 0
             total += mixed
         return total
+
+
+def distinct(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
+    """(the distinct numbers, ascending; for each of `numbers` its index among them). numbers: not negative."""
+    end = int(numbers.max(initial=0)) + 1
+    if end > SPARSE * len(numbers) + SPARSE:
+        found, places = np.unique(numbers, return_inverse=True)
+        return found.tolist(), places.reshape(-1)
+    # Marks take a third of the time of a sort, while there are not many more numbers than rows.
+    marks = np.zeros(end, np.bool_)
+    marks[numbers] = True
+    index = np.cumsum(marks) - 1
+    return np.flatnonzero(marks).tolist(), index[numbers]
+
+
+def is_constant(values: NDArray[np.int32]) -> bool:
+    """Whether all values are the same."""
+    return bool((values == values[:1]).all())
 
 
 def group_starts(of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
@@ -197,11 +241,13 @@ def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
     column, value = np.empty(distinct, np.int64), np.zeros(distinct, np.int32)
     column[[number for _, number in named]] = np.arange(len(named))
     wanted = np.flatnonzero(is_value).tolist()
-    value[wanted] = [pool.number(text(number)) for number in wanted]
+    value[wanted] = of_pool = [pool.number(text(number)) for number in wanted]
     pool.admit(len(canonical), len(named))
     table = np.zeros((len(canonical), len(named)), np.int32)
     table[rows, column[pairs[:, 0]]] = value[pairs[:, 1]]
-    return LabelSets(pool, tuple(name for name, _ in named), table)
+    # Each series comes once. Should one come twice, or with an empty value, the evaluation finds equal labels.
+    is_distinct = len(set(canonical)) == len(canonical) and 0 not in of_pool
+    return LabelSets(pool, tuple(name for name, _ in named), table, is_distinct)
 
 
 def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsdb.model.labels import canonical_labels
-from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, joined, label_sets, no_labels, parsed
+from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, distinct, joined, label_sets, no_labels, parsed
 
 NAMES = st.sampled_from(["__name__", "a", "b", "le", "zone", "ä"])
 VALUES = st.sampled_from(["x", "y", "xy", "z" * 40, "é", "0"])
@@ -50,6 +50,42 @@ def test_labels_are_chosen_dropped_and_joined_as_in_dictionaries(
     assert _rows(sets.without(names)) == [
         {name: row[name] for name in sorted(row) if name not in names} for row in both
     ]
+
+
+@given(ROWS, st.sets(NAMES), st.data())
+def test_rows_that_are_known_to_be_distinct_are(
+    rows: list[dict[str, str]], names: set[str], data: st.DataObject
+) -> None:
+    sets = parsed(Pool(), [canonical_labels(row) for row in rows])
+    groups = label_sets(Pool(), rows).groups()
+    some = np.array(sorted(data.draw(st.sets(st.sampled_from(range(len(rows)))) if rows else st.just(set()))), np.int64)
+    for one in (sets, sets.without(names), sets.only(names), sets.subset(some), sets.without(names).subset(some)):
+        found = _rows(one)
+        is_distinct = all(row not in found[:at] for at, row in enumerate(found))
+        assert is_distinct or not one.is_distinct
+        assert len(one.groups()) == len({str(row) for row in found})
+    assert label_sets(Pool(), rows).first_of(groups).is_distinct
+
+
+def test_equal_labels_are_found_though_their_texts_differ() -> None:
+    sets = parsed(Pool(), [b"b\xffx", b"a\xff\xffb\xffx"])
+    assert len(sets.groups()) == 1
+
+
+def test_series_of_one_metric_stay_distinct_without_its_name() -> None:
+    sets = parsed(Pool(), [canonical_labels({"__name__": "x", "a": value}) for value in "yz"])
+    assert sets.without(["__name__"]).is_distinct
+    assert not sets.without(["a"]).is_distinct
+
+
+@given(st.lists(st.integers(0, 2**40), max_size=30))
+def test_distinct_numbers_are_those_of_numpy(numbers: list[int]) -> None:
+    for scale in (1, 2**35):
+        given_numbers = np.array(numbers, np.int64) // scale
+        found, places = distinct(given_numbers)
+        expected, inverse = np.unique(given_numbers, return_inverse=True)
+        assert found == expected.tolist()
+        assert places.tolist() == inverse.reshape(-1).tolist()
 
 
 def test_a_label_that_is_set_to_nothing_is_removed() -> None:
