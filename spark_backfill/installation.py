@@ -32,8 +32,7 @@ def connect(
     Raises InvalidRequest (unknown_setting, bad_setting, config_file) and as `Installation.checked`.
     """
     from tsdb.config.common import CommonSettings
-    from tsdb.config.load import load, refuse_unknown
-    from tsdb.config.spark import KEYWORDS
+    from tsdb.config.load import KEYWORDS, load, refuse_unknown
 
     refuse_unknown(settings, KEYWORDS, "keyword {key}")
     given = {"log": log, "history": history, "config": None if config is None else os.fspath(config), **settings}

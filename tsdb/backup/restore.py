@@ -4,11 +4,14 @@ A restore never writes `loaded`. The rows lack what came after the backup, such 
 reader was told so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both topics
 (tsdb.history.claims). Until then every read that needs history is refused. After an interrupted restore a loader starts
 from zero: the rows are never taken for a whole history.
+
+Writes of a restore: a group of rows at a time, repeated until history has all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,18 +23,23 @@ from tsdb.backup.folder import BackupFolder
 from tsdb.backup.manifest import BackupPlan, Manifest
 from tsdb.backup.positions import check_no_member, set_positions
 from tsdb.backup.tables import CHUNKS, HOLES, SERIES, chunk_rows, hole_rows, series_rows
-from tsdb.backup.writes import Begin, write_all
 from tsdb.history.claims import RestoredClaim, restored_rows
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkStore, OnDone
 from tsdb.history.shared_settings import HistoryAdmin
 from tsdb.log.interface import CHUNKS as CHUNKS_TOPIC
 from tsdb.log.interface import SERIES as SERIES_TOPIC
 from tsdb.log.interface import Log, Position, TopicPartition
 from tsdb.log.topics import TopicAdmin
 from tsdb.model.clock import Clock
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 
 TABLES = (CHUNKS.name, SERIES.name, HOLES.name)
 Advance = Callable[[int], None]
+
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)  # Outlasts the restart of a node.
+ANSWER_WITHIN_S = 120.0
+
+Begin = Callable[[OnDone], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +108,62 @@ def _series(store: ChunkStore, group: pa.Table) -> Iterator[Begin]:
 def _holes(store: ChunkStore, group: pa.Table) -> Iterator[Begin]:
     for one in hole_rows(group):
         yield partial(store.accept_hole if one.accepted else store.write_hole, one.hole)
+
+
+def write_all(begins: Sequence[Begin], clock: Clock) -> None:
+    """Begin all writes and wait for their answers; repeat those that failed. Raises the last error."""
+    for pause_s in (*PAUSES_S, None):
+        begins, error = _try(begins)
+        if error is None:
+            return
+        if pause_s is None or not isinstance(error, Unavailable | Overloaded):
+            raise error
+        clock.sleep(pause_s)
+
+
+def _try(begins: Sequence[Begin]) -> tuple[Sequence[Begin], TsdbError | None]:
+    """Writes that failed or did not begin, and the first error. After a failure no more writes begin."""
+    answers = _Answers(len(begins))
+    for number, begin in enumerate(begins):
+        if answers.error is not None:
+            break
+        try:
+            begin(answers.of(number))
+        except TsdbError as error:
+            answers.of(number)(error)
+    return [begins[number] for number in answers.wait()], answers.error
+
+
+class _Answers:
+    """The answers to writes, by number. Thread-safe."""
+
+    def __init__(self, count: int) -> None:
+        self._changed = threading.Condition()  # Guards the fields below.
+        self._left = set(range(count))
+        self._waiting: set[int] = set()
+        self.error: TsdbError | None = None
+
+    def of(self, number: int) -> OnDone:
+        """The on_done of a write that begins now."""
+        with self._changed:
+            self._waiting.add(number)
+
+        def on_done(error: TsdbError | None) -> None:
+            with self._changed:
+                self._waiting.discard(number)
+                if error is None:
+                    self._left.discard(number)
+                self.error = self.error or error
+                if not self._waiting:
+                    self._changed.notify_all()
+
+        return on_done
+
+    def wait(self) -> list[int]:
+        """Wait for the writes that began. Returns the numbers of all without success."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._waiting, ANSWER_WITHIN_S):
+                self.error = self.error or Unavailable(
+                    f"history did not answer {len(self._waiting)} writes within {ANSWER_WITHIN_S:g} s", reason="timeout"
+                )
+            return sorted(self._left)

@@ -17,7 +17,7 @@ from tsdb.cli.commands import COMMANDS
 from tsdb.cli.coverage import coverage
 from tsdb.cli.options.connection import CONNECTION_OPTIONS
 from tsdb.config import ROLES, flags
-from tsdb.config.roles import known_keys
+from tsdb.config.load import known_keys
 
 INTRODUCTION = """# Command line
 

@@ -24,7 +24,7 @@ from tsdb.config import (
     StoreSettings,
     effective,
 )
-from tsdb.config.trials.experiment import ExperimentFields
+from tsdb.config.trials import ExperimentFields
 from tsdb.ops.descriptors import raise_limit
 from tsdb.ops.interpreter import SWITCH_INTERVAL_S, share_malloc_arena
 from tsdb.ops.lifecycle import run_until_signal

@@ -8,10 +8,9 @@ from tsdb.config.chunker import ChunkerSettings
 from tsdb.config.common import CommonSettings, ProcessSettings
 from tsdb.config.describe import Flag, effective, flags
 from tsdb.config.gateway import GatewaySettings
-from tsdb.config.load import load
+from tsdb.config.load import ROLES, load
 from tsdb.config.loader import LoaderSettings
 from tsdb.config.querier import QuerierSettings
-from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
 

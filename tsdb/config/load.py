@@ -1,4 +1,7 @@
-"""Loads a role's settings: merges all sources, and refuses unknown keys and values out of range by name."""
+"""Loads a role's settings: merges all sources, and refuses unknown keys and values out of range by name.
+
+Here are the roles, and the names of the settings that jobs on Spark use.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,39 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from tsdb.config.common import ProcessSettings
+from tsdb.config.canary import CanarySettings
+from tsdb.config.chunker import ChunkerSettings
+from tsdb.config.common import CommonSettings, ProcessSettings
 from tsdb.config.describe import is_secret
-from tsdb.config.roles import known_keys
+from tsdb.config.gateway import GatewaySettings
+from tsdb.config.loader import LoaderSettings
+from tsdb.config.querier import QuerierSettings
 from tsdb.config.sources import ENV_PREFIX, environment, read_file
+from tsdb.config.standalone import StandaloneSettings
+from tsdb.config.store import StoreSettings
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.secrets import masked
+
+ROLES: dict[str, type[ProcessSettings]] = {
+    "gateway": GatewaySettings,
+    "store": StoreSettings,
+    "chunker": ChunkerSettings,
+    "loader": LoaderSettings,
+    "querier": QuerierSettings,
+    "canary": CanarySettings,
+    "standalone": StandaloneSettings,
+}
+
+# Settings of the log, of history, and those that must match the log. A job without history leaves it empty.
+PLACE_SETTINGS = (
+    *("config", "log", "log_prefix", "time_set", "placement_labels"),
+    *(name for name in CommonSettings.model_fields if name.startswith("kafka_")),
+    *("history", "history_write_timeout_s", "history_read_timeout_s", "history_inflight_bytes_max"),
+    *(name for name in CommonSettings.model_fields if name.startswith("cassandra_")),
+)
+SPARK_SETTINGS = (*PLACE_SETTINGS, "log_level", "log_format")
+# A program may set them, but not a secret: programs and notebooks get shown and committed.
+KEYWORDS = frozenset(name for name in PLACE_SETTINGS if not is_secret(CommonSettings, name))
 
 Settings = TypeVar("Settings", bound=ProcessSettings)
 
@@ -24,6 +54,11 @@ GOT_MAX = 100  # Most characters of a bad value in a message.
 CLIENT_KEYS = frozenset(("address", "tls_ca", "tls_cert", "tls_key"))
 # Kubernetes sets such variables in each pod for every Service, also for one named "tsdb" or "tsdb-store".
 _SERVICE_LINK = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp)(_(proto|port|addr))?)?)$")
+
+
+def known_keys() -> frozenset[str]:
+    """Names of all settings of all roles."""
+    return frozenset(name for settings in ROLES.values() for name in settings.model_fields)
 
 
 def flag_name(key: str) -> str:

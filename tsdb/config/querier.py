@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 from tsdb.config.common import CommonSettings
 from tsdb.config.promql import PromqlFields, UiFields
 from tsdb.config.select import SelectFields
-from tsdb.config.trials.experiment import ExperimentFields
-from tsdb.config.trials.shadow import ShadowFields
+from tsdb.config.trials import ExperimentFields, ShadowFields
 from tsdb.config.types import Addresses
 
 

@@ -11,14 +11,13 @@ from tsdb.config.chunker import ChunkerFields
 from tsdb.config.common import CommonSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
 from tsdb.config.gateway import GatewayFields
+from tsdb.config.load import ROLES
 from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
-from tsdb.config.roles import ROLES
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
-from tsdb.config.trials.experiment import ExperimentFields
-from tsdb.config.trials.shadow import ShadowFields
+from tsdb.config.trials import ExperimentFields, ShadowFields
 
 INTRODUCTION = """# Settings
 

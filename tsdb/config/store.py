@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from tsdb.config.common import CommonSettings
 from tsdb.config.select import SelectFields
-from tsdb.config.trials.experiment import ExperimentFields
+from tsdb.config.trials import ExperimentFields
 from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
 from tsdb.cpu import core_count
 from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths

@@ -10,7 +10,7 @@ from tsdb.config import CommonSettings
 from tsdb.config.chunker import ChunkerFields
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
-from tsdb.config.trials.experiment import ExperimentFields
+from tsdb.config.trials import ExperimentFields
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import check_meta
 from tsdb.log.open import naming_log, open_log, open_topics

@@ -24,7 +24,7 @@ from support.deploy_files import (
     schema_faults,
     tool,
 )
-from tsdb.config.roles import ROLES
+from tsdb.config.load import ROLES
 
 CHART = DEPLOY / "helm/kafka-tsdb"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())

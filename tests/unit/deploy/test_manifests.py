@@ -16,7 +16,7 @@ from support.deploy_files import ROOT, Manifest, alerts, command_lines, manifest
 from support.grafana.dashboards import boards, system_targets
 from tsdb.cli.main import app
 from tsdb.config.common import CommonSettings
-from tsdb.config.roles import ROLES
+from tsdb.config.load import ROLES
 from tsdb.ops.http.app import HEALTHY, READY
 
 ALL = manifests()

@@ -17,7 +17,7 @@ from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table, row_cells
 from tsdb.config import CommonSettings
-from tsdb.config.spark import SPARK_SETTINGS
+from tsdb.config.load import SPARK_SETTINGS
 from tsdb.model.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tsdb.cli.options.arguments import Milliseconds, duration
 from tsdb.cli.terminal.output import note
 from tsdb.cli.terminal.progress import PLAIN_EVERY_S
 from tsdb.config import CommonSettings
-from tsdb.config.spark import SPARK_SETTINGS
+from tsdb.config.load import SPARK_SETTINGS
 
 if TYPE_CHECKING:
     from spark_backfill.pipeline.pipeline import Pipeline

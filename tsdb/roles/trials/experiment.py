@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.config.trials.experiment import ExperimentFields
+from tsdb.config.trials import ExperimentFields
 from tsdb.config.types import HostPort, host_port
 from tsdb.model.errors import ConfigMismatch
 from tsdb.roles.servers import listens_at

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tsdb.client.channel import ClientTls
-from tsdb.config.trials.shadow import ShadowFields, fraction
+from tsdb.config.trials import ShadowFields, fraction
 from tsdb.config.types import HostPort, host_port
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, TsdbError

@@ -1,1 +1,0 @@
-"""Settings of trials on live data: shadow reads, experiments."""
