@@ -59,7 +59,7 @@ class StoreProcess:
 def serve(argv: Sequence[str]) -> None:
     """Run the child process."""
     # Imported here, so that a parent that uses only StoreProcess does not load them.
-    from tsdb.head.limits import HeadLimits
+    from tsdb.head.state import HeadLimits
     from tsdb.log.interface import METRICS
     from tsdb.log.open import open_log
     from tsdb.model.clock import SystemClock

@@ -22,7 +22,7 @@ from tsdb.chunks.stage import ChunkStage
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Group, Log, Position
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable

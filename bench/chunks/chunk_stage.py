@@ -22,8 +22,7 @@ from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage
 from tsdb.chunks.window import due_times
-from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.codec.columns.columns import encode_values_dense
 from tsdb.codec.records.log_record import decode_records, encode_tick
 from tsdb.log.interface import POLL_RECORDS_MAX

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from bench.measure import median_spent, say, spent
 from bench.workload import INTERVAL_MS, SAMPLES, Workload
 from stack.cassandra import CassandraNode
-from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics

@@ -24,8 +24,7 @@ from bench.measure import percentiles_ms, say
 from bench.store.read import below
 from bench.workload import INTERVAL_MS, SERIES_PER_INSTANCE, SERIES_PER_PACK, PartitionShare, Workload
 from tsdb.client.select import SelectQuery
-from tsdb.codec.chunk.chunk import encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.records.log_record import decode_records
 from tsdb.codec.records.series_record import Announcement

@@ -15,8 +15,7 @@ import numpy as np
 from bench.ground import Appends, embedded_log, kafka_log
 from bench.history.stub_store import StubStore
 from bench.measure import say, spent
-from tsdb.codec.chunk.chunk import encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.history.loader.loader import Loader, LoaderOptions
 from tsdb.history.loader.warm_up import warm_up

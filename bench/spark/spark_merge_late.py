@@ -22,8 +22,7 @@ from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.places import Places
 from spark_backfill.session import SessionOptions, session
 from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
-from tsdb.codec.chunk.chunk import encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore

@@ -23,8 +23,7 @@ from spark_backfill.places import Places
 from spark_backfill.source.columns import sample_schema
 from spark_backfill.source.options import RUNS
 from spark_backfill.source.options import SAMPLES as SAMPLE_ROWS
-from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history.interface import ChunkStore

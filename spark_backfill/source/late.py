@@ -22,8 +22,7 @@ from spark_backfill.source.options import TimeSpan
 from spark_backfill.source.rows import SourceSamples, offset_of
 from spark_backfill.source.runs import SampleRuns
 from spark_backfill.source.seam import LogSeam
-from tsdb.codec.chunk.chunk import decode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange
 from tsdb.history.merge import merge
 from tsdb.log.interface import Log

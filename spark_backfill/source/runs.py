@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
 from spark_backfill.source.rows import BATCH_ROWS, SourceSamples, ids_column, times_column, values_column
 from spark_backfill.source.series_table import SeriesLabels
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 
 BATCH_SAMPLES = BATCH_ROWS  # In smaller batches the overhead of a batch is larger than its work.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 
 SAMPLES_MAX = 1 << 19  # Samples of a fragment: about 12 MiB of columns, and well below the limit of a chunk.
 

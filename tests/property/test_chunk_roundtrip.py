@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.chunk_cases import fragment, samples_of
-from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN, decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN, Fragment, decode_chunk, encode_chunk
 
 WINDOW_MS = 1_000
 

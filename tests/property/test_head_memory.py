@@ -16,7 +16,7 @@ import pytest
 from support.data.heads import Record, apply, new_head
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.labels import canonical_labels, series_id
 
 MISSED_MAX_PART = 0.10  # The largest part of the measured memory that the accounting may miss.

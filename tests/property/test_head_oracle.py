@@ -14,8 +14,8 @@ from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_hea
 from support.oracles.head_twin import HeadTwin
 from tsdb.client.answer.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
 from tsdb.head.read.gather import RawResult
+from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths
 from tsdb.reader.frames import column_frames, raw_frames
 from tsdb.v1 import reader_pb2

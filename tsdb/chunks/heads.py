@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 OUT_OF_REACH_MS = 1 << 60  # Hold of a head that drops no slice by age.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tsdb.chunks.late_minute import LateMinute
-from tsdb.codec.chunk.chunk import encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
 from tsdb.codec.chunk.marker import HoleRecord, WindowMarker, encode_hole, encode_window_marker
 

@@ -29,8 +29,8 @@ from tsdb.codec.chunk.chunk import PART_BYTES_MAX
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied, Head, Maintained
-from tsdb.head.limits import HeadLimits
 from tsdb.head.memory import HeadMemory
+from tsdb.head.state import HeadLimits
 from tsdb.index.series_table_kernels import NO_REF
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import SliceLengths, TimeSet

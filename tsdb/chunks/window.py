@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.chunks.records import ChunkRecord, chunk_records
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.chunk.key import Kind
 from tsdb.codec.chunk.marker import WindowMarker
 from tsdb.head.head import Head

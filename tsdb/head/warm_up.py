@@ -14,7 +14,7 @@ from tsdb.codec.records.series_record import decode_announcements, encode_announ
 from tsdb.head.gather_many import ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.head_image import image_of, restore
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.index.warm_up import warm_up_index
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.time_set import SliceLengths, TimeSet

@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tsdb.codec.chunk.chunk import PART_BYTES_MIN, SAMPLES_MAX, decode_chunk, decode_cover, encode_chunk
+from tsdb.codec.chunk.chunk import PART_BYTES_MIN, SAMPLES_MAX, Fragment, decode_chunk, decode_cover, encode_chunk
 from tsdb.codec.chunk.cover import COVERED_KEYS_MAX, KEY_BYTES_MAX, Cover, add_cover, cover_bytes_max
-from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge_kernels import FragmentArrays, merge_two_kernel
 
 

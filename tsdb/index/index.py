@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.records.series_record import DecodedAnnouncements
-from tsdb.index.cardinality.groups import NO_COUNTS, NO_REFS, By, IndexCardinality, counts_of
+from tsdb.index.cardinality import NO_COUNTS, NO_REFS, By, IndexCardinality, counts_of
 from tsdb.index.index_kernels import STATE_FREE, STATE_LIVE
 from tsdb.index.label_arena import LabelsImage
 from tsdb.index.label_index import BATCH_SERIES, LabelIndex

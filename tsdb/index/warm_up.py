@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.index.index import SeriesIndex
 from tsdb.index.label_arena import LabelArena
 from tsdb.model.labels import canonical_labels, series_id

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read.gather import Runs, compact
 from tsdb.head.read.step_kernels import aggregate_kernel
 

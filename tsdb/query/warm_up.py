@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.index.warm_up import warm_up_index
 from tsdb.query.history.stretch import Stretch
 from tsdb.query.join.seam import Seam

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.client.wire import I64, U64, unpack
-from tsdb.index.cardinality.groups import By, Groups, IndexCardinality
+from tsdb.index.cardinality import By, Groups, IndexCardinality
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.selector import Matcher

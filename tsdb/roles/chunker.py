@@ -6,7 +6,7 @@ from chunker.chunker import Chunker, ChunkerOptions, warm_up
 from chunker.partition import StageOptions
 from tsdb.config import ChunkerSettings, CommonSettings
 from tsdb.config.chunker import ChunkerFields
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import slice_lengths

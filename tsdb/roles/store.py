@@ -8,7 +8,7 @@ from pathlib import Path
 from tsdb.config import CommonSettings, StoreSettings
 from tsdb.config.store import StoreFields
 from tsdb.config.trials import ExperimentFields
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.log.start import Start, find_start
 from tsdb.model.clock import Clock

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.jobs.downsample.buckets_kernels import increases_kernel
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read import step_kernels as steps
 from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, MAX, MIN, SUM
 

@@ -15,8 +15,7 @@ from spark_backfill.jobs.downsample.sources import DerivedSeries, SourcePack, de
 from spark_backfill.jobs.downsample.staleness import newest_orders, stale_windows
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import TaskAppender
-from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange

@@ -15,7 +15,7 @@ from support.promql.memory import MemoryStorage, label_filter
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
 from tsdb.api.prometheus.storage import StorageOptions
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError
 from tsdb.model.family import Family

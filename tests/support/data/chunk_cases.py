@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from support.data.column_cases import STALE, value_columns
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 
 WINDOW_MS = 4 * 3600 * 1000
 START_MS = 118_000 * WINDOW_MS

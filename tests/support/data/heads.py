@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encode_tick
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
 from tsdb.head.read.gather import RawResult
-from tsdb.head.state import Applied
+from tsdb.head.state import Applied, HeadLimits
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import SliceLengths, TimeSet

@@ -7,7 +7,7 @@ from pathlib import Path
 from support.data.heads import SMALL_SLICES, SMALL_TIMES, new_head
 from tsdb.head.head import Head
 from tsdb.head.head_image import HeadImage, image_of, restore
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths, TimeSet
 from tsdb.store.snapshots.content import Place, document_of, groups_of, image_from
 from tsdb.store.snapshots.file_reader import SnapshotFile

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from support.data.heads import Record, canonical_of, id_of
-from tsdb.codec.chunk.chunk import PART_BYTES_MAX, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import PART_BYTES_MAX, Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, encode_key
 from tsdb.codec.chunk.marker import WindowMarker, encode_window_marker
 from tsdb.model.placement import PlacementRule

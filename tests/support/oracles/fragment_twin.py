@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 
 Samples = Mapping[tuple[int, int], tuple[int, int]]  # (series_id, ts_ms): (order, bits of the value)
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.chunk import decode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.history.interface import ChunkRow, ChunkStore
 
 

@@ -21,7 +21,7 @@ from tsdb.chunks.warm_up import warm_up
 from tsdb.codec.chunk.key import ChunkKey, Kind, ProgressKey, RecordKey, WindowKey, decode_key, encode_key
 from tsdb.codec.records.log_record import decode_records
 from tsdb.codec.records.series_record import decode_announcements
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, EndOfLog, Log, RecordBatch
 from tsdb.model.clock import Clock
 from tsdb.model.time_set import DEMO, SliceLengths, TimeSet, slice_lengths

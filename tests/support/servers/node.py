@@ -19,7 +19,7 @@ from support.servers.logs import LogFactory, wait_until
 from tsdb.client import Client, SelectQuery, SelectResult, connect
 from tsdb.client.options import Selector
 from tsdb.client.select import SelectKeywords
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, Log, Watermarks
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import TsdbError, Unavailable

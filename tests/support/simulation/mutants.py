@@ -51,8 +51,8 @@ from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage, Emission
 from tsdb.chunks.window import ClosedWindow, base_fragments
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.chunk.cover import Cover
-from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.chunk.key import ChunkKey, ProgressKey, encode_key
 from tsdb.codec.chunk.marker import ProgressMarker, decode_progress_marker
 from tsdb.head.head import Head

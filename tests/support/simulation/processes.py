@@ -14,7 +14,7 @@ from support.simulation.oracle import Violation
 from support.simulation.times import SLICES, TIMES
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.history.loader.loader import Loader, LoaderOptions
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import ManualClock

@@ -52,7 +52,7 @@ from tsdb.codec.chunk.chunk import PART_BYTES_MIN
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, decode_key
 from tsdb.codec.chunk.marker import HoleRecord, decode_hole
 from tsdb.head.holes import CORRUPT_RECORD
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Log, LogRecord, Position, TopicPartition

@@ -13,7 +13,7 @@ from spark_backfill.source.runs import BATCH_SAMPLES, SampleRuns, gathered, run_
 from spark_backfill.source.series_table import SeriesLabels
 from support.data.chunk_cases import START_MS, fragment
 from support.data.column_cases import STALE
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.model.errors import InvalidRequest
 
 ALL = columns_of(sample_schema(runs=True), runs=True)

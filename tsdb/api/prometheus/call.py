@@ -10,7 +10,7 @@ from typing import Any
 from tsdb.api.prometheus.request import parameters
 from tsdb.api.prometheus.request.form import Form
 from tsdb.api.prometheus.storage import OpenStorage, QueryStorage, StorageOptions
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.model.clock import Clock
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpHead

@@ -2,9 +2,14 @@
 
 Pure. The bytes depend only on the fragment, the window's length, the largest part size and the codec version. Bad bytes
 are CorruptData, never a crash or a large allocation.
+
+Fragment: samples of one pack in one window, each with its order. A chunk encodes a fragment, and a merge joins
+fragments.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +28,6 @@ from tsdb.codec.chunk.chunk_kernels import (
     write_part_kernel,
 )
 from tsdb.codec.chunk.cover import COVER_VERSION, Cover, cover_start, read_cover
-from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.columns.columns import scratch
 from tsdb.codec.columns.columns_kernels import times_bound, values_bound
 from tsdb.codec.crc32c import crc32c
@@ -43,6 +47,47 @@ __all__ = [
 
 PART_BYTES_MIN = 256  # Any single sample fits into a part of this size.
 _HEADER_BYTES = 15  # Bytes of the smallest header.
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Samples of k series, n in all, of the pack `pack_id` (unsigned 64 bit) in the window that starts at
+    window_start_ms, ms since epoch UTC.
+
+    series_id: uint64 (k,), strictly ascending. sample_start: int64 (k + 1,), series i has the samples
+    [sample_start[i], sample_start[i + 1]), at least one. ts_ms: int64 (n,), strictly ascending within a series, ms
+    since epoch. value: float64 (n,), bit for bit. order: int64 (n,), the log offset that ranks a sample against another
+    of the same (series, timestamp): the higher wins.
+    """
+
+    pack_id: int
+    window_start_ms: int
+    series_id: NDArray[np.uint64]
+    sample_start: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    value: NDArray[np.float64]
+    order: NDArray[np.int64]
+
+    @property
+    def series(self) -> int:
+        return len(self.series_id)
+
+    @property
+    def samples(self) -> int:
+        return len(self.ts_ms)
+
+    def part(self, first: int, last: int) -> Fragment:
+        """The series [first, last); arrays of samples are shared."""
+        start, end = int(self.sample_start[first]), int(self.sample_start[last])
+        return Fragment(
+            self.pack_id,
+            self.window_start_ms,
+            self.series_id[first:last],
+            self.sample_start[first : last + 1] - start,
+            self.ts_ms[start:end],
+            self.value[start:end],
+            self.order[start:end],
+        )
 
 
 def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PART_BYTES_MAX) -> list[bytes]:

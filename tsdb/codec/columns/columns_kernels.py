@@ -3,6 +3,10 @@
 Layout: docs/formats/columns.md, "Value columns". The encoder chooses the form of each column by size. The first bytes
 of a column name the form; the count of values is not stored. A decoder trusts nothing: it stays within [pos, end) and
 within the caller's count, and returns a negative position for bytes that are no column.
+
+Columns of one value: one byte for a small count, the value's own integer and scale otherwise, at most nine bytes.
+
+Dense value columns: the forms that are smaller than the packed one, and slower both ways. Used for chunks.
 """
 
 from __future__ import annotations
@@ -10,14 +14,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.constant_kernels import BITS, is_constant, read_constant, write_constant
-from tsdb.codec.columns.dense_kernels import DENSE_FORMS, write_dense
-from tsdb.codec.columns.dictionary_kernels import DICTIONARY, read_dictionary
-from tsdb.codec.columns.multiples_kernels import MULTIPLES, read_multiples
-from tsdb.codec.columns.packed_kernels import SHORT, read_packed, write_packed
+from tsdb.codec.bits_kernels import unzigzag, zigzag
+from tsdb.codec.columns.dictionary_kernels import DICTIONARY, read_dictionary, write_dictionary
+from tsdb.codec.columns.frame_kernels import head_of, plan_entropy, write_entropy_frame
+from tsdb.codec.columns.multiples_kernels import MULTIPLES, read_multiples, write_multiples
+from tsdb.codec.columns.packed_kernels import (
+    SHORT,
+    exceptions_bytes,
+    read_packed,
+    write_exceptions,
+    write_head,
+    write_packed,
+)
+from tsdb.codec.columns.scale_kernels import FLOAT_BITS, NO_SCALE, decimal_scale, integer_of, integers_of, to_float
 from tsdb.codec.columns.times_kernels import decode_times_kernel, encode_times_kernel, times_bound
 from tsdb.codec.jit import helper, kernel
-from tsdb.codec.memory_kernels import copy_bytes
+from tsdb.codec.memory_kernels import copy_bytes, load_i64, store_i64
+from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
+
+SMALL_MAX = 127  # The first byte is the value itself, up to this number.
+SCALED = 128  # + scale byte, zigzag varint
+BITS = 129  # The first byte; 8 bytes follow.
+
+DENSE_FORMS = 3
+MULTIPLES_FROM = 3  # bytes a value: a smaller column consists of small integers
 
 __all__ = [
     "decode_times_kernel",
@@ -32,6 +52,97 @@ __all__ = [
 DENSE_FROM = 10  # bytes: a smaller column has nothing to gain
 DENSE_GAIN = 64  # a form must save this part of the size: noise decodes twenty times faster from blocks
 RAW = 130  # The first byte; 8 bytes for each value follow.
+
+
+@helper
+def is_constant(values: NDArray[np.float64], start: int, n: int) -> bool:
+    first: int = load_i64(values, start * 8)
+    for index in range(start + 1, start + n):  # noqa: SIM110  # numba compiles no generator
+        if load_i64(values, index * 8) != first:
+            return False
+    return True
+
+
+@helper
+def write_constant(values: NDArray[np.float64], start: int, out: NDArray[np.uint8], pos: int) -> int:
+    """Write a column in which all values have the bits of values[start]. Returns the new position."""
+    scale = decimal_scale(values[start])
+    if scale != NO_SCALE:
+        integer = integer_of(scale, values[start])
+        if scale == 0 and 0 <= integer <= SMALL_MAX:
+            out[pos] = np.uint8(integer)
+            return pos + 1
+        if varint_bytes(zigzag(integer)) < 7:
+            out[pos] = SCALED
+            out[pos + 1] = np.uint8(scale)
+            return put_varint(zigzag(integer), out, pos + 2)
+    out[pos] = BITS
+    store_i64(out, pos + 1, load_i64(values, start * 8))
+    return pos + 9
+
+
+@helper
+def read_constant(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], at: int) -> int:
+    """Fill out[at : at + n] from a column whose first byte, at pos < end, is at most BITS. Returns the new position, or
+    -1."""
+    head = int(data[pos])
+    pos += 1
+    if head <= SMALL_MAX:
+        value = float(head)
+    elif head == SCALED:
+        if pos >= end or data[pos] >= FLOAT_BITS:
+            return -1
+        integer, stop = get_varint(data, pos + 1, end)
+        if stop < 0:
+            return stop
+        value = to_float(int(data[pos]), unzigzag(integer))
+        pos = stop
+    else:
+        if end - pos < 8:
+            return -1
+        # Copied as integers: a signalling NaN must not pass through a float register that quiets it.
+        bits: int = load_i64(data, pos)
+        for index in range(at, at + n):
+            store_i64(out, index * 8, bits)
+        return pos + 8
+    for index in range(at, at + n):
+        out[index] = value
+    return pos
+
+
+@helper
+def write_dense(
+    form: int,
+    values: NDArray[np.float64],
+    start: int,
+    n: int,
+    out: NDArray[np.uint8],
+    bound: int,
+    scratch: NDArray[np.int64],
+) -> int:
+    """Write values[start : start + n], n >= 2, to out in one of DENSE_FORMS. Returns the bytes, or -1 if they are not
+    below bound."""
+    if form == 0:
+        return _write_entropy(values, start, n, out, bound, scratch)
+    if form == 1:
+        return write_dictionary(values, start, n, out, bound, scratch)
+    return write_multiples(values, start, n, out, bound, scratch) if bound > MULTIPLES_FROM * n else -1
+
+
+@helper
+def _write_entropy(
+    values: NDArray[np.float64], start: int, n: int, out: NDArray[np.uint8], bound: int, scratch: NDArray[np.int64]
+) -> int:
+    """A packed column whose residuals go through the entropy coder."""
+    integers, exceptions, residuals = scratch[:n], scratch[n : 2 * n], scratch[2 * n : 3 * n]
+    scale, found = integers_of(values, start, n, integers, exceptions)
+    planned = plan_entropy(integers, n, scale == FLOAT_BITS, residuals)
+    aside = exceptions_bytes(exceptions, found)
+    if planned[0] + aside > bound:
+        return -1
+    pos = write_head(head_of(planned), scale, found, out, 0)
+    pos = write_entropy_frame(planned, n, residuals, out, pos, bound - aside)
+    return write_exceptions(values, start, exceptions, found, out, pos) if pos >= 0 else -1
 
 
 @kernel

@@ -8,8 +8,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.frame_kernels import head_of, read_frame, write_entropy_frame, write_frame
-from tsdb.codec.columns.plan_kernels import plan_entropy, plan_steps
+from tsdb.codec.columns.frame_kernels import (
+    head_of,
+    plan_entropy,
+    plan_steps,
+    read_frame,
+    write_entropy_frame,
+    write_frame,
+)
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import copy_bytes
 

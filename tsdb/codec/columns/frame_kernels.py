@@ -2,6 +2,11 @@
 
 Layout: docs/formats/columns.md, "Frames". The way, the packing and whether a step follows are in the head byte that the
 column or axis writes: bits 3-5, 1-2 and 0. plan_kernels decides what a frame contains.
+
+Plans: which way and packing take the fewest bytes for a frame of integers.
+
+A plan is (bytes, way, packing, first, middle, step); numba needs a tuple. The encoder alone plans, so a better choice
+changes no format.
 """
 
 from __future__ import annotations
@@ -10,9 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import shift_right, trailing_zeros, unzigzag, zigzag
-from tsdb.codec.columns.blocks_kernels import BLOCK, read_blocks, write_blocks
-from tsdb.codec.columns.entropy_kernels import read_entropy, write_entropy
-from tsdb.codec.columns.residual_kernels import LEVEL, RISE, WAYS, XOR, has_middle, put_back, residuals_in
+from tsdb.codec.columns.blocks_kernels import BLOCK, blocks_size, read_blocks, write_blocks
+from tsdb.codec.columns.entropy_kernels import entropy_size, read_entropy, write_entropy
+from tsdb.codec.columns.residual_kernels import (
+    DELTA,
+    LEVEL,
+    LEVEL_AROUND,
+    RISE,
+    RISE_AROUND,
+    SLOPE,
+    WAYS,
+    XOR,
+    cheapest_way,
+    common_step,
+    divide_by_step,
+    has_middle,
+    lowest_level,
+    middle_level,
+    middle_rise,
+    put_back,
+    residuals_in,
+    take_residuals,
+    take_xor,
+    xor_zeros,
+)
 from tsdb.codec.jit import helper
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
@@ -23,6 +49,8 @@ ENTROPY = 2  # classes by the range coder, then lower bits
 
 FIELDS_BYTES_MAX = 30
 STEP_PLAIN = 63  # step codes below it are exponents of 2, from it on the step itself follows
+
+ENTROPY_CANDIDATES = 5
 
 
 @helper
@@ -131,3 +159,81 @@ def read_frame(data: NDArray[np.uint8], pos: int, end: int, head: int, n: int, o
     if pos >= 0:
         put_back(out, at, n, way, first, middle, step)
     return pos
+
+
+@helper
+def plan_steps(
+    integers: NDArray[np.int64], n: int, wraps: bool, residuals: NDArray[np.int64]
+) -> tuple[int, int, int, int, int, int]:
+    """(bytes without the head, way, packing, first, middle, step) for integers[:n], n >= 2, which are lost.
+
+    wraps: differences may exceed an int64, so only powers of two may divide them. Fills residuals with what
+    write_frame is to pack.
+    """
+    first = integers[0]
+    step = common_step(integers, n, wraps)
+    divide_by_step(integers, n, step)
+    way, lowest, least_rise = cheapest_way(integers, n)
+    middle = lowest if way == LEVEL else least_rise
+    take_residuals(integers, n, way, middle, residuals)
+    if way == LEVEL:
+        first += lowest * step
+    size, packing = _cheapest_packing(residuals, residuals_in(way, n))
+    return size + fields_bytes(way, first, middle, step), way, packing, first, middle, step
+
+
+@helper
+def plan_xor(integers: NDArray[np.int64], n: int, residuals: NDArray[np.int64]) -> tuple[int, int, int, int, int, int]:
+    """The same for XOR, which needs the integers as they are and leaves them so."""
+    way, zeros = XOR, xor_zeros(integers, n)
+    take_xor(integers, n, zeros, residuals)
+    size, packing = _cheapest_packing(residuals, n - 1)
+    return size + fields_bytes(way, integers[0], zeros, 1), way, packing, integers[0], zeros, 1
+
+
+@helper
+def _cheapest_packing(residuals: NDArray[np.int64], count: int) -> tuple[int, int]:
+    size = blocks_size(residuals, count, BLOCK)
+    if count > BLOCK:
+        whole = blocks_size(residuals, count, count)
+        if whole < size:
+            return whole, ONE_BLOCK
+    return size, BLOCKS
+
+
+@helper
+def plan_entropy(
+    integers: NDArray[np.int64], n: int, wraps: bool, residuals: NDArray[np.int64]
+) -> tuple[int, int, int, int, int, int]:
+    """The same for entropy packing; the size is an estimate. residuals holds those of the chosen way."""
+    first = integers[0]
+    step = common_step(integers, n, wraps)
+    divide_by_step(integers, n, step)
+    best, way, middle = 1 << 62, DELTA, 0
+    taken = chosen = 0
+    for candidate in range(ENTROPY_CANDIDATES):
+        new_way, new_middle = _candidate(candidate, integers, n, residuals)
+        take_residuals(integers, n, new_way, new_middle, residuals)
+        base = first + new_middle * step if new_way == LEVEL_AROUND else first
+        size = entropy_size(residuals, residuals_in(new_way, n)) + fields_bytes(new_way, base, new_middle, step)
+        taken = candidate
+        if size < best:
+            best, way, middle, chosen = size, new_way, new_middle, candidate
+    if taken != chosen:
+        take_residuals(integers, n, way, middle, residuals)
+    if way == LEVEL_AROUND:
+        first += middle * step
+    return best, way, ENTROPY, first, middle, step
+
+
+@helper
+def _candidate(candidate: int, steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> tuple[int, int]:
+    if candidate == 0:
+        return DELTA, 0
+    if candidate == 1:
+        return SLOPE, 0
+    if candidate == 2:
+        return LEVEL_AROUND, middle_level(steps, n, room)
+    if candidate == 3:
+        return RISE_AROUND, middle_rise(steps, n, room)
+    return LEVEL_AROUND, lowest_level(steps, n)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.frame_kernels import ENTROPY, ONE_BLOCK, head_of, read_frame, write_frame
-from tsdb.codec.columns.plan_kernels import plan_steps, plan_xor
+from tsdb.codec.columns.frame_kernels import ENTROPY, ONE_BLOCK, head_of, plan_steps, plan_xor, read_frame, write_frame
 from tsdb.codec.columns.residual_kernels import DELTA, LEVEL, LEVEL_AROUND, RISE, RISE_AROUND, SLOPE
-from tsdb.codec.columns.scale_choice_kernels import integers_of
-from tsdb.codec.columns.scale_kernels import FLOAT_BITS, SCALES, float_integers, put_floats
+from tsdb.codec.columns.scale_kernels import FLOAT_BITS, SCALES, float_integers, integers_of, put_floats
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes

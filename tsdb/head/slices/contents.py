@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.head.holes import Holes
-from tsdb.head.limits import HeadLimits
 from tsdb.head.slices.images import ContentsImage
 from tsdb.head.slices.late_list import LateList
 from tsdb.head.slices.open_slice import OpenSlices
 from tsdb.head.slices.ring import Ring
 from tsdb.head.slices.rows import CLOCK_COVERAGE, CLOCK_OPEN_FROM, CLOCK_WATERMARK
 from tsdb.head.slices.sealed_slice import SealedSlice, SealedSlices, rows_of
-from tsdb.head.state import HeadState
+from tsdb.head.state import HeadLimits, HeadState
 from tsdb.model.time_set import SliceLengths
 
 NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.

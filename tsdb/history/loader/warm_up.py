@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.codec.records.series_record import decode_announcement, encode_announcement
 
 SAMPLES = 12

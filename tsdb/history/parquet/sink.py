@@ -21,8 +21,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from tsdb.codec.chunk.chunk import decode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read import step_kernels as steps
 from tsdb.log.downsampled import Downsampled
 from tsdb.model.clock import Clock

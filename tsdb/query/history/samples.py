@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.chunk import decode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.history.interface import ChunkRow, WindowRange
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import counter

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch_kernels import BROKEN, append_runs_kernel, wanted_runs_kernel

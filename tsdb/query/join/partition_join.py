@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read.gather import RawResult
 from tsdb.history.interface import Loaded
 from tsdb.model.labels import metric_name

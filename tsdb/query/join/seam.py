@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read.gather import RawResult
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.errors import ConfigMismatch, TsdbError, UnknownVersion, WrongTopic
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import SliceLengths

@@ -13,7 +13,7 @@ import orjson
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import instant_result
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import quoted

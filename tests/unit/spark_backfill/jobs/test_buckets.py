@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark_backfill.jobs.downsample.buckets import LastValues, buckets_of, last_values
 from support.oracles.derived_twin import Derived, derived_twin
 from support.oracles.fragment_twin import bits, fragment_of
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.model.resolution import AGGREGATES
 
 RESOLUTION_MS = 10

@@ -18,7 +18,7 @@ from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, RecordKey, WindowKey, decode_key
 from tsdb.codec.chunk.marker import decode_hole
 from tsdb.codec.records.log_record import decode_records
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.errors import ConfigMismatch, Overloaded
 from tsdb.model.time_set import PRODUCTION, SliceLengths
 

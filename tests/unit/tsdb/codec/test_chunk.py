@@ -20,8 +20,7 @@ from support.data.chunk_cases import (
 from support.data.column_cases import GOLDEN
 from support.oracles.record_twin import crc32c
 from tsdb.codec.chunk import chunk_kernels as kernels
-from tsdb.codec.chunk.chunk import PART_BYTES_MIN, SAMPLES_MAX, VERSION, decode_chunk, encode_chunk
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import PART_BYTES_MIN, SAMPLES_MAX, VERSION, Fragment, decode_chunk, encode_chunk
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 FOLDER = GOLDEN / "v1/chunk"

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from support.data.column_cases import STALE
-from tsdb.codec.columns.scale_choice_kernels import integers_of
-from tsdb.codec.columns.scale_kernels import FLOAT_BITS, RATIO, RATIO_PRINTED, SCALES, printed, proves, to_float
+from tsdb.codec.columns.scale_kernels import (
+    FLOAT_BITS,
+    RATIO,
+    RATIO_PRINTED,
+    SCALES,
+    integers_of,
+    printed,
+    proves,
+    to_float,
+)
 
 N = 64
 COUNT = np.arange(1, N + 1)

@@ -20,7 +20,7 @@ from support.data.heads import (
     samples_of,
 )
 from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.errors import Overloaded, UnknownVersion
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from support.data.heads import SMALL_TIMES, Record, apply, id_of, new_head, refs_of, register, samples_of
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
-from tsdb.head.expire import RELEASE_AFTER
-from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.head import RELEASE_AFTER, Head
+from tsdb.head.state import HeadLimits
 from tsdb.model.errors import Overloaded
 from tsdb.model.labels import canonical_labels, series_id
 

@@ -7,7 +7,7 @@ import pytest
 
 from support.data.heads import DAY_MS, SMALL_SLICES, SMALL_TIMES, Record, apply, new_head, refs_of, samples_of
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 
 LENGTH = SMALL_SLICES.small_ms
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from support.data.chunk_cases import MINUTE_MS, START_MS, WINDOW_MS, fragment, samples_of
-from tsdb.codec.chunk.chunk import decode_chunk, decode_cover, encode_chunk
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, decode_cover, encode_chunk
 from tsdb.codec.chunk.cover import COVERED_KEYS_MAX
-from tsdb.codec.chunk.fragment import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.fold import fold, fragments_of, redundant, standing, whole_covers
 from tsdb.history.interface import ChunkRow

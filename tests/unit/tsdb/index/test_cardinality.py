@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.data.announcements import Labels, announced
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.index.index import SeriesIndex
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
 from tsdb.model.placement import PlacementRule

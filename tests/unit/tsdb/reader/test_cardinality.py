@@ -14,7 +14,7 @@ import pytest
 from support.data.announcements import Labels, announced
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import Context, querier_over
-from tsdb.index.cardinality.groups import By, Groups
+from tsdb.index.cardinality import By, Groups
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.labels import canonical_labels

@@ -11,7 +11,7 @@ from support.fakes.replay_log import ReplayLog, encoded, of_newer_version
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic

@@ -11,7 +11,7 @@ import pytest
 from support.data.heads import Record, apply, canonical_of, id_of, new_head, register
 from support.servers.queriers import Context
 from tsdb.head.head import Head
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, OutOfCoverage, Unavailable
 from tsdb.model.labels import series_id

@@ -18,7 +18,7 @@ from tsdb.api.prometheus.json.envelope import JSON, Result, json_of, plain
 from tsdb.api.prometheus.representation import Representation
 from tsdb.api.prometheus.request import parameters
 from tsdb.cpu import core_count
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.model.labels import parse_labels
 from tsdb.ops.process_metrics import package_version
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.index.cardinality.groups import By
+from tsdb.index.cardinality import By
 from tsdb.model.labels import parse_labels
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import quoted

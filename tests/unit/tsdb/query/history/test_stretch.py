@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.oracles.fragment_twin import bits, fragment_of, samples_of
-from tsdb.codec.chunk.fragment import Fragment
+from tsdb.codec.chunk.chunk import Fragment
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch import Stretch, narrow_fragment
 

@@ -17,7 +17,7 @@ from support.fakes.replay_log import encoded
 from support.simulation.log import SimulatedLog
 from support.simulation.processes import SimulatedStore
 from support.simulation.times import BEGIN_MS, TIMES
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, SERIES, Group, LogRecord
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import ConfigMismatch, TsdbError, UnknownVersion, WrongTopic

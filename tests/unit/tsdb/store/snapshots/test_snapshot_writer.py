@@ -13,7 +13,7 @@ from support.servers.logs import wait_until
 from support.simulation.log import SimulatedLog
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
-from tsdb.head.limits import HeadLimits
+from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, Group
 from tsdb.model.clock import ManualClock
 from tsdb.model.meta import MetaSettings

@@ -1,1 +1,0 @@
-"""Cardinality: counts of series by metric name, label, label pair and source."""
