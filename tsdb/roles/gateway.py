@@ -29,6 +29,7 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.labels import LabelLimits
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.messages import warm_up as warm_up_messages
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.home_core import HomeCore
 from tsdb.ops.lifecycle import Component
@@ -46,8 +47,8 @@ ANSWER_SHARE = 0.9
 # Threads of gRPC calls and of their server, of HTTP and its bodies, of the log's writer and answers.
 WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-writer|log-answers|append-timer"
 
-# Of the pipeline and of each protocol.
-WARM_UPS = (warm_up, warm_up_remote_write, warm_up_influx, warm_up_otlp)
+# Of gRPC, of the pipeline and of each protocol.
+WARM_UPS = (warm_up_messages, warm_up, warm_up_remote_write, warm_up_influx, warm_up_otlp)
 
 
 class Serving:
@@ -80,7 +81,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
         server = grpc_server(settings, writes.services, health, writes=settings, held=held)
         components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
         components += home_core(settings, interrupts=False)
-        return Opened(components, dict, log.stalled, gateway.problem, WARM_UPS, writes.http)
+        return Opened(components, dict, log.stalled, gateway.problem, WARM_UPS, writes.http, server)
 
 
 def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Component]:

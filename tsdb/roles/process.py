@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tsdb.model.errors import Unavailable
 from tsdb.ops.disk import disk_problem
-from tsdb.ops.grpc.server import GrpcServer
 from tsdb.ops.health import Liveness, PartitionHealth, Readiness
 from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, NoBodyRoutes
 from tsdb.ops.interpreter import freeze_started
@@ -22,6 +22,9 @@ from tsdb.ops.threads import new_thread
 from tsdb.roles.early_writes import EarlyWrites
 from tsdb.roles.kernels import KernelStart, WarmUps
 from tsdb.ui.early_page import EarlyPage
+
+if TYPE_CHECKING:  # A role without a gRPC server loads none.
+    from tsdb.ops.grpc.server import GrpcServer
 
 RETRY_S = 1.0
 API = "/api/"
@@ -37,7 +40,8 @@ class Opened:
 
     stalled: reason why the process is not alive; empty when it is. problem: reason and message why the whole
     process is not ready, even without partitions; empty without such a reason. warm_ups: load or compile the kernels;
-    they run before the components start. bodies: routes of the HTTP server that take a body.
+    they run before the components start. bodies: routes of the HTTP server that take a body. grpc: the component that
+    is the gRPC server, which refuses calls until its turn; None for a role without one.
     """
 
     components: Sequence[Component]
@@ -46,6 +50,7 @@ class Opened:
     problem: Callable[[], tuple[str, str]] = lambda: ("", "")
     warm_ups: WarmUps = ()
     bodies: BodyRoutes = field(default_factory=NoBodyRoutes)
+    grpc: GrpcServer | None = None
 
 
 def first_reason(*stalls: Callable[[], str]) -> Callable[[], str]:
@@ -134,7 +139,7 @@ class RoleProcess:
 
     def grpc_port(self) -> int | None:
         """The bound gRPC port; None before the opening, and for a role without gRPC."""
-        server = _grpc_server(self._opened.components if self._opened else ())
+        server = self._opened.grpc if self._opened else None
         return None if server is None else server.port
 
     def liveness(self) -> Liveness:
@@ -149,9 +154,8 @@ class RoleProcess:
                 return
             self._opened = opened
             self._fallible = fallible_of(opened.components)
-            server = _grpc_server(opened.components)
-            if server is not None:
-                self._start(_EarlyAnswers(server, self._refusal))
+            if opened.grpc is not None:
+                self._start(_EarlyAnswers(opened.grpc, self._refusal))
             self._kernels.run(opened.warm_ups, self._closing.is_set)
             freeze_started()
             for component in opened.components:
@@ -209,7 +213,3 @@ class _EarlyAnswers:
 
     def abort(self) -> None:
         self._server.abort()
-
-
-def _grpc_server(components: Sequence[Component]) -> GrpcServer | None:
-    return next((component for component in components if isinstance(component, GrpcServer)), None)

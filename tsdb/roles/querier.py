@@ -13,6 +13,7 @@ from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.messages import warm_up as warm_up_messages
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component
@@ -36,11 +37,10 @@ from tsdb.roles.history_access import HistoryComponent, connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
-from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.roles.servers import grpc_server, health_setter, read_calls, reader_service
 from tsdb.roles.trials.experiment import check_address
 from tsdb.roles.trials.shadow import make_shadow
 from tsdb.roles.ui import ui_routes
-from tsdb.v1 import reader_pb2_grpc
 
 
 def open_querier(settings: QuerierSettings) -> Opened:
@@ -79,8 +79,9 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
         components,
         lambda: partitions_health(sources),
         log.stalled,
-        warm_ups=[warm_up, *PROMQL_WARM_UPS],
+        warm_ups=[warm_up_messages, warm_up, *PROMQL_WARM_UPS],
         bodies=JoinedRoutes((api, ui_routes(settings, settings, "querier", sources, api))),
+        grpc=server,
     )
 
 
@@ -105,8 +106,7 @@ def querier_service(
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
     servicer = QuerierService(sources, limits, calls, query_options(promql), running, seen)
     # An operator lists and cancels queries when they hold all slots.
-    always = ("Coverage", "Queries", "CancelQuery")
-    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=always)
+    return reader_service(servicer, "Coverage", "Queries", "CancelQuery")
 
 
 def store_addresses(fields: QuerierFields) -> list[StoreAddress]:

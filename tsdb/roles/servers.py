@@ -14,14 +14,17 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.auth import Tokens
 from tsdb.ops.descriptors import grpc_connections, http_connections
 from tsdb.ops.grpc.health import Health, partition_service
+from tsdb.ops.grpc.messages import RequestLimits
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
 from tsdb.reader.answer_bytes import AnswerBytes
 from tsdb.reader.read_call import ReadCalls
+from tsdb.v1 import reader_pb2_grpc
 
-READ_BYTES_MAX = 4 << 20  # The largest read request contains 200,000 series ids.
+READ_BYTES_MAX = 4 << 20  # One read: more than twice the 200,000 series ids that a Select may match by default.
+READ_FIELDS_MAX = 100_000  # Of one read: 1,000 matchers and 10,000 tokens have 44,000.
 READS_BYTES_MAX = 64 << 20
 MESSAGE_SLACK_BYTES = 1 << 20  # gRPC's limit is above our own, so that callers get our refusal.
 FIELDS_SLACK = 64
@@ -67,6 +70,14 @@ def grpc_server(
         tokens=server_tokens(settings, listen),
         limits=limits,
         held=held,
+    )
+
+
+def reader_service(servicer: reader_pb2_grpc.ReaderServicer, *always: str) -> GrpcService:
+    """The Reader service of a store or querier. always: methods that need no slot."""
+    add = reader_pb2_grpc.add_ReaderServicer_to_server
+    return GrpcService(
+        "tsdb.v1.Reader", servicer, add, always=always, requests=RequestLimits(READ_BYTES_MAX, READ_FIELDS_MAX)
     )
 
 

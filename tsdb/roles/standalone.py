@@ -107,6 +107,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         gateway.problem,
         warm_ups=warm_ups,
         bodies=JoinedRoutes((writes.http, api, pages)),
+        grpc=server,
     )
 
 

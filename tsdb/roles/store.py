@@ -13,6 +13,7 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.messages import warm_up as warm_up_messages
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
@@ -20,14 +21,13 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened, first_reason
-from tsdb.roles.servers import grpc_server, health_setter, read_calls
+from tsdb.roles.servers import grpc_server, health_setter, read_calls, reader_service
 from tsdb.roles.trials.experiment import check_address
 from tsdb.store.reporter import StoreReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.snapshots.snapshots import SnapshotOptions
 from tsdb.store.store import Store, StoreOptions
 from tsdb.store.warm_up import warm_up
-from tsdb.v1 import reader_pb2_grpc
 
 DRAIN_PART = 3  # Last snapshots may take this part (1/3) of a drain; the other components need the rest.
 
@@ -41,7 +41,8 @@ def open_store(settings: StoreSettings) -> Opened:
         server = grpc_server(settings, [_reader_service(store, settings)], health)
         reporter = StoreReporter(store, health_setter(health), SystemClock())
         components: list[Component] = [LogComponent(log), store, reporter, server]
-        return Opened(components, store_partitions(store), first_reason(log.stalled, store.stalled), warm_ups=[warm_up])
+        stalled = first_reason(log.stalled, store.stalled)
+        return Opened(components, store_partitions(store), stalled, warm_ups=[warm_up_messages, warm_up], grpc=server)
 
 
 def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
@@ -85,7 +86,7 @@ def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
 
 def _reader_service(store: Store, settings: StoreSettings) -> GrpcService:
     servicer = reader_of(store, settings, read_calls(settings), settings.experiment)
-    return GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",))
+    return reader_service(servicer, "Coverage")
 
 
 def _snapshots(settings: CommonSettings, fields: StoreFields, partitions: int) -> SnapshotOptions | None:

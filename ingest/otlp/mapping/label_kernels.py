@@ -16,18 +16,17 @@ from ingest.otlp.wire.field_kernels import (
     BOOL,
     DOUBLE,
     INT,
-    LENGTH,
     NOTHING,
     ODD_AT,
     POINT_AT,
     POINT_END,
     STRING,
     SUMMARY,
-    next_field,
     read_attribute,
 )
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import copy_bytes
+from tsdb.codec.protobuf_kernels import LENGTH, next_field
 
 PIECES = b"__name__\xff_sum_count_bucket\xffle\xff\xffquantile\xff+Inf"
 # Pieces of a row, by their position in PIECES. FAMILY adds nothing to the name of the family.

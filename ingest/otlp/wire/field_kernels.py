@@ -1,9 +1,7 @@
-"""Helpers that step through the fields of a protobuf message. Nothing is read behind the end that a caller gives.
-
-Fields: the numbers of opentelemetry/proto/metrics/v1/metrics.proto, and the columns of the tables made of them.
+"""Fields: the numbers of opentelemetry/proto/metrics/v1/metrics.proto, and the columns of the tables made of them.
 
 The kinds of a metric are numbered in the order of its `data`. A point's fields have a role, because each kind of point
-has other numbers for the same fields.
+has other numbers for the same fields. The helpers read what several kinds of messages share.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import shift_right
 from tsdb.codec.jit import helper
-from tsdb.codec.varint_kernels import get_varint
+from tsdb.codec.protobuf_kernels import FIXED64, LENGTH, VARINT, next_field
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # Wire types. Groups (3, 4) are not accepted.
 GAUGE, SUM, HISTOGRAM, EXPONENTIAL, SUMMARY = range(5)
 KINDS = ("gauge", "sum", "histogram", "exponential histogram", "summary")
 KIND_OF_FIELD = np.array([-1, -1, -1, -1, -1, GAUGE, -1, SUM, -1, HISTOGRAM, EXPONENTIAL, SUMMARY])
@@ -74,34 +71,6 @@ Int64Tables: TypeAlias = tuple[NDArray[np.int64], ...]
 # Sizes of the tables, and what the scan counted beside them.
 RESOURCES, SCOPES, METRICS, POINTS, COUNTS, BOUNDS_SIZE, ODD, EXEMPLARS, START_TIMES, ROWS, ERROR_AT = range(11)
 TOTALS = 11
-
-FIELD_NUMBER_MAX = (1 << 29) - 1
-
-
-@helper
-def next_field(data: NDArray[np.uint8], pos: int, end: int) -> tuple[int, int, int, int, int]:
-    """(new position, field number, wire type, value or start of the content, end of the content).
-
-    A field that breaks the format gives the new position ~(its byte), which is negative.
-    """
-    tag, at = get_varint(data, pos, end)
-    number, kind = shift_right(tag, 3), tag & 7
-    if at < 0 or number < 1 or number > FIELD_NUMBER_MAX:
-        return ~pos, 0, 0, 0, 0
-    if kind == VARINT:
-        value, after = get_varint(data, at, end)
-        if after < 0:
-            return ~pos, 0, 0, 0, 0
-        return after, number, kind, value, after
-    if kind == LENGTH:
-        size, content = get_varint(data, at, end)
-        if content < 0 or size < 0 or size > end - content:
-            return ~pos, 0, 0, 0, 0
-        return content + size, number, kind, content, content + size
-    size = 8 if kind == FIXED64 else 4
-    if (kind != FIXED64 and kind != FIXED32) or size > end - at:
-        return ~pos, 0, 0, 0, 0
-    return at + size, number, kind, at, at + size
 
 
 @helper

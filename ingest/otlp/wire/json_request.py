@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ingest.otlp.wire.field_kernels import FIXED64, LENGTH, VARINT
 from ingest.otlp.wire.values import DEPTH_MAX
+from tsdb.codec.protobuf_kernels import FIXED64, LENGTH, VARINT
 from tsdb.model.errors import InvalidRequest
 
 VALUES_MAX = 1_000_000  # Values of one request. As Python objects they take up to 100 bytes each.

@@ -24,12 +24,10 @@ from ingest.otlp.wire.field_kernels import (
     EXEMPLARS,
     EXPONENTIAL,
     FIELD_MAX,
-    FIXED64,
     FLAGS,
     HISTOGRAM,
     IGNORED,
     INT_VALUE,
-    LENGTH,
     METRICS,
     NEGATIVE,
     NEGATIVE_OFFSET,
@@ -68,16 +66,15 @@ from ingest.otlp.wire.field_kernels import (
     SUMMARY,
     TIME,
     TOTAL,
-    VARINT,
     ZERO_COUNT,
     ZERO_THRESHOLD,
     Int64Tables,
-    next_field,
     read_attribute,
     zigzag,
 )
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_i64
+from tsdb.codec.protobuf_kernels import FIXED64, LENGTH, VARINT, next_field
 from tsdb.codec.varint_kernels import get_varint
 
 # Rows of an exponential histogram in addition to one a bucket: sum, count, +Inf, the zero bucket, two outer boundaries.

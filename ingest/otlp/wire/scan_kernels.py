@@ -14,7 +14,6 @@ from ingest.otlp.wire.field_kernels import (
     HELP_AT,
     HELP_END,
     KIND_OF_FIELD,
-    LENGTH,
     METRIC_KIND,
     METRIC_MONOTONIC,
     METRIC_RESOURCE,
@@ -39,13 +38,12 @@ from ingest.otlp.wire.field_kernels import (
     SUM,
     UNIT_AT,
     UNIT_END,
-    VARINT,
     Int64Tables,
-    next_field,
     read_attribute,
 )
 from ingest.otlp.wire.point_kernels import scan_point
 from tsdb.codec.jit import helper, kernel
+from tsdb.codec.protobuf_kernels import LENGTH, VARINT, next_field
 
 
 @kernel

@@ -20,14 +20,11 @@ from ingest.otlp.wire.field_kernels import (
     BOOL,
     BYTES,
     DOUBLE,
-    FIXED32,
-    FIXED64,
     INT,
-    LENGTH,
     MAP,
     STRING,
-    VARINT,
 )
+from tsdb.codec.protobuf_kernels import FIXED32, FIXED64, LENGTH, VARINT
 from tsdb.model.errors import InvalidRequest
 
 DEPTH_MAX = 32  # Depth of nested arrays and maps. Real attributes have one or two levels.

@@ -10,6 +10,7 @@ import grpc
 
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.health import Health
+from tsdb.ops.grpc.messages import RequestLimits
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.tls import ServerTls
 from tsdb.v1 import ingest_pb2, ingest_pb2_grpc, reader_pb2, reader_pb2_grpc
@@ -73,10 +74,11 @@ class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
                 return
 
 
-def scripted_services(servicer: Scripted) -> list[GrpcService]:
+def scripted_services(servicer: Scripted, reads: RequestLimits | None = None) -> list[GrpcService]:
+    add_reader = reader_pb2_grpc.add_ReaderServicer_to_server
     return [
         GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server),
-        GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server, always=("Coverage",)),
+        GrpcService("tsdb.v1.Reader", servicer, add_reader, always=("Coverage",), requests=reads),
     ]
 
 
@@ -88,11 +90,12 @@ def scripted_server(
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
     limits: GrpcLimits | None = None,
+    reads: RequestLimits | None = None,
     reflect: bool = True,
 ) -> Iterator[GrpcServer]:
     """A started server on a free loopback port."""
     with build_server(
-        scripted_services(servicer),
+        scripted_services(servicer, reads),
         host="127.0.0.1",
         port=0,
         health=health or Health(),

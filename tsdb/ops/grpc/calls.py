@@ -9,8 +9,9 @@ as its message type is the caller's error, as is every other bad input. Health c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,7 @@ from google.protobuf import descriptor_pool
 from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import abort, code_of
 from tsdb.ops.grpc.gate import Gate
-from tsdb.ops.grpc.messages import MessageReader
+from tsdb.ops.grpc.messages import MessageReader, RequestLimits
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.senders import Senders, StreamSender
 from tsdb.ops.grpc.slots import CallSlots, Slot
@@ -52,7 +53,7 @@ Continuation = Callable[[grpc.HandlerCallDetails], "Handler | None"]
 
 class Calls(Interceptor):
     """`methods`: full names ("/package.Service/Method") of all methods. `always`: the methods that need no slot.
-    `patient`: those that wait for one.
+    `patient`: those that wait for one. `requests`: limits of one request by service.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Calls(Interceptor):
         methods: list[str],
         receipts: Receipts,
         reader: Callable[..., MessageReader],
+        requests: Mapping[str, RequestLimits],
         slots: CallSlots,
         senders: Senders,
         gate: Gate,
@@ -74,6 +76,7 @@ class Calls(Interceptor):
         self._gate = gate
         self._always = always
         self._patient = patient
+        self._limits = requests
         self._handlers: dict[str, tuple[Handler, Handler]] = {}  # Inner and wrapped handler, by method.
         for method in methods:
             _requests.labels(method, grpc.StatusCode.OK.name)
@@ -103,8 +106,10 @@ class Calls(Interceptor):
         if handler.request_deserializer is None:  # A refusal of the token check: it reads no request.
             return _handler(partial(self._refuse, method, behavior), streams=True)
         input_type = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type
-        small = {"bytes_max": STREAMED_BYTES_MAX} if handler.request_streaming else {}
-        reader = self._reader(input_type, handler.request_deserializer, **small)
+        limits = self._limits[method[1:].partition("/")[0]]
+        if handler.request_streaming:
+            limits = replace(limits, bytes_max=STREAMED_BYTES_MAX)
+        reader = self._reader(input_type, handler.request_deserializer, limits=limits)
 
         def answer(messages: Iterator[bytes], context: grpc.ServicerContext) -> Any:
             with (

@@ -8,15 +8,20 @@ memory for a request is reserved before it is expanded or parsed, and until its 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
-from tsdb.model.errors import InvalidRequest
+from tsdb.codec.protobuf_kernels import COUNTS, FIELDS, LEAF, MESSAGES, PACKED, measure_kernel
+from tsdb.cpu import core_count
+from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.home_core import all_cores
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
@@ -24,9 +29,11 @@ GZIP = b"\x1f\x8b"  # No message begins with these bytes: they would be a field 
 GZIP_BYTES_MIN = 18
 COPIES = 3  # The received bytes, the parsed message, and the arrays and strings taken from it.
 FIELD_BYTES = 64  # Overhead of one field of a parsed message and of its Python object, without the content.
-NESTED_FACTOR = 50  # Parsed bytes per serialised byte of nested messages, at most: an empty one has 2 bytes, takes 100.
-UNMEASURED_BYTES_MAX = 4096  # Smaller requests are not measured: even at the highest factor they take little memory.
-_PIECE_BYTES = 1 << 20
+MESSAGE_BYTES = 128  # The same of one message in it: an empty one takes 100.
+UNMEASURED_BYTES_MAX = 4096  # Smaller requests are not measured: even the worst take little memory and time.
+EXPANSION_BYTES_MIN = 1 << 16  # Smaller ones expand at once, in 0.1 ms.
+EXPANSION_WAIT_S = 5.0
+RETRY_AFTER_S = 0.5
 _PLAIN = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
 
 
@@ -35,32 +42,72 @@ def unparsed(data: bytes) -> bytes:
     return data
 
 
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """bytes_max: of one request, expanded. fields_max: of its fields, nested ones included."""
+
+    bytes_max: int
+    fields_max: int
+
+
+class Expansions:
+    """Lets a bounded number of large requests be expanded at once: half of the cores. Others wait, in no order.
+
+    An expansion needs no GIL. Sixteen of them at once left every other thread a seventeenth of its core: reads of other
+    clients took 40 times as long. Thread-safe.
+    """
+
+    def __init__(self, count: int | None = None, *, wait_s: float = EXPANSION_WAIT_S) -> None:
+        self._free = BoundedSemaphore(count or max(1, core_count() // 2))
+        self._wait_s = wait_s
+
+    @contextmanager
+    def one(self, size: int) -> Iterator[None]:
+        """Inside the block the thread may expand data to `size` bytes, on all cores of the process.
+
+        Raises Overloaded (expanding).
+        """
+        if size < EXPANSION_BYTES_MIN:
+            yield
+            return
+        if not self._free.acquire(timeout=self._wait_s):
+            raise Overloaded(
+                f"other compressed requests were expanded for {self._wait_s:g} s: try again, or send smaller requests",
+                reason="expanding",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        try:
+            with all_cores(size):
+                yield
+        finally:
+            self._free.release()
+
+
 class MessageReader:
-    """Reads requests of one method. bytes_max: limit of one expanded message. fields_max: of its top-level fields."""
+    """Reads requests of one method. expansions: shared with the other methods of a server."""
 
     def __init__(
         self,
         descriptor: Descriptor,
         parse: Callable[[bytes], Any],
         held: RequestBytes,
-        *,
-        bytes_max: int,
-        fields_max: int,
+        limits: RequestLimits,
+        expansions: Expansions | None = None,
     ) -> None:
         self._name = descriptor.name
         self._parse = parse
         self._held = held
-        self._bytes_max = bytes_max
-        self._fields_max = fields_max
-        fields = descriptor.fields
-        self._nested = any(field.message_type for field in fields)
-        self._plain = frozenset(field.number for field in fields if field.type in _PLAIN)
-        self._repeated = [(field.number << 3) | 2 for field in fields if field.is_repeated and field.number < 16]
+        self._bytes_max = limits.bytes_max
+        self._fields_max = limits.fields_max
+        self._expansions = expansions or Expansions()
+        self._kinds = field_kinds(descriptor)
+        self._nested = len(self._kinds) > 1
 
     def take(self, data: bytes) -> Request:
         """Reserve memory for the received bytes and expand gzip. The request is parsed later, by `Request.message`.
 
-        Raises InvalidRequest (message_too_large, malformed_request); Overloaded when other requests hold the memory.
+        Raises InvalidRequest (message_too_large, malformed_request); Overloaded when other requests hold the memory
+        (request_bytes), or are expanded (expanding).
         """
         reserved = Reserved(self._held)
         try:
@@ -68,7 +115,7 @@ class MessageReader:
                 declared = _declared_bytes(data)
                 self._check_bytes(declared)
                 reserved.set(declared * COPIES)
-                with all_cores(declared):
+                with self._expansions.one(declared):
                     data = _expanded(data)
             self._check_bytes(len(data))
             # First the lower bound: it limits how many large requests are measured at once.
@@ -88,27 +135,14 @@ class MessageReader:
         size = len(data)
         if self._parse is unparsed:
             return size * COPIES
-        factor = NESTED_FACTOR if self._nested else COPIES
         fields_at_most = size // 2
-        if size <= UNMEASURED_BYTES_MAX:
-            return size * factor + FIELD_BYTES * fields_at_most
-        if not self._nested and fields_at_most > self._fields_max:
-            fields_at_most = self._repeated_at_most(data)
-        if not self._nested and fields_at_most <= self._fields_max:
-            return size * COPIES + FIELD_BYTES * fields_at_most
-        measured = measure(data, self._plain, self._fields_max)
+        if size <= UNMEASURED_BYTES_MAX or (not self._nested and fields_at_most <= self._fields_max):
+            per_field = FIELD_BYTES + (MESSAGE_BYTES if self._nested else 0)
+            return size * COPIES + per_field * fields_at_most
+        measured = measure(data, self._kinds, self._fields_max)
         if measured.fields > self._fields_max:
             raise _too_large(self._name, "fields", measured.fields, self._fields_max)
-        return size * COPIES + measured.structured_bytes * factor + FIELD_BYTES * measured.fields
-
-    def _repeated_at_most(self, data: bytes) -> int:
-        """Upper bound of the number of repeated fields: bytes at any position that equal the tag of one."""
-        values = np.frombuffer(data, np.uint8)
-        found = 0
-        for begin in range(0, len(values), _PIECE_BYTES):
-            low_bits = values[begin : begin + _PIECE_BYTES] & 0x7F  # A tag may be encoded in more bytes than necessary.
-            found += sum(int(np.count_nonzero(low_bits == tag)) for tag in self._repeated)
-        return found
+        return size * COPIES + FIELD_BYTES * measured.fields + MESSAGE_BYTES * measured.messages
 
 
 class Request:
@@ -136,54 +170,49 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class MessageSize:
-    """Number of top-level fields, and the bytes of length-delimited fields other than bytes and strings."""
+    """Fields of a message and of the messages in it, and the number of messages in it. A packed number is a field."""
 
     fields: int
-    structured_bytes: int
+    messages: int
 
 
-def measure(data: bytes, plain: frozenset[int], fields_max: int) -> MessageSize:
-    """Count the fields of a serialised message; stops at fields_max + 1. `plain`: numbers of the fields that are bytes
-    or strings.
+def measure(data: bytes, kinds: NDArray[np.int32], fields_max: int) -> MessageSize:
+    """Count the fields of a serialised message; stops above fields_max. `kinds`: of its descriptor, by `field_kinds`.
 
     Raises InvalidRequest (malformed_request).
-
     """
-    position, end, fields, structured = 0, len(data), 0, 0
-    try:
-        while position < end and fields <= fields_max:
-            tag, position = _varint(data, position)
-            kind = tag & 7
-            if kind == 2:
-                size, position = _varint(data, position)
-                position += size
-                if tag >> 3 not in plain:
-                    structured += size + 2
-            elif kind == 0:
-                _, position = _varint(data, position)
-            elif kind in (1, 5):
-                position += 8 if kind == 1 else 4
-            else:
-                raise _malformed(f"field {tag >> 3} has wire type {kind}")
-            fields += 1
-    except IndexError:
-        raise _malformed("it ends within a field") from None
-    return MessageSize(fields, structured)
+    counts = np.zeros(COUNTS, np.int64)
+    problem = measure_kernel(np.frombuffer(data, np.uint8), kinds, fields_max, counts)
+    if problem < 0:
+        raise _malformed(f"the field at byte {~problem} breaks the format")
+    return MessageSize(int(counts[FIELDS]), int(counts[MESSAGES]))
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = data[position]
-    position += 1
-    if value < 0x80:
-        return value, position
-    value &= 0x7F
-    for shift in range(7, 70, 7):
-        more = data[position]
-        position += 1
-        value |= (more & 0x7F) << shift
-        if more < 0x80:
-            return value, position
-    raise _malformed("a number has more than 10 bytes")
+def field_kinds(descriptor: Descriptor) -> NDArray[np.int32]:
+    """The kinds that `measure_kernel` needs, of a message and of all messages that it may contain."""
+    found = {descriptor.full_name: descriptor}
+    waiting = [descriptor]
+    while waiting:
+        for field in waiting.pop().fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in found:
+                found[inner.full_name] = inner
+                waiting.append(inner)
+    index = {name: at for at, name in enumerate(found)}
+    width = 1 + max((field.number for one in found.values() for field in one.fields), default=0)
+    kinds = np.full((len(found), width), LEAF, np.int32)
+    for at, one in enumerate(found.values()):
+        for field in one.fields:
+            if field.message_type is not None:
+                kinds[at, field.number] = index[field.message_type.full_name]
+            elif field.is_repeated and field.type not in _PLAIN:
+                kinds[at, field.number] = PACKED
+    return kinds
+
+
+def warm_up() -> None:
+    """Compile the kernel, or load it from the cache."""
+    measure(b"\x0a\x00", np.full((1, 1), LEAF, np.int32), 1)
 
 
 def _declared_bytes(data: bytes) -> int:

@@ -45,6 +45,7 @@ class _Receipt:
         self.peer = context.peer()
         self.since = time.monotonic()
         self.granted = threading.Event()
+        self.arrived = False
         self.evicted = False
 
     def cancel(self, reason: str) -> None:
@@ -78,10 +79,9 @@ class Receipts:
 
         Raises Overloaded (receiving, request_bytes), InvalidRequest; grpc.RpcError when the call was cancelled.
         """
-        with self._slot(context):
+        with self._slot(context) as receipt:
             data = next(messages, None)
-            with self._lock:
-                self._arrived += 1
+            self._arrive(receipt)
             return None if data is None else reader.take(data)
 
     def receive_one(self, reader: MessageReader, messages: Iterator[bytes], context: grpc.ServicerContext) -> Request:
@@ -91,12 +91,26 @@ class Receipts:
             raise InvalidRequest("the call needs one request message; none came", reason="no_message")
         return request
 
+    def _arrive(self, receipt: _Receipt) -> None:
+        """The request of a call has come: from now on only our own work keeps the call in its slot."""
+        with self._lock:
+            self._arrived += 1
+            receipt.arrived = True
+            evicted = receipt.evicted
+        if evicted:  # Its request came between the mark and the cancellation: the call ends all the same.
+            raise Overloaded(
+                "the request took too long to arrive while others waited",
+                reason="receiving",
+                retry_after_s=RETRY_AFTER_S,
+            )
+
     def relieve(self) -> None:
         """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread and will
         not be served soon."""
         now = time.monotonic()
         with self._lock:
-            holding, waiting = list(self._holding), list(self._waiting)
+            holding = [receipt for receipt in self._holding if not receipt.arrived]
+            waiting = list(self._waiting)
             served_soon = round(SOON_S * self._arrived / max(now - self._relieved_at, 1e-3))
             self._arrived, self._relieved_at = 0, now
             queued = self._threads.queued
@@ -114,26 +128,20 @@ class Receipts:
     def _evicts(self, receipt: _Receipt) -> bool:
         """Mark a call as evicted. False when its request has arrived meanwhile: then it is handled."""
         with self._lock:
-            if receipt.evicted or not (receipt in self._holding or receipt in self._waiting):
+            if receipt.evicted or receipt.arrived or not (receipt in self._holding or receipt in self._waiting):
                 return False
             receipt.evicted = True
             return True
 
     @contextmanager
-    def _slot(self, context: grpc.ServicerContext) -> Iterator[None]:
+    def _slot(self, context: grpc.ServicerContext) -> Iterator[_Receipt]:
         receipt = self._enter(context)
         try:
             if not receipt.granted.is_set():
                 self._wait(receipt)
-            yield
+            yield receipt
         finally:
             self._leave(receipt)
-        if receipt.evicted:  # Its request came between the mark and the cancellation: the call ends all the same.
-            raise Overloaded(
-                "the request took too long to arrive while others waited",
-                reason="receiving",
-                retry_after_s=RETRY_AFTER_S,
-            )
 
     def _enter(self, context: grpc.ServicerContext) -> _Receipt:
         receipt = _Receipt(context)

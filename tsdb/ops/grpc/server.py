@@ -19,7 +19,7 @@ from tsdb.ops.grpc.calls import Calls
 from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.messages import MessageReader
+from tsdb.ops.grpc.messages import Expansions, MessageReader, RequestLimits
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.senders import Senders
 from tsdb.ops.grpc.slots import CallSlots
@@ -52,6 +52,7 @@ class GrpcService:
 
     always: methods that need no slot and are never refused, because operators and routing depend on them.
     patient: methods of short calls, which wait for a slot for a moment instead of a refusal at once.
+    requests: limits of one request, where they are not the server's.
     admit: called before a request of this service is read (tsdb.ops.grpc.auth).
     """
 
@@ -60,6 +61,7 @@ class GrpcService:
     add: Callable[[Any, grpc.Server], object]
     always: tuple[str, ...] = ()
     patient: tuple[str, ...] = ()
+    requests: RequestLimits | None = None
     admit: Admit | None = None
 
 
@@ -72,7 +74,7 @@ class GrpcLimits:
 
     receive_bytes_max, send_bytes_max: one message. gRPC refuses larger ones before our code runs, so keep the first
     above the role's own limit: the role's refusal gives more details.
-    fields_max: top-level fields of one request.
+    fields_max: fields of one request, nested ones included.
     requests_bytes_max: memory of all requests being received, and once more of all requests being handled.
     connections_max: connections above it are closed at once. idle_s: a connection without a call is closed after this
     time. handshake_s: time for the handshake of a new connection.
@@ -221,7 +223,9 @@ def build_server(
     threads = CallThreads(calls_max + SPARE_THREADS, "grpc")
     receipts = Receipts(limits.receipts_max, threads)
     held = held or RequestBytes(limits.requests_bytes_max)
-    reader = partial(MessageReader, held=held, bytes_max=limits.receive_bytes_max, fields_max=limits.fields_max)
+    reader = partial(MessageReader, held=held, expansions=Expansions())
+    requests = dict.fromkeys(names, RequestLimits(limits.receive_bytes_max, limits.fields_max))
+    requests.update((service.name, service.requests) for service in services if service.requests is not None)
     slots = CallSlots(limits.running_max, limits.waiting_max)
     senders = Senders(slots, limits.send_timeout_s)
     gate = Gate()
@@ -229,7 +233,7 @@ def build_server(
     patient = frozenset(f"/{service.name}/{method}" for service in services for method in service.patient)
     # The first interceptor is the outermost: it also counts what the token check refuses.
     interceptors: list[Any] = [
-        Calls(_methods(names), receipts, reader, slots, senders, gate, always=always, patient=patient)
+        Calls(_methods(names), receipts, reader, requests, slots, senders, gate, always=always, patient=patient)
     ]
     if tokens:
         interceptors.append(TokenCheck(tokens))

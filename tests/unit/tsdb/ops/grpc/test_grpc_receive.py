@@ -18,11 +18,13 @@ from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc import receive
 from tsdb.ops.grpc.errors import from_rpc_error
+from tsdb.ops.grpc.messages import RequestLimits
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
 from tsdb.ops.grpc.threads import CallThreads
 
 WRITE = "/tsdb.v1.Ingest/Write"
+LABEL_VALUES = "/tsdb.v1.Reader/LabelValues"
 CHECK = "/grpc.health.v1.Health/Check"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 BAD = b"\x0a\xff"  # A field that says it is longer than the message.
@@ -138,6 +140,15 @@ def test_a_stranger_is_refused_before_the_request_has_come() -> None:
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+def test_limits_of_a_service_are_below_those_of_the_server() -> None:
+    reads = RequestLimits(bytes_max=MIB, fields_max=1000)
+    with scripted_server(Scripted(), reads=reads) as server, plain_channel(server) as channel:
+        for too_large in (bytes(MIB + 1), gzip.compress(bytes(MIB + 1)), b"\x12\x00" * 3000):
+            error = refusal(channel, LABEL_VALUES, too_large)
+            assert (type(error), error.reason) == (InvalidRequest, "message_too_large")
+        assert write(channel, samples=MIB // 4).samples == MIB // 4
+
+
 def test_a_connection_too_many_is_closed_and_an_idle_one_makes_room() -> None:
     limits = GrpcLimits(connections_max=1, idle_s=1.0)
     with scripted_server(Scripted(), limits=limits) as server:
@@ -218,6 +229,56 @@ def test_a_call_whose_request_arrives_before_its_eviction_is_handled() -> None:
     assert first.cancelled.is_set()
     assert handled.is_set()
     assert not second.cancelled.is_set()
+    threads.shutdown()
+
+
+class _Reader:
+    """In place of a MessageReader: expands each request until `end`."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.expanding, self.end = threading.Event(), threading.Event()
+
+    def take(self, data: bytes) -> None:
+        self.taken.append(data)
+        self.expanding.set()
+        assert self.end.wait(10)
+
+
+def test_a_call_whose_request_is_expanded_is_not_cancelled() -> None:
+    """Compressed requests wait for each other. The wait is the server's, so it makes no sender a slow one."""
+    threads, context, reader = CallThreads(4, "test"), _Context(), _Reader()
+    receipts = Receipts(4, threads, timeout_s=0.0)
+    receiving = threading.Thread(target=receipts.receive, args=(reader, iter([b"x"]), context))
+    receiving.start()
+    assert reader.expanding.wait(10)
+    receipts.relieve()
+    assert not context.cancelled.is_set()
+    reader.end.set()
+    receiving.join(10)
+    threads.shutdown()
+
+
+def test_a_request_of_a_cancelled_call_is_not_expanded() -> None:
+    threads, context, reader = CallThreads(4, "test"), _Context(), _Reader()
+    receipts = Receipts(4, threads, timeout_s=0.0)
+    reader.end.set()
+
+    def late() -> Iterator[bytes]:
+        assert context.cancelled.wait(10)
+        yield b"x"
+
+    def receive_late() -> None:
+        with suppress(Overloaded):
+            receipts.receive(reader, late(), context)  # type: ignore[arg-type]
+
+    receiving = threading.Thread(target=receive_late)
+    receiving.start()
+    wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 1)
+    receipts.relieve()
+    receiving.join(10)
+    assert context.cancelled.is_set()
+    assert not reader.taken
     threads.shutdown()
 
 
