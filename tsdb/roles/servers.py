@@ -14,7 +14,7 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.auth import Tokens
 from tsdb.ops.descriptors import grpc_connections, http_connections
 from tsdb.ops.grpc.health import Health, partition_service
-from tsdb.ops.grpc.messages import RequestLimits
+from tsdb.ops.grpc.messages import MessageLimits
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.request_bytes import RequestBytes
@@ -77,7 +77,7 @@ def reader_service(servicer: reader_pb2_grpc.ReaderServicer, *always: str) -> Gr
     """The Reader service of a store or querier. always: methods that need no slot."""
     add = reader_pb2_grpc.add_ReaderServicer_to_server
     return GrpcService(
-        "tsdb.v1.Reader", servicer, add, always=always, requests=RequestLimits(READ_BYTES_MAX, READ_FIELDS_MAX)
+        "tsdb.v1.Reader", servicer, add, always=always, requests=MessageLimits(READ_BYTES_MAX, READ_FIELDS_MAX)
     )
 
 

@@ -10,7 +10,7 @@ import grpc
 
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.messages import RequestLimits
+from tsdb.ops.grpc.messages import MessageLimits
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.tls import ServerTls
 from tsdb.v1 import ingest_pb2, ingest_pb2_grpc, reader_pb2, reader_pb2_grpc
@@ -74,7 +74,7 @@ class Scripted(ingest_pb2_grpc.IngestServicer, _Reader):
                 return
 
 
-def scripted_services(servicer: Scripted, reads: RequestLimits | None = None) -> list[GrpcService]:
+def scripted_services(servicer: Scripted, reads: MessageLimits | None = None) -> list[GrpcService]:
     add_reader = reader_pb2_grpc.add_ReaderServicer_to_server
     return [
         GrpcService("tsdb.v1.Ingest", servicer, ingest_pb2_grpc.add_IngestServicer_to_server),
@@ -90,7 +90,7 @@ def scripted_server(
     tls: ServerTls | None = None,
     tokens: Tokens | None = None,
     limits: GrpcLimits | None = None,
-    reads: RequestLimits | None = None,
+    reads: MessageLimits | None = None,
     reflect: bool = True,
 ) -> Iterator[GrpcServer]:
     """A started server on a free loopback port."""

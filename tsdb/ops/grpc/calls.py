@@ -21,7 +21,7 @@ from google.protobuf import descriptor_pool
 from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import abort, code_of
 from tsdb.ops.grpc.gate import Gate
-from tsdb.ops.grpc.messages import MessageReader, RequestLimits
+from tsdb.ops.grpc.messages import MessageLimits, MessageReader
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.senders import Senders, StreamSender
 from tsdb.ops.grpc.slots import CallSlots, Slot
@@ -61,7 +61,7 @@ class Calls(Interceptor):
         methods: list[str],
         receipts: Receipts,
         reader: Callable[..., MessageReader],
-        requests: Mapping[str, RequestLimits],
+        requests: Mapping[str, MessageLimits],
         slots: CallSlots,
         senders: Senders,
         gate: Gate,

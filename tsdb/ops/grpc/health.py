@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2
 
 from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import abort
-from tsdb.ops.grpc.messages import MessageReader, RequestLimits
+from tsdb.ops.grpc.messages import MessageLimits, MessageReader
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.threads import CallThreads
 from tsdb.ops.request_bytes import RequestBytes
@@ -39,7 +39,7 @@ class Health:
             health_pb2.HealthCheckRequest.DESCRIPTOR,
             health_pb2.HealthCheckRequest.FromString,
             RequestBytes(REQUEST_BYTES_MAX << 10),
-            RequestLimits(REQUEST_BYTES_MAX, REQUEST_BYTES_MAX),
+            MessageLimits(REQUEST_BYTES_MAX, REQUEST_BYTES_MAX),
         )
         self._servicer: Any = health.HealthServicer(experimental_non_blocking=True)
         self.set("", serving=False)

@@ -43,7 +43,7 @@ def unparsed(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLimits:
+class MessageLimits:
     """bytes_max: of one request, expanded. fields_max: of its fields, nested ones included."""
 
     bytes_max: int
@@ -91,7 +91,7 @@ class MessageReader:
         descriptor: Descriptor,
         parse: Callable[[bytes], Any],
         held: RequestBytes,
-        limits: RequestLimits,
+        limits: MessageLimits,
         expansions: Expansions | None = None,
     ) -> None:
         self._name = descriptor.name

@@ -19,7 +19,7 @@ from tsdb.ops.grpc.calls import Calls
 from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.messages import Expansions, MessageReader, RequestLimits
+from tsdb.ops.grpc.messages import Expansions, MessageLimits, MessageReader
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.senders import Senders
 from tsdb.ops.grpc.slots import CallSlots
@@ -61,7 +61,7 @@ class GrpcService:
     add: Callable[[Any, grpc.Server], object]
     always: tuple[str, ...] = ()
     patient: tuple[str, ...] = ()
-    requests: RequestLimits | None = None
+    requests: MessageLimits | None = None
     admit: Admit | None = None
 
 
@@ -224,7 +224,7 @@ def build_server(
     receipts = Receipts(limits.receipts_max, threads)
     held = held or RequestBytes(limits.requests_bytes_max)
     reader = partial(MessageReader, held=held, expansions=Expansions())
-    requests = dict.fromkeys(names, RequestLimits(limits.receive_bytes_max, limits.fields_max))
+    requests = dict.fromkeys(names, MessageLimits(limits.receive_bytes_max, limits.fields_max))
     requests.update((service.name, service.requests) for service in services if service.requests is not None)
     slots = CallSlots(limits.running_max, limits.waiting_max)
     senders = Senders(slots, limits.send_timeout_s)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from support.servers.logs import wait_until
 from tsdb.codec.protobuf_kernels import measure_kernel
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
-from tsdb.ops.grpc.messages import Expansions, MessageReader, RequestLimits, field_kinds, measure
+from tsdb.ops.grpc.messages import Expansions, MessageLimits, MessageReader, field_kinds, measure
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.v1 import common_pb2, ingest_pb2, reader_pb2
 
@@ -54,7 +54,7 @@ def reader(
         kind.DESCRIPTOR,
         kind.FromString,
         held or RequestBytes(256 * MIB),
-        RequestLimits(bytes_max, fields_max),
+        MessageLimits(bytes_max, fields_max),
         expansions,
     )
 
@@ -134,7 +134,7 @@ def test_messages_nested_without_end_are_refused() -> None:
 )
 def test_many_tiny_fields_of_a_read_cost_no_python_code_each(bomb: bytes) -> None:
     """Counted in Python, each took 35 ms of the GIL. While 64 of them came, reads of others took 20 times as long."""
-    limits = RequestLimits(4 * MIB, 100_000)
+    limits = MessageLimits(4 * MIB, 100_000)
     of_reads = MessageReader(reader_pb2.SelectRequest.DESCRIPTOR, _unreachable, RequestBytes(256 * MIB), limits)
     refused(of_reads, bomb)  # The kernel is loaded.
     calls = 0

@@ -18,7 +18,7 @@ from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc import receive
 from tsdb.ops.grpc.errors import from_rpc_error
-from tsdb.ops.grpc.messages import RequestLimits
+from tsdb.ops.grpc.messages import MessageLimits
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
 from tsdb.ops.grpc.threads import CallThreads
@@ -141,7 +141,7 @@ def test_a_stranger_is_refused_before_the_request_has_come() -> None:
 
 
 def test_limits_of_a_service_are_below_those_of_the_server() -> None:
-    reads = RequestLimits(bytes_max=MIB, fields_max=1000)
+    reads = MessageLimits(bytes_max=MIB, fields_max=1000)
     with scripted_server(Scripted(), reads=reads) as server, plain_channel(server) as channel:
         for too_large in (bytes(MIB + 1), gzip.compress(bytes(MIB + 1)), b"\x12\x00" * 3000):
             error = refusal(channel, LABEL_VALUES, too_large)
