@@ -1,4 +1,4 @@
-"""Ground: a log for measurements, on a real broker or embedded, with W(S) written into it as the last four hours.
+"""Ground: makes a log for measurements, on a real broker or embedded, and writes W(S) into it as the last four hours.
 
 Broker times are the sample times (CreateTime topics), so that a store replays hours in seconds. Roles refuse such
 topics, so the benches run the parts of a role directly (bench/store_process.py).

@@ -1,4 +1,4 @@
-"""Measuring: medians and percentiles, CPU time and memory of processes, and a description of the machine."""
+"""Measuring: computes medians and percentiles, reads CPU time and memory of processes, and describes the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A store in a separate process, over any log: the parts of `tsdb store`, without its refusal of CreateTime topics.
+"""Runs a store in a separate process, over any log: the parts of `tsdb store`, without its refusal of CreateTime
+topics.
 
 The child prints one JSON line when it listens and one when every partition is ready. Each line on its stdin requests
 its state; it stops when stdin ends.

@@ -1,4 +1,4 @@
-"""W(S): the workload of the benchmarks, as columns and as log records.
+"""W(S): makes the workload of the benchmarks, as columns and as log records.
 
 S series x 240 samples at 60 s: 40 % integer counters, 30 % gauges with 2 decimals, 20 % full-precision noise, 10 %
 constant; 6 labels; 100 series an instance, 5 series a pack.

@@ -40,7 +40,7 @@ class ChunkerOptions:
 
 
 class Chunker:
-    """The chunk stage as a service. A component of a process: `start`, `close`, `join`, `abort`."""
+    """The chunk stage as a service. It is a component of a process, with `start`, `close`, `join` and `abort`."""
 
     def __init__(self, log_: Log, options: ChunkerOptions, clock: Clock) -> None:
         self._clock = clock

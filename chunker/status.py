@@ -1,4 +1,4 @@
-"""Status: the status of each assigned partition, for probes at any time and for metrics every half second.
+"""Status: computes the status of each assigned partition, for probes at any time and for metrics every half second.
 
 A partition is ready while it keeps up with the log and the log accepts its chunks.
 """

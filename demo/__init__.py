@@ -1,1 +1,1 @@
-"""`make demo`: the product shown live, on this machine's own metrics, through its public commands only."""
+"""`make demo` shows the product live, on this machine's own metrics, through its public commands only."""

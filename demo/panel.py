@@ -1,4 +1,4 @@
-"""The demo's panel: rate, lag, coverage, series and bytes a sample, once a second."""
+"""The demo's panel shows rate, lag, coverage, series and bytes a sample, once a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's processes: `tsdb standalone` and `tsdb agent`, reached through their ports only."""
+"""Runs the demo's processes: `tsdb standalone` and `tsdb agent`, reached through their ports only."""
 
 from __future__ import annotations
 

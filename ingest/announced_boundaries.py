@@ -1,4 +1,4 @@
-"""Announced boundaries: the `le` of all bucket series on the topic `series`, read by a thread from the first need on.
+"""Announced boundaries: a thread reads the `le` of all bucket series from the topic `series`, from the first need on.
 
 The thread begins with the announcements of the last two windows, as a store does, and follows the topic from then on.
 A gateway without native histograms reads nothing.

@@ -1,4 +1,4 @@
-"""Limits of the gateway: for one request, one series, and all requests together."""
+"""Limits of the gateway: bound one request, one series, and all requests together."""
 
 from __future__ import annotations
 

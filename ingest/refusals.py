@@ -1,4 +1,4 @@
-"""Refusals: refused rows of a request, their reasons, and the report to the sender.
+"""Refusals: collects the refused rows of a request with their reasons, and reports them to the sender.
 
 Reasons are a bounded set: they label the counter, the offenders of a partial answer and the details of an error.
 

@@ -1,4 +1,4 @@
-"""Rows: the series and samples of one request of any protocol, as arrays.
+"""Rows: represent the series and samples of one request of any protocol as arrays.
 
 A protocol decodes its bytes into rows; the write pipeline takes them. No Python object exists for a row or a sample.
 

@@ -1,4 +1,5 @@
-"""Validation of one request against the clock and the limits of labels: good rows, and the refusals of the others.
+"""Validation: checks one request against the clock and the limits of labels, which gives the good rows and the refusals
+of the others.
 
 Shape: checks the number of rows, samples and bytes of a request against the limits, and its arrays against each
 other.

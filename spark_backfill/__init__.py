@@ -1,4 +1,5 @@
-"""Spark over the store: a data source, a writer of chunks, the pipeline, and jobs over data too large for one process.
+"""Spark over the store: has a data source, a writer of chunks, the pipeline, and jobs over data too large for one
+process.
 
 Spark only splits the work. The codec, the merge and `tsdb.chunks` make the bytes, as in every other process.
 """

@@ -1,4 +1,4 @@
-"""Arguments of the functions: times, durations, counts and packs, checked before any work."""
+"""Parses the arguments of the functions (times, durations, counts and packs) before any work."""
 
 from __future__ import annotations
 

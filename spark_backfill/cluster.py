@@ -1,4 +1,5 @@
-"""Cluster: executors, tasks and memory of a Spark application, as metrics of its driver and as facts of its summary.
+"""Cluster: exports executors, tasks and memory of a Spark application as metrics of its driver and as facts of its
+summary.
 
 Nothing scrapes executors. The driver's status store has their tasks, and the memory that their heartbeats report, also
 without Spark's web pages. Where a process has ended, its last figures count.

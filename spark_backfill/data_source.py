@@ -1,4 +1,4 @@
-"""Data source `tsdb`: the class that Spark calls. The module of each source and target reads and writes."""
+"""Data source `tsdb`: the class that Spark calls. The modules of the sources and targets read and write."""
 
 from __future__ import annotations
 

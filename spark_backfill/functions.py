@@ -1,4 +1,4 @@
-"""Functions: the jobs in a Spark session of the user's, for notebooks and schedulers.
+"""Functions: run the jobs in a Spark session of the user's, for notebooks and schedulers.
 
 Each function checks its arguments, then log and history as its command does, and only then starts tasks. The session is
 afterwards as it was before. Errors are TsdbErrors. Modules of a job are imported when it runs.

@@ -1,4 +1,5 @@
-"""Persisted data: results of tasks that several Spark jobs read, dropped from the executors at the end of a block."""
+"""Persisted data: keeps results of tasks that several Spark jobs read, and drops them from the executors at the end of
+a block."""
 
 from __future__ import annotations
 

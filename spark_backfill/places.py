@@ -1,4 +1,5 @@
-"""Places: addresses and settings of the log and of history, as a value for tasks and for a data source's options.
+"""Places: carries the addresses and settings of the log and of history, as a value for tasks and for a data source's
+options.
 
 A password in the settings travels with the value. A `..._file` setting, with the file mounted on every machine that
 runs tasks, avoids that.

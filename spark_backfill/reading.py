@@ -1,4 +1,4 @@
-"""Reading a range of offsets of one topic partition, for tasks."""
+"""Reads a range of offsets of one topic partition, for tasks."""
 
 from __future__ import annotations
 

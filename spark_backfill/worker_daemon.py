@@ -1,4 +1,4 @@
-"""Worker daemon: the process from which Spark forks its Python workers, with the modules of a task loaded already.
+"""Worker daemon: the process from which Spark forks its Python workers. It has loaded the modules of a task already.
 
 Spark's daemon imports nothing before it forks, so each new worker imports PySpark and our modules again. Spark gives
 workers PySpark as a zip without compiled modules, so each worker also compiles what it imports. A failed task ends its

@@ -1,1 +1,1 @@
-"""Real servers for tests and benches: fetched by Maven, run on free loopback ports with scratch data."""
+"""Runs real servers for tests and benches: Maven fetches them, and they use free loopback ports and scratch data."""

@@ -1,4 +1,4 @@
-"""`python -m stack up|down|status|jars`: servers that run until `down`, for work by hand and for benches."""
+"""`python -m stack up|down|status|jars` runs servers until `down`, for work by hand and for benches."""
 
 from __future__ import annotations
 

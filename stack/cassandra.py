@@ -1,4 +1,4 @@
-"""One Cassandra node on loopback ports with scratch data."""
+"""Runs one Cassandra node on loopback ports with scratch data."""
 
 from __future__ import annotations
 

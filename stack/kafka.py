@@ -1,4 +1,4 @@
-"""Kafka brokers in KRaft mode, each both broker and controller, on loopback ports with scratch data."""
+"""Runs Kafka brokers in KRaft mode, each both broker and controller, on loopback ports with scratch data."""
 
 from __future__ import annotations
 

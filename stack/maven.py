@@ -1,4 +1,4 @@
-"""Jars of a server, fetched once by Maven.
+"""Fetches the jars of a server once, by Maven.
 
 Each server has a separate folder, since their logging libraries conflict. A folder appears complete or not at all.
 """

@@ -25,7 +25,7 @@ settings.register_profile("tests", deadline=None, print_blob=True)
 settings.load_profile("tests")
 
 
-# Of groups by KIP-848: a killed member's partitions would wait for 45 s.
+# Session timeout of groups by KIP-848. Otherwise the partitions of a killed member would wait for 45 s.
 SHORT_SESSIONS = {
     "group.consumer.min.session.timeout.ms": "6000",
     "group.consumer.session.timeout.ms": "6000",

@@ -1,4 +1,4 @@
-"""Chain: end-to-end latency of a message over all services that it passed, carried in the message's headers.
+"""Chain: measures the end-to-end latency of a message over all services that it passed; the message's headers carry it.
 
 A service reads the headers of a consumed message (`read`), begins a stage with one or more of them (`begin`), and puts
 the stage's headers on each message that it produces (`produce`). This module has no dependencies. Layout and
@@ -167,7 +167,7 @@ class Chain:
         return tuple.__new__(Link, values)
 
     def begin(self, link: Link, *others: Link) -> Stage:
-        """Begin the work on a consumed message, now. Several links: several messages become one."""
+        """Begin the work on a consumed message, now. Several links mean that several messages become one."""
         now = self.now_ms()
         if others:
             return Stage(self, *_joined(self, (link, *others), now), self.monotonic_ns())

@@ -1,1 +1,1 @@
-"""Benchmarks of the chunk stage and of the codec."""
+"""These benchmarks measure the chunk stage and the codec."""

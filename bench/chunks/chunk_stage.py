@@ -1,4 +1,5 @@
-"""Chunk stage: CPU a sample from log records to chunks, bytes of the chunks, and evenness of a window's emission.
+"""Chunk stage: measures CPU a sample from log records to chunks, bytes of the chunks, and evenness of a window's
+emission.
 
 The data are W(S) over one window of 4 h in one partition, without a log, and the metrics of a host, 240 samples in each
 series and window, where only the series of a pack share their jittered time axis. The controls are the columns of the

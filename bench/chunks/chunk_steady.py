@@ -1,4 +1,4 @@
-"""Chunk steady: the CPU of a chunker process while 150 k samples/s flow through a real broker, 18 partitions.
+"""Chunk steady: measures the CPU of a chunker process while 150 k samples/s flow through a real broker, 18 partitions.
 
 No window closes during the run: bench/chunks/chunk_stage.py measures the emission. The control is a process that only
 consumes.

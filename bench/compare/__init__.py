@@ -1,1 +1,1 @@
-"""The comparison of standalone with Prometheus that README.md quotes."""
+"""These benches make the comparison of standalone with Prometheus that README.md quotes."""

@@ -1,5 +1,5 @@
-"""Standalone and Prometheus side by side, on the same samples: the cost of writes, disk, memory, the start after a
-SIGKILL, and some queries of bench/promql.
+"""Compares standalone and Prometheus on the same samples: the cost of writes, disk, memory, the start after a SIGKILL,
+and some queries of bench/promql.
 
 One server runs at a time. It takes an hour of samples by remote write, 1,000 series with one sample each a request, and
 then answers. It is killed, started again, and must give the same answers. Its files are counted after a regular stop:

@@ -1,1 +1,1 @@
-"""Benchmarks of the parallel consumer and of the chain headers."""
+"""These benchmarks measure the parallel consumer and the chain headers."""

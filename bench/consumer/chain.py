@@ -1,4 +1,4 @@
-"""Chain: cost of the chain headers of a message in microseconds of CPU, and their size in bytes.
+"""Chain: measures the cost of the chain headers of a message in microseconds of CPU, and their size in bytes.
 
 `hop`: read the consumed headers, begin, produce: all the work that a service adds to a message. The timestamps of the
 messages are PER_MS to a millisecond. Control: the same loop around a copy of the headers.

@@ -1,4 +1,4 @@
-"""Offset map: length of the commit metadata of one partition, and the cost of encoding and decoding it.
+"""Offset map: measures the length of the commit metadata of one partition, and the cost of encoding and decoding it.
 
 50,000 records are tracked; from 1 to 49,000 of them, scattered, are unfinished.
 """

@@ -1,4 +1,5 @@
-"""Business events: calls of a service, some of them slow, by a batch loop, by one consumer a thread, and by ours.
+"""Business events: calls a service, some calls slow, from a batch loop, from one consumer a thread, and from our
+consumer.
 
 Every tenth call takes 1 s, all others 200 ms. `batch`: poll N, call all at once, wait for all, commit. `threads`: N
 consumers of one group, each polls one record, calls, commits. `ours`: N in flight. The service is a separate process

@@ -1,4 +1,4 @@
-"""Ground of the parallel consumer's benchmarks: topics of numbered records, and one run of a consumer over them."""
+"""Ground of the parallel consumer's benchmarks: fills topics of numbered records, and runs a consumer over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parallel consumer beside others: Confluent's table, and the figures of Pyrallel-Consumer and Decaton.
+"""Compares the parallel consumer with others: Confluent's table, and the figures of Pyrallel-Consumer and Decaton.
 
 `table`: 10,000 records in one partition, work of 0 to 4 whole ms (as in Confluent's VolumeTests), at most 100 in
 flight, ordered by partition, by key with 1 to 10,000 keys, or unordered. Each row runs ours, then Confluent's library

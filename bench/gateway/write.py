@@ -1,4 +1,5 @@
-"""Writing through a gateway process to a real broker (acks=all): latencies, and samples per CPU second of the gateway.
+"""Measures writes through a gateway process to a real broker (acks=all): latencies, and samples per CPU second of the
+gateway.
 
 A request has 1,000 series of ten sources, one sample each. Threads of this process send prepared bytes, paced for the
 latencies and unpaced for the throughput, with the idempotent producer (the default) and without. The controls are the

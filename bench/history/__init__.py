@@ -1,1 +1,1 @@
-"""Benchmarks of history: its size, its reads and the loader."""
+"""These benchmarks measure history: its size, its reads and the loader."""

@@ -1,5 +1,5 @@
-"""Cassandra: statements, bytes on disk and read time of one chunk a pack, against one chunk a series and one row a
-sample.
+"""Cassandra: compares statements, bytes on disk and read time of one chunk a pack with those of one chunk a series and
+of one row a sample.
 
 The same samples (W(S), 5 series a pack at 60 s) are written in three layouts on one node: our tables; our tables with a
 chunk for each series; and a table with a row for each sample, by series and day, compressed by the server. Each layout
@@ -91,7 +91,7 @@ class Data:
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """For each layout: statements, bytes on disk a sample, ms and CPU ms of each read."""
+    """Measure each layout: statements, bytes on disk a sample, ms and CPU ms of each read."""
     parser = argparse.ArgumentParser(prog="bench cassandra", description=__doc__)
     parser.add_argument("--series", type=int, default=600)
     parser.add_argument("--windows", type=int, default=6, help="of 4 h")

@@ -80,7 +80,7 @@ _CALLER = cast(grpc.ServicerContext, _Caller())
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """ms a query, samples a second, bytes of history and over-read; and the cost of the querier."""
+    """Measures ms a query, samples a second, bytes of history and over-read, and the cost of the querier."""
     parser = argparse.ArgumentParser(prog="bench history_read", description=__doc__)
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--queries", type=int, default=40)

@@ -1,1 +1,1 @@
-"""Benchmarks of PromQL and of the Prometheus HTTP API."""
+"""These benchmarks measure PromQL and the Prometheus HTTP API."""

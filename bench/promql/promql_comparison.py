@@ -1,4 +1,4 @@
-"""Comparison of two answers of Prometheus's HTTP API: equal labels and times, values within 1e-9."""
+"""Compares two answers of Prometheus's HTTP API: equal labels and times, values within 1e-9."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Generated small queries over the HTTP API: instant queries and short ranges with each function and operator, over
-some 500 series, to standalone and to Prometheus as a control.
+"""Sends generated small queries over the HTTP API to standalone and, as a control, to Prometheus: instant queries and
+short ranges with each function and operator, over some 500 series.
 
 The queries are those of the tests that compare both servers, and both get the same samples. `first` are texts that come
 for the first time, `warm` the same ones again, one client with both servers in turn; `8 clients` are warm, one server
@@ -35,7 +35,7 @@ from support.promql.differential.queries.selectors import Times
 from support.promql.differential.targets import HttpTarget
 from support.promql.notation import STALE
 
-COPIES = 5  # Of the series with a label `instance`: with the others some 500.
+COPIES = 5  # Series with a label `instance`. Together with the other series they are some 500.
 CLIENTS = 8
 REFUSALS = (400, 422)
 VISIBLE_WITHIN_S = 60.0

@@ -1,4 +1,4 @@
-"""The questions of bench/promql: design section 20's table and small queries, as requests to Prometheus's HTTP API."""
+"""Lists the questions of bench/promql, large and small, as requests to Prometheus's HTTP API."""
 
 from __future__ import annotations
 

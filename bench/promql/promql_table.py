@@ -1,4 +1,4 @@
-"""The table of bench/promql: both targets side by side, and the ratio of their p50."""
+"""Prints the table of bench/promql: both targets side by side, and the ratio of their p50."""
 
 from __future__ import annotations
 

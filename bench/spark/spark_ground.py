@@ -1,4 +1,5 @@
-"""Ground of the Spark benches: closed windows of W(S) on a broker, a local session, and its CPU time."""
+"""Ground of the Spark benches: writes closed windows of W(S) to a broker, starts a local session, and reads its CPU
+time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Spark growth: the cost of a sample in the streaming chunk stage by the number of series and of windows in a batch.
+"""Spark growth: measures the cost of a sample in the streaming chunk stage by the number of series and of windows in a
+batch.
 
 Each size is one run of `spark_backlog` over a separate log, in one session with warm workers. The cost should not grow.
 The smallest sizes show the fixed cost of a query: group, planner, start and end.
@@ -40,7 +41,7 @@ QUICK = (Size(2_000, 2), Size(4_000, 4))
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """One row a size: CPU of a sample, by role, and memory."""
+    """A table with one row for each size: CPU of a sample, by role, and memory."""
     parser = argparse.ArgumentParser(prog="bench spark_growth", description=__doc__)
     parser.add_argument("--cores", type=int, default=CORES, help="tasks at once")
     parser.add_argument("--quick", action="store_true", help="two small sizes")

@@ -1,4 +1,4 @@
-"""Roles: CPU seconds of the processes of a Spark session, by their part in the work."""
+"""Roles: reads the CPU seconds of the processes of a Spark session, by their part in the work."""
 
 from __future__ import annotations
 

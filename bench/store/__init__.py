@@ -1,1 +1,1 @@
-"""Benchmarks of a store: replay, memory and reads."""
+"""These benchmarks measure a store: replay, memory and reads."""

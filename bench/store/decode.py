@@ -1,4 +1,4 @@
-"""Decoding and encoding log records: records and samples per CPU second, checksum included.
+"""Measures the decoding and encoding of log records: records and samples per CPU second, checksum included.
 
 Thin records are those of one small source (29 samples, 3 packs); bunched records fill 128 KiB (300 packs). A poll is as
 large as a store's: 5,000 records or 16 MiB. The control is a copy of the same bytes.

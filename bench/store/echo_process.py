@@ -1,5 +1,5 @@
-"""Echo: a gRPC server that streams frames of requested sizes from memory, to measure the transport's cost alone for an
-answer of equal bytes.
+"""Echo: runs a gRPC server that streams frames of requested sizes from memory, to measure only the transport's cost of
+an answer of equal bytes.
 
 A request is the sizes of the frames, uint32 each. The child prints its address and lives until its stdin ends.
 """

@@ -1,4 +1,4 @@
-"""Replay: from a real broker through tsdb.replay into heads.
+"""Replay: measures the way from a real broker through tsdb.replay into heads.
 
 The controls, in the same run, are its parts: consuming the same records without decoding them, and decoding and
 applying the same records from memory.

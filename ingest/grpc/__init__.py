@@ -1,1 +1,1 @@
-"""The gRPC protocol of the gateway: `Ingest.Write`, from wire bytes to rows."""
+"""The gRPC protocol of the gateway decodes `Ingest.Write`, from wire bytes to rows."""

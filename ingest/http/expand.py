@@ -1,4 +1,4 @@
-"""Bounded expansion of bodies: snappy block, zstd, gzip.
+"""Expands bodies within bounds: snappy block, zstd, gzip.
 
 The declared size is checked against the limit and reserved before anything is expanded. The output buffer has that
 size, so a body that expands to another one is refused without the memory for it.

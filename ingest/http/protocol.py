@@ -1,4 +1,4 @@
-"""WriteProtocol: how a protocol of writes plugs into the HTTP door.
+"""WriteProtocol: the interface between a protocol of writes and the HTTP receiver, which calls it.
 
 The door checks method, token, content type and encoding, bounds and expands the body, calls `decode` on one of its
 threads, writes the rows, waits for the log without a thread, and sends what `answer` makes of the outcome. So a
@@ -204,7 +204,8 @@ def _invalid(reason: str) -> int:
 
 
 def error_headers(error: TsdbError) -> tuple[tuple[str, str], ...]:
-    """retry-after for 429 and 503, in whole seconds; connection for a gateway to leave; www-authenticate for 401."""
+    """Headers of a refusal: retry-after for 429 and 503, in whole seconds; connection for a gateway that clients must
+    leave; www-authenticate for 401."""
     status = status_of(error)
     if status == 401:
         return (("www-authenticate", "Bearer"),)

@@ -1,1 +1,1 @@
-"""Influx line protocol: bytes to rows, and the HTTP routes of InfluxDB 1 and 2 that its senders use."""
+"""Influx line protocol: decodes bytes to rows, and has the HTTP routes of InfluxDB 1 and 2 that its senders use."""

@@ -1,4 +1,4 @@
-"""Lines: one request of line protocol as rows, with the refused lines and the reasons.
+"""Lines: decodes one request of line protocol to rows, and lists the refused lines with the reasons.
 
 A line is stored whole or refused whole. A field with a number or a boolean is a row; strings are counted, for a sample
 is a number.
@@ -205,7 +205,8 @@ def _is_utf8(body: bytes | bytearray) -> bool:
 
 
 def _extra_label(rules: LineRules, database: str) -> tuple[NDArray[np.uint8], int]:
-    """(name 0xFF value of the label for the database, bytes of its name): empty without such a label."""
+    """(name 0xFF value of the label for the database, bytes of its name); both are empty when there is no such
+    label."""
     if not rules.database_label or not database:
         return np.empty(0, np.uint8), 0
     name = rules.database_label.encode()

@@ -1,1 +1,2 @@
-"""OTLP metrics: ExportMetricsServiceRequest as protobuf or JSON, over HTTP and gRPC, mapped as Prometheus maps it."""
+"""OTLP metrics: decodes ExportMetricsServiceRequest as protobuf or JSON, over HTTP and gRPC, and maps it as Prometheus
+does."""

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: `POST` of protobuf or JSON to the paths of Prometheus, Mimir and the Collector.
+"""OTLP over HTTP: accepts `POST` of protobuf or JSON at the paths of Prometheus, Mimir and the Collector.
 
 An SDK's exporter takes the whole address: OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://GATEWAY/api/v1/otlp/v1/metrics, or
 OTEL_EXPORTER_OTLP_ENDPOINT=http://GATEWAY/api/v1/otlp, to which it adds /v1/metrics. The Collector's `otlphttp`

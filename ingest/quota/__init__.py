@@ -1,1 +1,2 @@
-"""Quota: requests and samples a second of each source and each bearer token, and the file of all limits."""
+"""Quota: limits requests and samples a second of each source and each bearer token, and reads the file of all
+limits."""

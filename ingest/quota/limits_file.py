@@ -1,4 +1,4 @@
-"""Live limits: of series, requests and samples, from settings and from a watched file.
+"""Live limits: keeps the limits of series, requests and samples, from settings and from a watched file.
 
 The file is read again when it changes, so a limit changes without a restart. An unreadable or invalid file leaves the
 limits unchanged.

@@ -1,4 +1,4 @@
-"""Quota of sources: the check of a request's samples against the rates of their sources.
+"""Quota of sources: checks the samples of a request against the rates of their sources.
 
 A source over a rate is refused with all its samples of the request; the other sources of the request are not. Without
 limits nothing is counted.

@@ -1,4 +1,4 @@
-"""Rows of native histograms: the classic series of each, added to the rows of floats.
+"""Rows of native histograms: adds the classic series of each histogram to the rows of floats.
 
 A boundary of an earlier histogram of the same series that this one lacks gets a stale marker (ingest.bucket_memory).
 A stale histogram has no buckets: each boundary gets one, as do `_sum`, `_count` and the bucket of +Inf.

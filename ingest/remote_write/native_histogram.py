@@ -1,4 +1,5 @@
-"""Native histograms as classic ones: `_bucket` with `le`, `_sum` and `_count`, at the boundaries of their schema.
+"""Converts native histograms to classic ones: `_bucket` with `le`, `_sum` and `_count`, at the boundaries of their
+schema.
 
 Buckets are cumulative. A boundary is emitted for the upper end of each bucket and for the lower end of each span, so
 that a gap between spans stays empty. Bounds of buckets as in Prometheus: bucket i of schema s ends at 2^(i * 2^-s);

@@ -1,1 +1,1 @@
-"""Active series: limits for each source and for the gateway, and the refusal of new series above them."""
+"""Active series: limits the series of each source and of the gateway, and refuses new series above the limits."""

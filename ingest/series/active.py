@@ -1,4 +1,4 @@
-"""Active series: their number for each source and for the gateway, and the check of new series against the limits.
+"""Active series: counts them for each source and for the gateway, and checks new series against the limits.
 
 A series is active from its announcement, first or renewed, to the end of the next window. That is one to two windows,
 so at least as long as the gateway treats the series as known. Known series are never refused. Thread-safe; at most 24

@@ -1,4 +1,5 @@
-"""Series table: the announced series of a gateway by the hashes of their labels, in bounded memory, without labels.
+"""Series table: finds the announced series of a gateway by the hashes of their labels, in bounded memory, without
+labels.
 
 A series is here from its acknowledged announcement on. 2/3 of the memory are rows of 48 bytes, 1/3 is a set with the
 announcements of series that have no row, 16 bytes each: together the announcements of twice as many series as rows.

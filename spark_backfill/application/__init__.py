@@ -1,1 +1,1 @@
-"""Application: the chunk stage as a stream, and scheduled jobs beside it, in one long-lived Spark session."""
+"""Application: runs the chunk stage as a stream, and scheduled jobs beside it, in one long-lived Spark session."""

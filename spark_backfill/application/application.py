@@ -1,4 +1,4 @@
-"""Application: the chunk stage's stream on the calling thread, and the scheduled jobs beside it.
+"""Application: runs the chunk stage's stream on the calling thread, and the scheduled jobs beside it.
 
 Jobs begin once the stream holds the group `chunks` alone and has done its first batch, so two applications never run
 jobs at the same time. The stream's failure ends the application; a job's failure is recorded and repeated.

@@ -1,4 +1,4 @@
-"""Counts: state of the scheduled jobs, as metrics of the driver's process."""
+"""Counts: exports the state of the scheduled jobs as metrics of the driver's process."""
 
 from __future__ import annotations
 

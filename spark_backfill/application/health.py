@@ -1,4 +1,4 @@
-"""Health: state of each kind of job, for `/-/ready` and for `tsdb spark jobs`. Pure."""
+"""Health: reports the state of each kind of job, for `/-/ready` and for `tsdb spark jobs`. Pure."""
 
 from __future__ import annotations
 

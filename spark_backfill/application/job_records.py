@@ -1,4 +1,4 @@
-"""Job records: the values in `meta` as bytes, encoded and decoded. Pure. Format: docs/formats/spark-jobs.md."""
+"""Job records: encodes and decodes the values in `meta`. Pure. Format: docs/formats/spark-jobs.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journal: the state of the scheduled jobs, in the topic `meta`. Format: docs/formats/spark-jobs.md.
+"""Journal: keeps the state of the scheduled jobs in the topic `meta`. Format: docs/formats/spark-jobs.md.
 
 The application writes its own record and those of runs; users write pauses and requests, from any process. So each key
 has one writer. One thread uses a journal.

@@ -1,4 +1,4 @@
-"""Results of an application that ended, and of one of its verifications."""
+"""Results that an application and its verifications report at their end."""
 
 from __future__ import annotations
 

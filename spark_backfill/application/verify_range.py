@@ -1,4 +1,4 @@
-"""Range of a scheduled verification: closed and loaded windows, from the end of the last ok run on."""
+"""Computes the range of a scheduled verification: closed and loaded windows, from the end of the last ok run on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches: a range of late minutes cut into pieces of similar size, each cut at the start of a late minute."""
+"""Stretches: cuts a range of late minutes into pieces of similar size, each at the start of a late minute."""
 
 from __future__ import annotations
 

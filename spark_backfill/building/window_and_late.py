@@ -1,4 +1,4 @@
-"""Window and late: one read of the log for the base of a window and for the late minutes that end in it.
+"""Window and late: reads the log once, for the base of a window and for the late minutes that end in it.
 
 The records of a window's base include those of its late minutes, so a separate scan would read these twice. Both parts
 see what they would see alone, and share the index of the window's head.

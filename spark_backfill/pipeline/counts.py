@@ -1,4 +1,4 @@
-"""Counts: work and progress of a pipeline's batches, as metrics of the driver's process."""
+"""Counts: exports work and progress of a pipeline's batches as metrics of the driver's process."""
 
 from __future__ import annotations
 

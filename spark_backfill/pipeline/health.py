@@ -1,4 +1,4 @@
-"""Health: state of each partition of a running pipeline, for `/-/ready`."""
+"""Health: reports the state of each partition of a running pipeline, for `/-/ready`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reads of the data source `tsdb`: history, the log and the chunks topic as DataFrames."""
+"""The data source `tsdb` reads history, the log and the chunks topic as DataFrames."""

@@ -1,4 +1,4 @@
-"""Columns of samples: names and types of the columns of a DataFrame, as Spark types and as Arrow types.
+"""Columns of samples: defines names and types of the columns of a DataFrame, as Spark types and as Arrow types.
 
 Spark does not tell a Python source which columns a query needs. A query names fewer columns with `.schema(...)`.
 """

@@ -1,4 +1,4 @@
-"""Empty plan: the input partition that PySpark plans for a reader without input partitions."""
+"""Empty plan: recognises the input partition that PySpark plans for a reader without input partitions."""
 
 from __future__ import annotations
 

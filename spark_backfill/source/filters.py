@@ -1,4 +1,4 @@
-"""Filters: conditions of a query that Spark pushes down, as a narrower span, label matchers and sets of ids.
+"""Filters: converts conditions of a query that Spark pushes down to a narrower span, label matchers and sets of ids.
 
 Every returned row satisfies each filter taken here, so Spark does not apply it again. Spark applies all other filters.
 """

@@ -1,4 +1,4 @@
-"""Source `history`: each sample once, with the value of the highest order.
+"""Source `history`: reads each sample once, with the value of the highest order.
 
 A full read is split by token ranges, a narrowed read by packs. Each task opens history itself, reads the labels of its
 series, and decodes one window of one pack at a time. With a log too, a read goes on where history ends (seam.py).

@@ -1,4 +1,4 @@
-"""Past series: the series of history that a query reads, with their labels and packs."""
+"""Past series: finds the series of history that a query reads, with their labels and packs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log samples: the samples in a range of offsets of the log, as Arrow rows. Reads and streams of the log share it.
+"""Log samples: reads the samples in a range of offsets of the log as Arrow rows. Reads and streams of the log share it.
 
 A sample with a timestamp too far ahead of its record gives no row; every reader of the log ignores it.
 """

@@ -1,4 +1,5 @@
-"""Log starts: the first offsets with samples of a span, and what all tasks of a read need to know of the log."""
+"""Log starts: finds the first offsets with samples of a span, and the facts about the log that all tasks of a read
+need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Narrowed reader: base of the sources `log` and `history`: options, columns, and filters taken from the query."""
+"""Narrowed reader: the base of the sources `log` and `history`, which share options, columns, and filters taken from
+the query."""
 
 from __future__ import annotations
 

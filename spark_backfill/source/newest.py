@@ -1,4 +1,5 @@
-"""Newest: each sample of a range of the log once, with the version that counts: the one of the highest order.
+"""Newest: finds each sample of a range of the log once, with the version that counts, which is that of the highest
+order.
 
 Two passes over the records, so that memory does not grow with their number. Nearly all samples of a series come in the
 order of their times. The first pass finds the others: only they can be a second version. The second pass returns the

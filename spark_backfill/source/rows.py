@@ -1,4 +1,5 @@
-"""Rows: samples as Arrow batches, without a Python object for each sample. Labels come from a table of series."""
+"""Rows: converts samples to Arrow batches, without a Python object for each sample. Labels come from a table of
+series."""
 
 from __future__ import annotations
 

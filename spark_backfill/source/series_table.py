@@ -1,4 +1,4 @@
-"""Series table: labels by series id as Arrow columns, built once for all rows of a task."""
+"""Series table: builds labels by series id as Arrow columns, once for all rows of a task."""
 
 from __future__ import annotations
 

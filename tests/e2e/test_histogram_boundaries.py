@@ -89,7 +89,7 @@ def boundaries(role: Role, at_ms: int) -> dict[str, float]:
 
 
 def expected_quantile(quantile: float, buckets: Buckets) -> float:
-    """Of Prometheus: linear within the bucket that has the rank."""
+    """The quantile that Prometheus computes: linear within the bucket that has the rank."""
     first, counts = buckets
     rank, below = quantile * sum(counts), 0
     for index, count in enumerate(counts, start=first):

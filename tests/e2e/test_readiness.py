@@ -21,7 +21,7 @@ from support.servers.processes import Role, tsdb_json
 from support.servers.quotas import release_readers, throttle_readers
 from tsdb.client import Unavailable, WriteBatch, connect
 
-NOISE_SAMPLES = 600_000  # Of incompressible values on one partition: about 5 MB, several fetches.
+NOISE_SAMPLES = 600_000  # Samples of incompressible values on one partition: about 5 MB, several fetches.
 SLOW_BYTES_PER_S = 20_000
 LEAVES_WITHIN_S = 30.0  # The promise.
 RETURNS_WITHIN_S = 90.0

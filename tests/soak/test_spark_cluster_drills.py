@@ -46,7 +46,7 @@ GIVES_WAY_WITHIN_S = 90.0
 LOADED_WITHIN_S = 60.0
 WAYS = ("pipeline", "run", "submit")
 BY_SIGTERM = 128 + 15  # Exit code of a JVM.
-ONE_COPY = 1  # Of the recorded log, for the last comparison.
+ONE_COPY = 1  # Samples of the recorded log, for the last comparison.
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from support.spark.imports import ImportGround
 PAST_MS = 1_577_836_800_000
 SERIES, STEPS = 24, 80
 MORE = 100
-RAW_BYTES = MORE * SERIES * STEPS * 16  # Of timestamps and values: 3 MB, which a driver with the samples would hold.
+RAW_BYTES = MORE * SERIES * STEPS * 16  # Timestamps and values take 3 MB, which a driver with the samples would hold.
 WAIT_S = 120.0
 
 

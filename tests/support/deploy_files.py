@@ -130,7 +130,7 @@ def schema_faults(one: Manifest) -> list[str]:
 
 @cache
 def _validator(release: str, kind: str) -> Draft202012Validator:
-    """Of a kind by its published schema. Kept: the definitions of one release take 0.1 s to read."""
+    """The published schema of a kind. It is kept, because the definitions of one release take 0.1 s to read."""
     name, _, word = kind.rpartition("/")
     group, _, version = name.rpartition("/")
     file = "-".join(filter(None, (word.lower(), group.partition(".")[0], version)))

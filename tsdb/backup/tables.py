@@ -1,4 +1,4 @@
-"""Tables of a backup: rows of history and records of topics as Arrow columns, and back. Pure.
+"""Tables of a backup: converts rows of history and records of topics to Arrow columns, and back. Pure.
 
 Layout: docs/formats/backup.md, version 1.
 """

@@ -1,4 +1,4 @@
-"""Layout: the canary's series and the values of their samples. Pure.
+"""Layout: defines the canary's series and the values of their samples. Pure.
 
 A sample proves itself. Its value is an integer: `run * 2^32 + hash(series, time, run)`, where `run` is the number of
 writes in direct succession before this one that the gateway acknowledged. A reader needs no memory of what was

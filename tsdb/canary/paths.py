@@ -1,4 +1,4 @@
-"""Paths: checks of memory, of the seam, of history and of PromQL, each a read and a comparison."""
+"""Paths: checks memory, the seam, history and PromQL, each with a read and a comparison."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Paths:
         return self._selected(span, newest, after_ms=SEAM_TICKS * self._layout.period_ms)
 
     def _older_piece(self) -> int:
-        """Start of the next piece in front of the newest samples; 0 without such samples."""
+        """Start of the next piece before the newest samples; 0 when there are no such samples."""
         newest, span = (history_range(self._layout, self._seam(), self._depth_ms, piece) for piece in (0, self._piece))
         if isinstance(newest, NotYet) or isinstance(span, NotYet):
             return 0

@@ -1,4 +1,4 @@
-"""Progress of the chunk stage in one partition, and its form in the group's commit. Pure.
+"""Progress of the chunk stage in one partition, which the group's commit encodes. Pure.
 
 Layout of the metadata: docs/formats/chunk-record.md.
 """

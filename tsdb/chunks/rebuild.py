@@ -1,4 +1,4 @@
-"""Rebuild: the base of one window from a stretch of the log, without a group, for engines that read by offsets.
+"""Rebuild: makes the base of one window from a stretch of the log, without a group, for engines that read by offsets.
 
 It gives the same chunks as ChunkStage, byte for byte, from the records of [lookup of (window start - ahead), D).
 """

@@ -45,7 +45,7 @@ def packs_with_samples(head: Head, start_ms: int, end_ms: int) -> Packs:
 def base_fragments(
     head: Head, packs: Packs, first: int, last: int, start_ms: int, end_ms: int, decision_offset: int
 ) -> Iterator[Fragment]:
-    """For each of the packs [first, last): all samples of the head in [start_ms, end_ms), with order D - 1."""
+    """Collect all samples of the head in [start_ms, end_ms) for each of the packs [first, last), with order D - 1."""
     at, end = int(packs.starts[first]), int(packs.starts[last])
     refs = packs.refs[at:end]
     raw = head.gather_raw(refs, start_ms, end_ms)
@@ -144,6 +144,6 @@ class ClosedWindow:
 
 
 def due_times(pack_id: NDArray[np.uint64], window_end_ms: int, times: TimeSet) -> NDArray[np.int64]:
-    """Due times of packs, ms: within spread_ms after the window's end + grace, spread by pack id."""
+    """Due times of packs in ms. They lie within spread_ms after the window's end + grace; the pack id decides where."""
     share = (pack_id >> np.uint64(_SHARE_BITS)).astype(np.int64)
     return window_end_ms + times.grace_ms + (share * times.spread_ms >> _SHARE_BITS)

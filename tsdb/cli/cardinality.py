@@ -1,4 +1,4 @@
-"""`tsdb cardinality`: the metrics, labels, label pairs or sources with the most series."""
+"""`tsdb cardinality` lists the metrics, labels, label pairs or sources with the most series."""
 
 from __future__ import annotations
 

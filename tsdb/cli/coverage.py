@@ -1,4 +1,4 @@
-"""`tsdb coverage` and `tsdb status`: content and state of the partitions."""
+"""`tsdb coverage` and `tsdb status` print content and state of the partitions."""
 
 from __future__ import annotations
 

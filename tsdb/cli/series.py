@@ -1,4 +1,4 @@
-"""`tsdb series` and `tsdb labels`: lists of series, label names and label values."""
+"""`tsdb series` and `tsdb labels` list series, label names and label values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb watch`: a live tail of samples."""
+"""`tsdb watch` prints a live tail of samples."""
 
 from __future__ import annotations
 

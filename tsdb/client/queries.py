@@ -1,4 +1,4 @@
-"""Running queries of a querier: the list of them, and the end of one before its time."""
+"""Lists the running queries of a querier, and ends one early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries in PromQL: the request, and the result as arrays."""
+"""Queries in PromQL: builds the request, and decodes the result to arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of metadata: series, label names, label values, and the coverage of partitions."""
+"""Reads metadata: series, label names, label values, and the coverage of partitions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class ValueKeywords(LabelKeywords, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SeriesInfo:
-    """A series and the times of its oldest and newest held sample, ms since epoch UTC; None without samples."""
+    """A series, and the times of its oldest and newest sample in memory, ms since the epoch, UTC; None without
+    samples."""
 
     series_id: int
     canonical: bytes

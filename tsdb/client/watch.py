@@ -1,4 +1,4 @@
-"""Watch: the state of a live tail over several connections: positions, and the labels of series received so far.
+"""Watch: keeps the state of a live tail over several connections: positions, and the labels of series received so far.
 
 Every applied sample is delivered once: a new connection resumes after the last received record of each partition. A
 Coverage answer fixes the start of the first connection, so a disconnect before its first message loses nothing.

@@ -1,4 +1,4 @@
-"""Packed little-endian arrays and series blocks of wire messages, checked before use."""
+"""Decodes packed little-endian arrays and series blocks of wire messages, and checks them before use."""
 
 from __future__ import annotations
 

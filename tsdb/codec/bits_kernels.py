@@ -1,4 +1,4 @@
-"""Bits of one integer: lengths, trailing zeros, zigzag, and the order-preserving integer of a float64.
+"""Bits of one integer: computes lengths, trailing zeros, zigzag, and the order-preserving integer of a float64.
 
 All on int64 that wraps modulo 2^64, as two's complement does; a kernel that mixes int64 and uint64 would silently get
 floats. Operations that must ignore the sign are intrinsics.
@@ -54,7 +54,8 @@ def _divide(typing_context: Any, value: Any, by: Any) -> Any:
 
 
 divide_u32: Any = intrinsic(_divide)
-"""Quotient of two integers below 2^32, the second not 0: half the cycles of Python's rounding 64-bit division."""
+"""Quotient of two integers below 2^32, the second not 0. It takes half the cycles of Python's 64-bit division, which
+rounds."""
 leading_zeros: Any = intrinsic(_zeros("llvm.ctlz"))
 """Number of zeros above the highest set bit of an int64; 64 for 0."""
 trailing_zeros: Any = intrinsic(_zeros("llvm.cttz"))

@@ -1,4 +1,4 @@
-"""Unaligned little-endian loads, stores and copies for kernels.
+"""Has unaligned little-endian loads, stores and copies for kernels.
 
 Records lie back to back in one buffer, so their fields have no alignment. Nothing here checks a bound: the calling
 kernel has. Positions are byte positions from the start of the array's data, whatever its dtype; arrays are contiguous.

@@ -1,4 +1,4 @@
-"""xxh3-64 of byte ranges. Twin: the xxhash library.
+"""Computes xxh3-64 of byte ranges. Twin: the xxhash library.
 
 Source: XXH3 of xxHash 0.8 (Yann Collet), doc/xxhash_spec.md. For data of more than 240 bytes, a call with a seed needs
 `long_secret(seed)`, as the algorithm specifies; with seed 0 that is the default secret.

@@ -1,4 +1,5 @@
-"""Settings: one frozen class for each role, from flags, TSDB_* variables, a TOML file and defaults, in this order.
+"""Settings: each role has one frozen class, filled from flags, TSDB_* variables, a TOML file and defaults, in this
+order.
 
 `load` creates them; inner modules get plain values. docs/config.md is generated from these classes.
 """

@@ -1,4 +1,4 @@
-"""Settings of a chunker: memory of open windows, and bytes in flight to the log."""
+"""Settings of a chunker: bound the memory of open windows, and the bytes in flight to the log."""
 
 from __future__ import annotations
 

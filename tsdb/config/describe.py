@@ -1,4 +1,4 @@
-"""Settings for output: the flags of a role, and the effective values with secrets masked."""
+"""Describes settings for output: the flags of a role, and the effective values with secrets masked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def flags(role: type[ProcessSettings]) -> tuple[Flag, ...]:
 
 
 def effective(settings: ProcessSettings) -> dict[str, Any]:
-    """All settings as plain JSON values, secrets masked: for `tsdb config show` and the log line at start."""
+    """All settings as plain JSON values with secrets masked, for `tsdb config show` and the log line at start."""
     return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
 
 

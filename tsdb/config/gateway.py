@@ -1,4 +1,4 @@
-"""Settings of the gateway: limits of one request, of one series, and of all requests together."""
+"""Settings of the gateway: limit one request, one series, and all requests together."""
 
 from __future__ import annotations
 

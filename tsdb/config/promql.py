@@ -1,4 +1,4 @@
-"""Settings of PromQL, its HTTP API and the pages over it, for queriers."""
+"""Settings for PromQL, its HTTP API and the pages over it, which queriers have."""
 
 from __future__ import annotations
 

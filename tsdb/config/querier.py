@@ -1,4 +1,4 @@
-"""Settings of a querier: addresses and credentials of the stores, and limits of reads."""
+"""Settings of a querier: give addresses and credentials of the stores, and limit reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of reads: limits of one answer, for stores and queriers."""
+"""Settings of reads: limit one answer, for stores and queriers."""
 
 from __future__ import annotations
 

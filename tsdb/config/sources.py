@@ -1,4 +1,4 @@
-"""Sources of settings beside flags: TSDB_* variables and a TOML file, each shared by all roles.
+"""Reads settings that are not flags, from TSDB_* variables and a TOML file, which all roles share.
 
 Keys of other roles are ignored here; `load` refuses keys that no role has.
 """

@@ -1,4 +1,4 @@
-"""Settings of `tsdb standalone`: every role in one process over embedded files in one folder."""
+"""Settings of `tsdb standalone`, which runs every role in one process over embedded files in one folder."""
 
 from __future__ import annotations
 

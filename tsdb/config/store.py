@@ -1,4 +1,4 @@
-"""Settings of a store: partitions, memory, limits of reads, and the lag for readiness."""
+"""Settings of a store: choose partitions, bound memory and reads, and set the lag for readiness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of settings with their own syntax: addresses, URLs, lists of names, partitions."""
+"""Types of settings with their own syntax: parse addresses, URLs, lists of names and partitions."""
 
 from __future__ import annotations
 

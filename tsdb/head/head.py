@@ -227,7 +227,8 @@ class Head:
     def seen(
         self, refs: NDArray[np.uint32], start_ms: int = -TIME_MAX_MS, end_ms: int = TIME_MAX_MS
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(first, last) sample time held in [start_ms, end_ms) per ref; INT64_MAX, INT64_MIN for a ref without any."""
+        """(first, last) sample time in [start_ms, end_ms) of each ref; (INT64_MAX, INT64_MIN) for a ref without
+        samples."""
         check_range(start_ms, end_ms)
         refs = _writable_copy(refs)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)

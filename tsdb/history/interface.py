@@ -1,4 +1,5 @@
-"""The history interface: rows of chunks, `loaded` of each partition, holes, and the series of the past.
+"""The history interface: reads and writes rows of chunks, `loaded` of each partition, holes, and the series of the
+past.
 
 Implementations (`tsdb.history.sqlite`, `tsdb.history.cassandra`) pass one contract suite. Writes are blind upserts that
 can be repeated in any number and order: no write needs a read first, and no write depends on another. A row is durable

@@ -1,4 +1,4 @@
-"""Rows: ids, times, chunks, holes and series as the columns of rows, and back. The same in every store. Pure.
+"""Rows: converts ids, times, chunks, holes and series to the columns of rows, and back. All stores share it. Pure.
 
 Layout: docs/formats/cassandra.md. Ids are unsigned here and signed in every database, with the same bits.
 """

@@ -1,4 +1,4 @@
-"""Metrics of all history stores: statements by kind, their failures, bytes and times."""
+"""Metrics of all history stores: count statements by kind, their failures, bytes and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes in flight: a bound on the bytes that wait for a store's answer. Thread-safe.
+"""Bytes in flight: bounds the bytes that wait for a store's answer. Thread-safe.
 
 Answers to writes: several joined into one, or a wait for the answer to one.
 """

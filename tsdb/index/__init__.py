@@ -1,1 +1,1 @@
-"""Series index: the series of one partition by id and by labels, and the matchers over them. No I/O."""
+"""Series index: finds the series of one partition by id and by labels, with matchers. No I/O."""

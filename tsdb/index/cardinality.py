@@ -111,7 +111,7 @@ class IndexCardinality:
     def _sources(
         self, placement_labels: Sequence[str]
     ) -> tuple[NDArray[np.uint64], NDArray[np.intp], NDArray[np.int64]]:
-        """(hash of each source, index of one of its refs, series of each); counted once."""
+        """(hash of each source, index of one of its refs, number of its series). Computed once."""
         if self._counted is None:
             hashes = self._source_hashes(placement_labels)
             found, first, series = np.unique(hashes, return_index=True, return_counts=True)
@@ -157,7 +157,7 @@ class IndexCardinality:
         return METRIC_NAME + SEPARATOR + metric_family(names[0]) if names else b""
 
     def _columns(self, refs: NDArray[np.uint32], placement_labels: Sequence[str]) -> NDArray[np.uint32]:
-        """Pairs of each ref: a row a placement label, and at last the metric name."""
+        """Pairs of each ref: one row for each placement label, and the metric name as the last row."""
         names = [name.encode(errors="replace") for name in placement_labels]
         return self._arena.pairs_by_name(refs, [*names, METRIC_NAME])
 

@@ -1,4 +1,4 @@
-"""Series index: the series of one partition, by id and by labels.
+"""Series index: finds the series of one partition, by id and by labels.
 
 One writer thread registers, forgets and releases. Any thread reads. The index has a lock for table, postings and
 caches. It is held for one batch of at most BATCH_SERIES series, and no other lock is taken under it. A ref that a read

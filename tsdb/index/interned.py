@@ -1,4 +1,5 @@
-"""Interned bytes: distinct byte strings by id, grown and read in Python; see interned_kernels for the layout."""
+"""Interned bytes: keeps distinct byte strings by id. Python enlarges and reads them; interned_kernels describes the
+layout."""
 
 from __future__ import annotations
 

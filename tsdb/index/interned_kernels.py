@@ -36,7 +36,7 @@ class Interned(NamedTuple):
 
 @helper
 def hash_kernel(data: NDArray[np.uint8], start: Any, end: Any, seed: Any) -> Any:
-    """A seeded 64-bit hash of data[start:end]: multiply and fold, eight bytes at a time (after wyhash)."""
+    """A seeded 64-bit hash of data[start:end]. It multiplies and folds eight bytes at a time (after wyhash)."""
     length = end - start
     value = np.uint64(seed) ^ (np.uint64(length) * np.uint64(0x9E3779B97F4A7C15))
     if length < 8:

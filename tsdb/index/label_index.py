@@ -1,4 +1,4 @@
-"""Label index: the labels of one partition's series both ways, refs to labels and labels to refs.
+"""Label index: maps the series of one partition both ways, refs to labels and labels to refs.
 
 Methods that end in _locked need the index's lock, and so do `add` and `remove`. The others read data that never changes
 for a ref that the caller holds. Entries never move: `compacted` makes a new label index of the refs still needed.

@@ -1,4 +1,4 @@
-"""Matching: matchers to refs, with Prometheus' rules; and the cache of the refs of recent selectors.
+"""Matching: finds the refs of matchers, with the rules of Prometheus, and caches the refs of recent selectors.
 
 All matchers must hold; an absent label has the value "". A matcher that refuses "" keeps the series that have one of
 the pairs it accepts. A matcher that accepts "" drops the series that have one of the pairs it refuses. So every matcher

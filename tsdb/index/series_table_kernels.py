@@ -1,4 +1,4 @@
-"""Series table: kernels of the hash table from series_id to ref, callable from other kernels.
+"""Series table: has kernels of the hash table from series_id to ref, which other kernels can call.
 
 Open addressing with linear probing over two arrays of one power of two: a slot is free when its ref is NO_REF. A series
 id is a hash already, so its low bits choose the slot; 0 is an id like any other. A removed slot keeps its key and holds

@@ -1,4 +1,4 @@
-"""Chains of the roles: headers with the start time of a message's work, and a counter of bad headers received.
+"""Chains of the roles: write headers with the start time of a message's work, and count bad headers.
 
 Layout: docs/formats/chain-headers.md. The replay path reads no headers: there broker time gives the same.
 """

@@ -1,4 +1,4 @@
-"""Joining many byte strings into one with their starts: the shape in which batches hold keys and values."""
+"""Joins many byte strings into one and records their starts, as batches need keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`meta`: settings shared by all processes. One record per setting name; the last one counts."""
+"""`meta` has the settings that all processes share. One record per setting name; the last one counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of metric families on the topic `metadata`: written when new or changed, read whole.
+"""Metadata of metric families on the topic `metadata`: it is written when new or changed, and read as a whole.
 
 Format: docs/formats/metadata.md.
 """

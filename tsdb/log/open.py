@@ -1,4 +1,4 @@
-"""Opening a log, or its topics, by URL: `kafka://host:port[,host:port]` or `sqlite:///path`."""
+"""Opens a log, or its topics, by URL: `kafka://host:port[,host:port]` or `sqlite:///path`."""
 
 from __future__ import annotations
 

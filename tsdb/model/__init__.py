@@ -1,1 +1,1 @@
-"""Model: labels, ids, placement, windows, time sets and errors, as pure functions and values."""
+"""Model: defines labels, ids, placement, windows, time sets and errors, as pure functions and values."""

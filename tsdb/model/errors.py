@@ -1,4 +1,4 @@
-"""Errors: one class for each next step of the caller.
+"""Errors: each class stands for one next step of the caller.
 
 Each has a `reason` (a short code from a bounded set, also the label of the error's counter), a text for humans, and
 `metadata` for machines. Only `tsdb.ops.grpc.errors` makes gRPC statuses from them.
@@ -76,7 +76,7 @@ class HoleInRange(TsdbError):
 
 
 class UnknownVersion(TsdbError):
-    """A record or setting written by a newer version: stop, never guess. gRPC FAILED_PRECONDITION."""
+    """A newer version wrote a record or setting. Stop, and do not guess. gRPC FAILED_PRECONDITION."""
 
     default_reason = "unknown_version"
 

@@ -1,4 +1,4 @@
-"""Labels: the identity of a series, as one canonical byte string.
+"""Labels: encode the identity of a series as one canonical byte string.
 
 Canonical labels are `name 0xFF value 0xFF name 0xFF value ...`, UTF-8, sorted by name. 0xFF never occurs in UTF-8, so
 the joined form is unambiguous. `series_id` is their xxh3-64 (docs/formats/partitioner.md).

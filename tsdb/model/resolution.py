@@ -1,4 +1,4 @@
-"""Resolutions: series derived from others, with one sample per interval, marked by two extra labels. Pure.
+"""Resolutions: series that are derived from others, with one sample per interval, and marked by two extra labels. Pure.
 
 A derived series has the labels of its source, `__resolution__` and `__aggr__`. Gateways refuse these labels, so no
 client can write a derived series. A selector finds derived series only when it names `__resolution__`.

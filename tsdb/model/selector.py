@@ -1,4 +1,4 @@
-"""Matchers: the conditions of a selector, each on the value of one label."""
+"""Matchers: express the conditions of a selector, each on the value of one label."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MATCHERS_MAX = 1_000  # Of a selector. Each is a search among the values of its label.
+MATCHERS_MAX = 1_000  # Matchers of a selector. Each is a search among the values of its label.
 
 
 class MatchType(enum.Enum):

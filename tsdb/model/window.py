@@ -1,4 +1,4 @@
-"""Windows and index epochs: half-open stretches of sample time, pure arithmetic on milliseconds UTC."""
+"""Windows and index epochs: compute half-open stretches of sample time, by pure arithmetic on milliseconds UTC."""
 
 from __future__ import annotations
 

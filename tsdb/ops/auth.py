@@ -107,7 +107,7 @@ def token_digest(token: bytes) -> bytes:
 
 
 class FailureLog:
-    """Refused callers in the log: one line a minute for each, and LOG_LINES_MAX in all. Thread-safe."""
+    """Logs refused callers: one line a minute for each, and LOG_LINES_MAX for all together. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

@@ -1,4 +1,4 @@
-"""Interpreter: settings of Python and malloc for processes with many threads.
+"""Interpreter: sets up Python and malloc for processes with many threads.
 
 Replay frees tens of MiB at a time and malloc keeps them: a store of 100,000 series used 900 MiB where it needed 400
 (bench/store/memory.py). A reader also waits for the GIL behind a busy worker, one switch interval each time, several

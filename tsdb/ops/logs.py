@@ -1,4 +1,4 @@
-"""Logs: structlog events on stderr, as coloured lines or as JSON, together with records of the standard library.
+"""Logs: writes structlog events to stderr, as coloured lines or as JSON, together with records of the standard library.
 
 `get_logger` writes through `logging`, so a program that imports only our client keeps its own log configuration. Only
 `main` calls `configure_logging`. Secrets are masked in every event, of ours or of a library; repeats are held back.

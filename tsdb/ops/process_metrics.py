@@ -1,4 +1,5 @@
-"""Metrics of the process itself: memory, CPU, files and start time under their customary names, and its version."""
+"""Exports metrics of the process itself: memory, CPU, files and start time under their customary names, and its
+version."""
 
 from __future__ import annotations
 

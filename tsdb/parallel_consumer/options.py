@@ -1,4 +1,4 @@
-"""Options of a parallel consumer: bounds and times, checked on construction."""
+"""Options of a parallel consumer: set bounds and times, and are checked on construction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ErrorPolicy: the action after an exception of a handler, the number of attempts, and the pauses between them."""
+"""ErrorPolicy: decides the action after an exception of a handler, the number of attempts, and the pauses between
+them."""
 
 from __future__ import annotations
 
@@ -23,9 +24,8 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Growing pauses: first_s, multiplied by `factor` each time, at most longest_s; each shortened at random by up to
-    `jitter`.
-    """
+    """Growing pauses. The first is first_s; each next one is `factor` times longer, up to longest_s; each is shortened
+    at random by up to `jitter`."""
 
     first_s: float = 0.1
     longest_s: float = 30.0

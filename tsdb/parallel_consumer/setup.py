@@ -1,4 +1,4 @@
-"""Setup: the arguments of a core, with their defaults."""
+"""Setup: has the arguments of a core, with their defaults."""
 
 from __future__ import annotations
 

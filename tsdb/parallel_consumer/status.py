@@ -1,4 +1,4 @@
-"""Status: an immutable snapshot of a consumer, readable from any thread."""
+"""Status: an immutable snapshot of a consumer, which any thread may read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""PromQL: the language, and its evaluation over samples."""
+"""PromQL: parses the language, and evaluates it over samples."""

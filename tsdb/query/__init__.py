@@ -1,1 +1,1 @@
-"""The read side over everything: several stores and history behind one Reader service."""
+"""The read side joins several stores and history behind one Reader service."""

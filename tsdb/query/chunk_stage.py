@@ -1,7 +1,7 @@
-"""Chunk stage: its engine, progress and lag, as seen from the log by a process that does not run it.
+"""Chunk stage: observes its engine, progress and lag in the log, for a process that does not run it.
 
-An engine that has ended shows no metrics. So the querier looks at the members and commits of the group, and its metrics
-show that nobody runs the chunk stage, or that it stands still.
+An engine that has ended has no metrics. So the querier reads the members and commits of the group, and its metrics show
+when no engine runs the chunk stage, or when it makes no progress.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ look_failures_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class StageSight:
-    """One look. clients: client ids of the group's members. committed: progress by partition; None: no usable commit.
-    highs: high watermarks by partition."""
+    """One observation. clients: client ids of the group's members. committed: progress by partition; None: no usable
+    commit. highs: high watermarks by partition."""
 
     at_ms: int
     clients: tuple[str, ...]
@@ -116,7 +116,7 @@ class ChunkStageWatch(Periodic):
         self._show(sight)
 
     def state(self) -> reader_pb2.ChunkStageState | None:
-        """The last look, for the wire; None before the first. Any thread."""
+        """The last observation, for the wire; None before the first. Any thread may call it."""
         sight = self._sight
         if sight is None:
             return None
@@ -169,7 +169,8 @@ class ChunkStageWatch(Periodic):
             lag_records.labels(str(partition)).set(-1 if lag is None else lag)
 
     def _known_lag(self, sight: StageSight, partition: int) -> int | None:
-        """None for a lag of 0 that was seen a while ago: records may have come since."""
+        """The lag of a partition. None for a lag of 0 that was seen some time ago, because records may have come
+        since."""
         lag = self._lag(sight, partition)
         return lag if lag > 0 or self._clock.now_ms() - sight.at_ms <= SIGHT_MS_MAX else None
 
@@ -184,6 +185,6 @@ class ChunkStageWatch(Periodic):
 
 
 def _sum(lags: Iterable[int | None]) -> int | None:
-    """The sum; None when one of them is not known."""
+    """The sum. None when one of the lags is not known."""
     found = list(lags)
     return None if None in found else sum(lag for lag in found if lag is not None)

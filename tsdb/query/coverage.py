@@ -27,7 +27,8 @@ ANSWER_SHARE = 0.8  # Part of the caller's time left that the stores may use.
 
 
 def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
-    """Coverage now. Partitions without an answering store are missing. `away` names the parts that do not answer."""
+    """The coverage now. Partitions without an answering store are missing. `away` names the parts that do not
+    answer."""
     left_s = caller.time_remaining()
     sources.stores.refresh(REFRESH_S if left_s is None else min(REFRESH_S, left_s * ANSWER_SHARE))
     answer = reader_pb2.CoverageResponse(partitions=best_states(sources.stores, sources.topic_id, sources.partitions))

@@ -1,4 +1,4 @@
-"""Labels over stores and history: label names, or the values of one label, of all matching series."""
+"""Labels over stores and history: finds label names, or the values of one label, of all matching series."""
 
 from __future__ import annotations
 

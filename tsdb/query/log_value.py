@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[Value]):
-    """value: as of monotonic time `at`. is_fresh: at most `every_s` old."""
+    """A value of the log. at: monotonic time of its read. is_fresh: whether it is at most `every_s` old."""
 
     value: Value
     at: float
@@ -63,8 +63,8 @@ class LogValue(Generic[Value]):
         self._error: TsdbError | None = None
 
     def get(self) -> Known[Value]:
-        """The value; the last one, not fresh, while the log does not answer. Raises the error of the log without one,
-        or Unavailable (log_slow)."""
+        """The value. While the log does not answer, it is the last value, not fresh. Without a last value, raises the
+        error of the log, or Unavailable (log_slow)."""
         with self._changed:
             if self._is_fresh_locked(self._clock.monotonic()):
                 return self._known_locked()

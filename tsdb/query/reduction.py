@@ -1,4 +1,4 @@
-"""Reduction: the samples of each series reduced to steps or to the newest ones. Pure."""
+"""Reduction: reduces the samples of each series to steps or to the newest ones. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read.gather import Runs, compact
 from tsdb.head.read.step_kernels import aggregate_kernel
 
-NO_PACK = 0  # Pack of a fragment with series of several packs.
+NO_PACK = 0  # Pack of a fragment that has series of several packs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Reduction:
         if not self.step_ms and not self.last_n:
             return fragment
         starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
-        # Aggregated in place: the arrays of a fragment may be shared.
+        # The aggregation works in place, and the arrays of a fragment may be shared.
         runs = Runs(starts, ends, fragment.ts_ms.copy(), fragment.value.copy(), np.empty(0, np.int64))
         if self.step_ms:
             aggregate_kernel(
@@ -47,7 +47,7 @@ def packless_fragment(
     values: NDArray[np.float64],
     orders: NDArray[np.int64],
 ) -> Fragment:
-    """A fragment of series of any packs; series without samples are left out."""
+    """Build a fragment of series of any packs. Series without samples are left out."""
     filled = np.flatnonzero(counts)
     starts = np.zeros(len(filled) + 1, np.int64)
     np.cumsum(counts[filled], out=starts[1:])

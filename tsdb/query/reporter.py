@@ -26,7 +26,8 @@ ready = gauge("tsdb_query_partition_ready", "1 when a ready store answers for th
 
 
 class StoresReporter(Periodic):
-    """Owns one thread. `set_health(partition, serving)`: partition None means the whole querier."""
+    """Reports the health of stores on its thread. `set_health(partition, serving)`: partition None means the whole
+    querier."""
 
     def __init__(self, sources: Sources, set_health: Callable[[int | None, bool], None]) -> None:
         super().__init__("reporter", EVERY_S, self._update)

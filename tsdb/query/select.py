@@ -1,6 +1,6 @@
-"""Select over stores and history: exact or an error, wherever the samples are.
+"""Selects over stores and history. The answer is exact or an error, wherever the samples are.
 
-Memory first. For a partition whose memory reaches the start, the store's answer is passed on unchanged. For other
+Memory comes first. For a partition whose memory reaches the start, the store's answer is passed on unchanged. For other
 partitions a store gives its samples, with the orders of samples below coverage, and history gives everything before
 coverage.
 """
@@ -30,11 +30,12 @@ Response = reader_pb2.SelectResponse
 
 @dataclass(frozen=True, slots=True)
 class OpenedSelect:
-    """Sources that together answer a Select. All refusals are known; what breaks later raises from the iterators.
+    """Sources that together answer a Select. All refusals are known by now; a later failure raises from the iterators.
 
     alone: stores whose answers are whole. joined: partitions of other stores, ascending by store, joined with history
     when they are read. joined_states: of these partitions, with the holes of history. totals: of the answer; reading
     the joined partitions adds to it, and the trailers of `alone` are for the caller to add. warnings: of all stores.
+
     """
 
     alone: list[ShareStreams[Response]]

@@ -1,4 +1,5 @@
-"""Series over stores and history: matching series with their first and last sample times in memory, or group counts."""
+"""Series over stores and history: finds matching series with their first and last sample times in memory, or group
+counts."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from tsdb.v1 import common_pb2, reader_pb2
 Response = reader_pb2.SeriesResponse
 
 JOIN_COPIES = 3
-NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # On the wire: no sample in memory.
+# Values on the wire for a series without a sample in memory.
+NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class SeriesRead:
         self._accepted = AcceptedHoles(history, query.start_ms, query.end_ms, allow_holes=allow_holes)
 
     def responses(self, partitions: Sequence[int]) -> Iterator[Response]:
-        """The answer. Raises as Select."""
+        """The answer. Raises the errors of Select."""
         query, sources = self._query, self._sources
         # Without a start the answer is all that memory holds.
         history = sources.history is not None and query.start_given

@@ -1,4 +1,4 @@
-"""The Reader service of a querier: thin methods, one per call of proto/tsdb/v1/reader.proto."""
+"""The Reader service of a querier: has one thin method for each call of proto/tsdb/v1/reader.proto."""
 
 from __future__ import annotations
 

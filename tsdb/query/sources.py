@@ -29,7 +29,8 @@ Request = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class HistorySource:
-    """History as a querier reads it. window_ms: of the common time set. resolutions: None: no derived series."""
+    """History for a querier. window_ms: window of the common time set. resolutions: None: there are no derived
+    series."""
 
     store: HistoryReads
     index: HistoryIndex
@@ -39,10 +40,13 @@ class HistorySource:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """topic_id, partitions (ascending): of the log, so that a missing store is noticed. history: None without one.
+    """Sources of a querier. topic_id, partitions (ascending): those of the log, so that a missing store is noticed.
+    history: None without a configured history.
 
-    chunk_stage: the state of the chunk stage as last seen; None: not known. experiment: empty: production.
+    chunk_stage: the last known state of the chunk stage; None: not known. experiment: its name; empty: production.
     log_address, history_address: as configured, for messages.
+
+
     """
 
     stores: Stores

@@ -24,7 +24,7 @@ CHECK_EVERY_S = 0.5  # How soon a watcher that left is noticed on a quiet stream
 
 
 class WatchRead:
-    """One watcher. resume: tokens to resume from, by partition."""
+    """One call of Watch. resume: tokens to resume from, by partition."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class WatchRead:
 
     def _part(self, share: Share) -> reader_pb2.WatchRequest:
         part = reader_pb2.WatchRequest(matchers=self._request.matchers, partitions=share.partitions)
-        getattr(part, "from").extend(  # A keyword of Python.
+        getattr(part, "from").extend(  # The name of the field is a keyword of Python.
             common_pb2.Token(
                 topic_id=self._sources.topic_id, partition=partition, record_offset=self._resume[partition]
             )
@@ -83,7 +83,7 @@ def _together(streams: Sequence[Iterator[Response]], active: Callable[[], bool])
                 raise message.error
             yield message
     finally:
-        # The stores' calls end with the caller's call. A thread that waits for room in the queue stops by `done`.
+        # The stores' calls end with the caller's call. A thread that waits for capacity in the queue stops by `done`.
         done.set()
 
 

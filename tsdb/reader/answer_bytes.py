@@ -1,8 +1,8 @@
 """Answer bytes: one memory budget per process for all answers that are being gathered or sent.
 
 A read reserves an upper estimate before it gathers. Afterwards it reserves the real size of its answer until that is
-sent. One connection reserves at most half of the budget, so that another connection always finds room. Answers of
-about one message are not counted: there are never more of them than calls. Thread-safe.
+sent. One connection reserves at most half of the budget, so that the rest stays free for others. Answers of about one
+message are not counted: there are never more of them than calls. Thread-safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SMALL_BYTES = 2 << 20
 WAIT_S = 5.0  # Shorter than most callers' deadlines, longer than sending an answer takes when its caller reads it.
 CHECK_EVERY_S = 0.1  # How often a waiting read checks its own deadline.
 RETRY_AFTER_S = 1.0
-TEXT_BYTES, TEXT_COPIES = 150, 3  # Python's str in a set and in a list; in the set, the message and its bytes.
+# Bytes of a Python str in a set and in a list; copies of a text in the set, the message and its bytes.
+TEXT_BYTES, TEXT_COPIES = 150, 3
 
 held_bytes = gauge("tsdb_answers_bytes", "Memory of answers being gathered and sent; small answers are not counted.")
 refused_total = counter(
@@ -32,8 +33,8 @@ refused_total = counter(
 
 
 class AnswerBytes:
-    """bytes_max: all answers together. wait_s: how long a read waits for room. small_bytes: answers up to this size are
-    not counted."""
+    """bytes_max: bound of all answers together. wait_s: how long a read waits for capacity. small_bytes: answers up to
+    this size are not counted."""
 
     def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES) -> None:
         self.small_bytes = small_bytes
@@ -45,9 +46,12 @@ class AnswerBytes:
         self._of_peer: Tally[str] = Tally()
 
     def take(self, peer: str, size: int, held: int, check_going: Callable[[], None]) -> None:
-        """Reserve `size` more bytes for a read that already holds `held` bytes on connection `peer`. Waits for room.
+        """Reserve `size` more bytes for a read on connection `peer` that has reserved `held` bytes. Waits for capacity.
 
-        Raises Overloaded: answer_too_large (a retry does not help), or answers_bytes when no room came in time.
+        Raises Overloaded: answer_too_large (a retry does not help), or answers_bytes when the capacity did not suffice
+        in time.
+
+
         """
         if size + held > self._share_max:
             refused_total.labels("answer_too_large").inc()

@@ -1,4 +1,4 @@
-"""Cardinality: requests and answers of Reader.Cardinality, and the merge of the groups of several indexes.
+"""Cardinality: reads requests and writes answers of Reader.Cardinality, and merges the groups of several indexes.
 
 Groups merge as arrays, by hash. A group that is shown has an exact count: where a store left small groups out, the
 merge says which groups to count again, and fails when that is not enough.
@@ -24,8 +24,8 @@ from tsdb.v1 import reader_pb2
 
 TOP, TOP_MAX = 20, 10_000
 HASHES_MAX = 2 * TOP_MAX
-PARTS_MAX = 1 << 21  # Of one store's answer: 48 MiB by label.
-GROUP_BYTES = 64  # Of memory while the groups of one index are hashed, sorted and merged.
+PARTS_MAX = 1 << 21  # Groups in the answer of one store: 48 MiB by label.
+GROUP_BYTES = 64  # Memory of a group while the groups of one index are hashed, sorted and merged.
 _KINDS = {
     reader_pb2.BY_METRIC: By.METRIC,
     reader_pb2.BY_LABEL: By.LABEL,
@@ -47,9 +47,12 @@ class CardinalitySpec:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """n groups. hashes: uint64; by label those of the names. series: int64 (n,). values: int64 (n,), 0 but by label.
+    """n groups with their numbers of series. hashes: uint64; by label the hashes of the names. series: int64 (n,).
+    values: int64 (n,), 0 unless by label.
 
-    slack: a group may have up to this number of series more than `series` says, or be missing with this number.
+    slack: a group may have this number of series more than `series`, and a missing group at most this number.
+
+
     """
 
     hashes: NDArray[np.uint64]
@@ -140,7 +143,7 @@ def combined(parts: Sequence[Groups]) -> Groups:
 
 
 def ranking(groups: Groups, slack: int = 0) -> Ranking:
-    """Groups to choose the largest of; by label, the names with their values."""
+    """Rank groups, so that the largest can be chosen. By label, a group is a name with its values."""
     if groups.owners is None:
         return Ranking(
             groups.hashes, groups.series, np.zeros(len(groups.hashes), np.int64), by_label=False, slack=slack
@@ -184,7 +187,8 @@ def answer(
     query: CardinalitySpec,
     total: int | None,
 ) -> None:
-    """Put groups into a response: the largest of them, or for a querier all. total: of all groups; None: not known."""
+    """Put groups into a response: the largest ones, or all of them for a querier. total: number of all groups; None:
+    not known."""
     order = sorted(groups, key=lambda group: (-group.values, -group.series, group.labels))
     response.groups.extend(order if query.seed else order[: query.top])
     if total is not None:

@@ -14,7 +14,7 @@ from tsdb.model.errors import Unavailable
 
 
 class Drain:
-    """The waiting reads of one process. A component; thread-safe."""
+    """Ends the waiting reads of one process. A component; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # Guards both below; an innermost lock.
@@ -23,9 +23,10 @@ class Drain:
 
     @contextmanager
     def wait(self, end: Callable[[], None]) -> Iterator[None]:
-        """A read waits inside the block. end: ends the wait; `close` calls it on its own thread.
+        """A read waits inside the block. end: ends the wait; `close` calls it on the thread that closes.
 
         Raises Unavailable (draining) when `close` came before the end of the block, in place of an error of the block.
+
         """
         key = object()
         with self._lock:

@@ -15,7 +15,7 @@ from tsdb.head.read.gather import RawResult, SealedColumns
 from tsdb.reader.wire import Fields
 from tsdb.v1 import common_pb2, reader_pb2
 
-FRAME_SAMPLES_MAX = 64 * 1024  # 1 MiB of (timestamp, value).
+FRAME_SAMPLES_MAX = 64 * 1024  # Samples of 1 MiB, (timestamp, value) each.
 FRAME_BYTES_MAX = 1 << 20
 
 _ARRAYS = (
@@ -106,7 +106,7 @@ def _column_frame(partition: int, columns: SealedColumns) -> Fields:
 
 
 def _arrays(columns: SealedColumns) -> tuple[NDArray[Any], ...]:
-    """In the order of _ARRAYS."""
+    """The arrays in the order of _ARRAYS."""
     return (
         columns.series_index,
         columns.column_lengths,
@@ -120,7 +120,7 @@ def _arrays(columns: SealedColumns) -> tuple[NDArray[Any], ...]:
 
 
 def _part(columns: SealedColumns, part: slice, data: slice) -> SealedColumns:
-    """The columns at positions `part`; `data` is the byte range of their values."""
+    """The columns of `part`, a range of positions. `data` is the byte range of their values."""
     axis_index = columns.axis_index[part]
     axes = slice(int(axis_index.min()), int(axis_index.max()) + 1)
     axis_data = slice(

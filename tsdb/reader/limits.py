@@ -1,4 +1,4 @@
-"""Limits of one read: the server's limits, lowered by the request's."""
+"""Limits of one read: the request may lower the limits of the server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LABEL_VALUES_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SelectLimits:
-    """Limits of one Select. series: matched; samples: before trimming; bytes: payload of the answer."""
+    """Limits of one Select. series: matched series. samples: before trimming. bytes: payload of the answer."""
 
     series_max: int = 200_000
     samples_max: int = 50_000_000
     bytes_max: int = 1 << 29
 
     def lowered(self, series_max: int, samples_max: int, bytes_max: int) -> SelectLimits:
-        """The lower limit of each pair. 0 from the caller means no limit of the request."""
+        """The lower limit of each pair. 0 in the request means no limit of the request."""
         return SelectLimits(
             min(self.series_max, series_max or self.series_max),
             min(self.samples_max, samples_max or self.samples_max),

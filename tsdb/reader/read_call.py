@@ -28,7 +28,7 @@ abandoned_total = counter(
 
 
 class Caller(Protocol):
-    """The call of a reader. A grpc.ServicerContext satisfies this protocol."""
+    """The call of a reader. A grpc.ServicerContext implements this protocol."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the caller's deadline; None: no deadline."""
@@ -40,7 +40,7 @@ class Caller(Protocol):
         """Run `callback` when the call ends. False: the call has ended already, and `callback` is not run."""
 
     def peer(self) -> str:
-        """The address of the caller's connection."""
+        """Address of the caller's connection."""
 
 
 class ReadWork(Protocol):
@@ -50,7 +50,7 @@ class ReadWork(Protocol):
         """Raises when the read need not go on."""
 
     def hold(self, size: int) -> None:
-        """Set the memory of the read and its answer to `size` bytes in total. Waits for room, or raises."""
+        """Set the memory of the read and its answer to `size` bytes in total. Waits for capacity, or raises."""
 
 
 class NoBounds:
@@ -135,18 +135,18 @@ class ReadCall:
             raise self.over()
 
     def hold(self, size: int) -> None:
-        """As ReadWork. Raises Overloaded: answer_too_large, answers_bytes."""
+        """Implements ReadWork.hold. Raises Overloaded: answer_too_large, answers_bytes."""
         self._held.hold(self.kept_bytes + size, self.check_going)
 
     def keep(self, size: int) -> None:
-        """Set the memory to `size` bytes in finished parts of the answer; the next `hold` counts beside them. Raises as
-        `hold`."""
+        """Set the memory of finished parts of the answer to `size` bytes. The next `hold` counts in addition. Raises
+        the errors of `hold`."""
         self.kept_bytes = size
         self.hold(0)
 
     def hold_values(self, size: int) -> None:
-        """Change the memory of values that are computed from what was read to `size` bytes. It counts beside `hold` and
-        `keep`. Raises as `hold`."""
+        """Set the memory of values that are computed from the samples to `size` bytes. It counts in addition to `hold`
+        and `keep`. Raises the errors of `hold`."""
         self._values.hold(size, self.check_going)
 
     def release(self) -> None:
@@ -161,7 +161,7 @@ class ReadCall:
             held.release()
 
     def over(self) -> Overloaded:
-        """The error of a read over the time limit. Counts the read as abandoned."""
+        """The error of a read over the time limit. The read counts as abandoned."""
         abandoned_total.labels("read_timeout").inc()
         # No retry hint: the same read would take as long on any replica.
         return Overloaded(
@@ -183,7 +183,7 @@ class ReadCalls:
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[ReadCall]:
-        """The ReadCall of a caller, for the length of the block. Releases its memory at the end."""
+        """Make the ReadCall of a caller for the duration of the block. Its memory is released at the end."""
         call = ReadCall(caller, self.timeout_s, self.monotonic, self.answers, self.drain)
         try:
             yield call

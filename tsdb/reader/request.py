@@ -13,9 +13,9 @@ from tsdb.model.errors import InvalidRequest, WrongTopic
 from tsdb.model.selector import MATCHERS_MAX, Matcher, MatchType
 from tsdb.v1 import common_pb2, reader_pb2
 
-STEPS_MAX = 100_000  # Steps of one series in one answer.
+STEPS_MAX = 100_000  # Most steps of one series in one answer.
 TOKENS_MAX = 10_000
-NO_RECORD = -1  # In a token: before the first record of the partition.
+NO_RECORD = -1  # Stands in a token for a position before the first record of the partition.
 _AGGREGATIONS = frozenset(reader_pb2.Aggregation.values())
 
 
@@ -38,10 +38,11 @@ class SelectSpec:
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
-    """A valid Series request. No matchers: every series.
+    """A valid Series request. Without matchers it selects every series.
 
     ranged: only series with a sample in [start_ms, end_ms). Without start_given the range begins with the oldest sample
     in memory. needed_end_ms: samples from then on do not matter to the caller.
+
     """
 
     matchers: tuple[Matcher, ...]
@@ -55,9 +56,10 @@ class SeriesSpec:
 
 @dataclass(frozen=True, slots=True)
 class LabelsSpec:
-    """A valid request for label names or values. No matchers: every series.
+    """A valid request for label names or values. Without matchers it selects every series.
 
     start_ms: None: all series in memory. end_ms: exclusive.
+
     """
 
     matchers: tuple[Matcher, ...]
@@ -113,7 +115,7 @@ def labels_spec(request: reader_pb2.LabelNamesRequest | reader_pb2.LabelValuesRe
 
 
 def matchers_of(messages: Iterable[common_pb2.Matcher]) -> tuple[Matcher, ...]:
-    """Matchers of the wire. Raises InvalidRequest (bad_matcher)."""
+    """Decode matchers of the wire. Raises InvalidRequest (bad_matcher)."""
     matchers = tuple(_matcher(message) for message in messages)
     if len(matchers) > MATCHERS_MAX:
         raise InvalidRequest(f"{len(matchers)} matchers; limit is {MATCHERS_MAX}", reason="bad_matcher")
@@ -130,7 +132,7 @@ def check_range(start_ms: int, end_ms: int) -> None:
 
 
 def tokens_of(messages: Iterable[common_pb2.Token], topic_id: str, known: Iterable[int]) -> dict[int, int]:
-    """The highest record offset per partition. Raises WrongTopic for a token of another topic, InvalidRequest
+    """The highest record offset of each partition. Raises WrongTopic for a token of another topic, InvalidRequest
     (bad_token, bad_partition)."""
     tokens = list(messages)
     if not tokens:

@@ -15,7 +15,7 @@ _LENGTH_DELIMITED = 2
 
 
 class Fields:
-    """A message under construction. Buffers are referenced, not copied, until `joined`. Field numbers are 1 to 15."""
+    """A message under construction. Until `joined`, buffers are referenced, not copied. Field numbers are 1 to 15."""
 
     __slots__ = ("_buffers", "size")
 

@@ -1,4 +1,4 @@
-"""Replay: from the log into heads, one step at a time, on the caller's thread.
+"""Replay: applies records of the log to heads, one step at a time, on the caller's thread.
 
 Guarantees: records are applied in offset order, each once; a record with an unknown series becomes visible only after
 `series` was read to a high watermark taken after the record was fetched; a record of unknown version or of a broker
@@ -27,7 +27,7 @@ from tsdb.replay.series_feed import Registry, SeriesFeed
 from tsdb.replay.waiting_room import WaitingRoom
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
-SERIES_WAIT_S = 1.0  # Bounds a step; the next step reads the rest.
+SERIES_WAIT_S = 1.0  # Bound of a step; the next step reads the rest.
 
 log = get_logger(__name__)
 
@@ -94,8 +94,8 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class FreshStart(Generic[AnyTarget]):
-    """A fresh start of one partition. target: empty. progress: the start of its replay. series_start: offset of the
-    first announcement to read."""
+    """A fresh start of one partition. target: an empty head. progress: the start of its replay. series_start: offset of
+    the first announcement to read."""
 
     target: AnyTarget
     progress: PartitionProgress
@@ -143,8 +143,8 @@ class Replay(Generic[AnyTarget]):
         """Fetch once and apply the fetched records. Waits up to timeout_s for the first record.
 
         A batch that cannot be applied because `series` is not readable stays pending, and nothing more is fetched until
-        it is applied. A batch without room in memory is dropped, and read again when there is room: the other
-        partitions go on.
+        it is applied. A batch that does not fit into memory is dropped, and read again when it fits. The other
+        partitions continue.
         """
         done = StepCounts()
         if all(progress.stopped for progress in self.progress.values()):
@@ -191,7 +191,7 @@ class Replay(Generic[AnyTarget]):
         try:
             self._series.catch_up(list(self.progress), self._clock, timeout_s)
         except Overloaded as error:
-            # Records of known series can be applied. Dropped slices and ended series make room on the way.
+            # Records of known series can still be applied. Dropped slices and ended series will free memory.
             log.warning("not all series fit in memory", error=error.message)
         self._series_read = True
 
@@ -202,7 +202,7 @@ class Replay(Generic[AnyTarget]):
         self._clock.sleep(timeout_s)
 
     def _hold(self, partition: int, error: Overloaded) -> None:
-        """Stop reading a partition until it has room. Its batches fetched after the first pending one are dropped and
+        """Stop reading a partition until its head has capacity. Its batches after the first pending one are dropped and
         read again later, in order."""
         self._without_room.enter(partition, error)
         self._source.pause(METRICS, partition)
@@ -210,7 +210,7 @@ class Replay(Generic[AnyTarget]):
         self._pending = deque([first, *(event for event in others if event.partition != partition)])
 
     def _offer_room(self) -> None:
-        """Resume the partitions that have room again."""
+        """Resume the partitions whose heads have capacity again."""
         for partition in self._without_room.due():
             try:
                 self._heads[partition].memory.check_samples()

@@ -1,8 +1,8 @@
 """Series feed: reads the `series` topic into label indexes, ahead of the samples that need it.
 
 One thread. Announcements are registered in batches. Announcements of index epochs that ended before all readable
-samples are skipped. A partition whose labels are at their limit is held back alone: no more of it is read until there
-is room, and its registered series stay.
+samples are skipped. Only a partition whose labels are at their limit is stopped: no more of it is read until its labels
+have capacity, and its registered series stay.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class SeriesFeed:
             return
         for event in events:
             if event.partition in self._held_back:
-                continue  # Read again when there is room.
+                continue  # Read again when the labels have capacity.
             if isinstance(event, RecordBatch):
                 self._take(event)
             else:
@@ -165,7 +165,7 @@ class SeriesFeed:
             self._reader.pause(SERIES, batch.partition)
 
     def _offer(self) -> None:
-        """Resume the partitions that have room again."""
+        """Resume the partitions whose labels have capacity again."""
         for partition in list(self._held_back):
             try:
                 self._heads[partition].memory.check_labels()
@@ -178,7 +178,7 @@ class SeriesFeed:
     def _read_again(self, error: LostOffsets) -> None:
         """Read a partition again from its first record.
 
-        Registering twice does no harm, and trimmed announcements are older than any sample held.
+        A second registration changes nothing, and trimmed announcements are older than any sample in memory.
         """
         partition, low = int(error.metadata["partition"]), int(error.metadata["low"])
         series_rereads_total.inc()

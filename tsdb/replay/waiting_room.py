@@ -1,4 +1,5 @@
-"""Waiting room: the partitions of a replay without room in memory, and the time of the next check of each.
+"""Full partitions: the partitions of a replay whose heads are at their memory limit, and the time of the next check of
+each.
 
 One thread; any thread may call `error_of`.
 """
@@ -11,7 +12,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded
 from tsdb.ops.logs import get_logger
 
-AGAIN_S = 0.25  # As often as heads are maintained, because maintenance makes room.
+AGAIN_S = 0.25  # The same interval as the maintenance of heads, because maintenance frees memory.
 WARN_EVERY_S = 60.0
 
 log = get_logger(__name__)
@@ -19,7 +20,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """again_at: time of the next check, monotonic seconds."""
+    """again_at: monotonic time of the next check."""
 
     error: Overloaded
     again_at: float
@@ -50,7 +51,7 @@ class WaitingRoom:
             log.warning("partition waits for memory", partition=partition, error=error.message)
 
     def leave(self, partition: int) -> None:
-        """End the wait: the partition has room, or starts afresh."""
+        """End the wait: the partition has capacity, or starts afresh."""
         self._waits.pop(partition, None)
 
     def due(self) -> list[int]:

@@ -1,1 +1,1 @@
-"""Roles: each process of the product, put together from its settings."""
+"""Roles: each module puts one process of the product together from its settings."""

@@ -10,9 +10,10 @@ from tsdb.model.errors import ConfigMismatch
 
 
 def caller_token(token: SecretStr | None, file: Path | None, setting: str, reason: str) -> str | None:
-    """The token; None when neither is given. setting: name of the file's setting.
+    """The token of a role for its calls; None when neither is given. setting: name of the file's setting.
 
     Raises ConfigMismatch (reason) for a file that cannot be read.
+
     """
     if token is not None:
         return token.get_secret_value()

@@ -18,8 +18,8 @@ from tsdb.ops.lifecycle import Component
 from tsdb.roles.caller_token import caller_token
 from tsdb.roles.process import Opened
 
-TIMEOUT_S = 10.0  # Of one call, retries included: a rolling restart of a replica is no failure.
-START_TIMEOUT_S = 3.0  # Then readiness shows the reason, and the start is tried again.
+TIMEOUT_S = 10.0  # Time of one call, retries included, so that a rolling restart of a replica is no failure.
+START_TIMEOUT_S = 3.0  # After this time readiness shows the reason, and the start is tried again.
 SETTLE_MS = 1_000  # The freshness objective.
 STALL_S = 300.0  # Beyond the interval of a thread: several calls, each of which ends within TIMEOUT_S.
 
@@ -46,8 +46,8 @@ class ClientsComponent:
 
 
 def open_canary(settings: CanarySettings) -> Opened:
-    """A canary process. Raises Unavailable while gateway or querier is away, ConfigMismatch (canary_read, canary_write,
-    token_file) when it may not read or write."""
+    """A canary process. Raises Unavailable while gateway or querier does not answer, ConfigMismatch (canary_read,
+    canary_write, token_file) when it may not read or write."""
     clock = SystemClock()
     layout = Layout(settings.canary_name, round(settings.canary_period_s * 1000), settings.canary_series)
     ledger = Ledger(layout.period_ms)

@@ -16,7 +16,8 @@ from tsdb.store.readiness import ENTER_S, LEAVE_S
 
 
 def open_chunker(settings: ChunkerSettings) -> Opened:
-    """A chunker process. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
+    """A chunker process. Raises Unavailable while the log does not answer, ConfigMismatch when settings differ from
+    `meta`."""
     with connected(settings) as log:
         chunker = make_chunker(settings, settings, log)
         stalled = first_reason(log.stalled, chunker.stalled)

@@ -1,4 +1,4 @@
-"""Data folder: the folder with the files of one `tsdb standalone`, locked against a second process."""
+"""Data folder: locks the folder with the files of one `tsdb standalone` against a second process."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 RETRY_AFTER_S = 1.0
-BODY_BYTES_MAX = 64 << 20  # None is kept; a larger one is refused for its size.
+BODY_BYTES_MAX = 64 << 20  # No body is kept. A larger one is refused for its size.
 
 
 class EarlyWrites:
     """A BodyRoute (tsdb.ops.http.bodies) for every path. refusal: the error with the reason, read for each request."""
 
-    name = "unknown"  # As for a GET of a path that is no route.
+    name = "unknown"  # The name that a GET of an unknown path gets.
     bytes_max = BODY_BYTES_MAX
     request_timeout_s = None
     is_open = False
@@ -38,7 +38,7 @@ class EarlyWrites:
         return False
 
     def handle(self, head: HttpHead, body: bytes | bytearray, reserved: Reserved, reply: Reply) -> None:
-        """Not reached: `check` refuses each request."""
+        """Never called, because `check` refuses each request."""
         raise AssertionError("a request passed the check of a role that starts")
 
     def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:

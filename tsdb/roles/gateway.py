@@ -38,13 +38,13 @@ from tsdb.roles.log import LogComponent, connected
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server, request_bytes
 
-# OTLP: attributes of one point by labels of one series, since some become one label; and the upper bound of its label
-# sets that is checked first, by the limit of a request.
+# OTLP: labels of one series give attributes of one point, as some attributes become one label. The share bounds the
+# bytes of label sets that are checked first, by the limit of a request.
 ATTRIBUTES_A_LABEL, LABEL_BYTES_SHARE = 2, 4
 # The rest of http_request_timeout_s is for the answer's way to its caller.
 ANSWER_SHARE = 0.9
 
-# Threads of gRPC calls and of their server, of HTTP and its bodies, of the log's writer and answers.
+# Names of threads: gRPC calls and their server, HTTP and its bodies, the log's writer and its answers.
 WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-writer|log-answers|append-timer"
 
 # Of gRPC, of the pipeline and of each protocol.
@@ -71,7 +71,8 @@ class Serving:
 
 
 def open_gateway(settings: GatewaySettings) -> Opened:
-    """A gateway process. Raises Unavailable while the log is away, ConfigMismatch when settings differ from `meta`."""
+    """A gateway process. Raises Unavailable while the log does not answer, ConfigMismatch when settings differ from
+    `meta`."""
     with connected(settings) as log:
         gateway = make_gateway(settings, settings, log)
         health = Health()
@@ -146,7 +147,8 @@ def write_doors(
 def write_protocols(
     fields: GatewayFields, decoder: OtlpDecoder, buckets: BucketMemory | None = None
 ) -> list[WriteProtocol]:
-    """The protocols of writes over HTTP. decoder: of OTLP, whose gRPC service may share it. buckets: of a gateway."""
+    """The protocols of writes over HTTP. decoder: the decoder of OTLP, which the gRPC service may share. buckets: those
+    of a gateway."""
     limits = ingest_limits(fields)
     lines = LineRules(
         limits.labels,
@@ -165,7 +167,7 @@ def write_protocols(
 
 
 def otlp_decoder(fields: GatewayFields, buckets: BucketMemory | None = None) -> OtlpDecoder:
-    """buckets: of a gateway."""
+    """The decoder of OTLP. buckets: those of a gateway."""
     rules = OtlpRules(
         translation_strategy=TranslationStrategy(fields.otlp_translation_strategy),
         promote_resource_attributes=frozenset(fields.otlp_promote_resource_attributes),

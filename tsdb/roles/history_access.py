@@ -46,7 +46,7 @@ def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStor
 
 
 def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> ChunkSink:
-    """As connect_history, for writes only."""
+    """Does what connect_history does, for writes only."""
     url = settings.required_history()
     with open_history_admin(url, settings.history_settings()) as admin:
         check_history(admin, shared)

@@ -82,14 +82,17 @@ class KernelStart:
         self._show: Show = show or KernelLog()
         self._counts = counts
         self._monotonic = monotonic
-        self._began: tuple[float, int] | None = None  # Time and ready kernels at the first compilation.
+        # Time of the first compilation, and the number of ready kernels then.
+        self._began: tuple[float, int] | None = None
         self._running = False
         self._stopping: Callable[[], bool] = lambda: False
 
     def run(self, warm_ups: WarmUps, stopping: Callable[[], bool]) -> None:
-        """Run each in order, on the caller's thread. Progress shows from the first kernel that compiles.
+        """Run the warm-ups in order, on the caller's thread. Progress is reported from the first compilation on.
 
-        stopping: whether to end before the next kernel; the rest is then not warmed up.
+        stopping: returns whether to end before the next kernel.
+
+
         """
         self._running = True
         self._stopping = stopping
@@ -107,7 +110,7 @@ class KernelStart:
             self._show.end()
 
     def progress(self) -> KernelProgress | None:
-        """The progress of a running warm-up, from its first compilation on; else None. Any thread."""
+        """The progress of a running warm-up, from its first compilation on; otherwise None. Any thread may call it."""
         began = self._began
         if began is None or not self._running:
             return None

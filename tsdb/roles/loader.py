@@ -19,7 +19,8 @@ LOCAL_CONCURRENCY = 4096
 
 
 def open_loader(settings: LoaderSettings) -> Opened:
-    """A loader process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ."""
+    """A loader process. Raises Unavailable while log or history does not answer, ConfigMismatch when settings
+    differ."""
     with connected(settings) as log:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
         loader = make_loader(settings, settings, log, history)
@@ -35,7 +36,7 @@ def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, histor
     options = LoaderOptions(
         settings.times,
         group_id=group_of(settings, fields),
-        # A file acknowledges many rows at once, about once a second; a database in a file up to twice.
+        # A file acknowledges many rows at once, about once a second. A database in a file does so up to twice a second.
         concurrency=max(fields.load_concurrency, LOCAL_CONCURRENCY) if local else fields.load_concurrency,
         inflight_bytes_max=settings.history_inflight_bytes_max,
         buffer_bytes_max=fields.load_buffer_bytes_max,

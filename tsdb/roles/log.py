@@ -1,4 +1,4 @@
-"""The log of a role: opened, checked against the settings that all processes share, and closed last."""
+"""The log of a role: opens it, checks it against the settings that all processes share, and closes it last."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ GATEWAY_COMPRESSION = "lz4"
 
 @contextmanager
 def connected(settings: CommonSettings) -> Iterator[Log]:
-    """As `connect`. Closes the log when opening a role over it fails: the opening is retried, or the process ends."""
+    """Does what `connect` does, and closes the log when the role cannot be opened over it. Then the opening is retried,
+    or the process ends."""
     log = connect(settings)
     try:
         yield log

@@ -1,4 +1,4 @@
-"""A role as a process: the probes answer at once, the process waits for the log, then components start in order.
+"""Runs a role as a process: the probes answer at once, the process waits for the log, then components start in order.
 
 A log that is away at the start is not a failure: readiness shows it and the process retries, as Kubernetes expects.
 Settings that differ from `meta`, or a missing topic, end the process with the reason.
@@ -143,7 +143,7 @@ class RoleProcess:
         return None if server is None else server.port
 
     def liveness(self) -> Liveness:
-        """Alive while the components progress. Waiting for the log needs no restart."""
+        """Alive while the components make progress. A wait for the log needs no restart."""
         stalled = self._opened.stalled() if self._opened else ""
         return Liveness(not stalled, stalled)
 

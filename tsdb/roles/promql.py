@@ -42,8 +42,8 @@ def prometheus_api(
     held: RequestBytes | None = None,
     seen: AnswerObserver | None = None,
 ) -> PrometheusApi:
-    """The API over these sources. calls: the bounds that all reads of the process share. running: its running
-    queries. held: the memory of its requests, where it is shared with those of other servers."""
+    """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.
+    held: memory of its requests, when other servers share it."""
     limits = SelectLimits(select.select_series_max, select.select_samples_max, select.select_bytes_max)
     api_sources = ApiSources(
         open_storage=querier_storage(sources, limits, calls),

@@ -44,8 +44,8 @@ from tsdb.roles.ui import ui_routes
 
 
 def open_querier(settings: QuerierSettings) -> Opened:
-    """A querier process. Raises Unavailable while log or history is away, ConfigMismatch when settings differ, or
-    (experiment_address) for an experiment at production's address."""
+    """A querier process. Raises Unavailable while log or history does not answer, ConfigMismatch when settings differ,
+    or (experiment_address) for an experiment at the address of production."""
     # The log has the shared settings and the number of partitions. Without it a missing store would stay unnoticed.
     check_address(settings, settings.grpc_listen)
     with connected(settings) as log:
@@ -86,7 +86,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
 
 
 def history_source(history: ChunkStore | None, settings: CommonSettings, log: Log) -> HistorySource | None:
-    """The history of a querier. log: shows finished imports and the progress of downsampling."""
+    """The history of a querier. log: has the records of finished imports and of the progress of downsampling."""
     if history is None:
         return None
     generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock())

@@ -1,4 +1,4 @@
-"""The ready line of a role: addresses for writes and reads, and the next commands to type."""
+"""The ready line of a role: prints addresses for writes and reads, and the next commands to type."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadyLine:
-    """Content of the line. write, read: HOST:PORT of gRPC, "" where the role has none. next: commands to type.
-    has_pages: whether there are pages at / of http.
-    """
+    """Content of the line. write, read: HOST:PORT of gRPC; "" where the role has no gRPC server. next: commands to
+    type. has_pages: whether the HTTP server has pages at /."""
 
     role: str
     write: str

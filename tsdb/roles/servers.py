@@ -1,4 +1,4 @@
-"""The servers of a role: limits, TLS and tokens from its settings."""
+"""Makes the servers of a role, with limits, TLS and tokens from its settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def grpc_server(
 ) -> GrpcServer:
     """A role's gRPC server, bound and not yet started. writes: limits of writes, for a role that accepts them.
 
-    held: the memory that its requests share with those of the HTTP server.
+    held: the memory budget that its requests share with those of the HTTP server.
     """
     limits = GrpcLimits(
         running_max=settings.grpc_running_max,
@@ -146,8 +146,8 @@ def read_calls(fields: SelectFields) -> ReadCalls:
 
 
 def listens_at(listen: HostPort, place: HostPort) -> bool:
-    """Whether a call to `place` reaches a server of this machine that listens at `listen`. A name is resolved; one that
-    is not known now leads nowhere."""
+    """Whether a call to `place` reaches a server of this machine that listens at `listen`. The name is resolved; an
+    unknown name reaches no server."""
     if place.port != listen.port:
         return False
     places, own = _resolved(place.host), _resolved(listen.host)

@@ -71,7 +71,7 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
 
 
 def reader_of(store: Store, fields: StoreFields, calls: ReadCalls, experiment: str = "") -> ReaderService:
-    """The Reader service over a store's heads. experiment: empty: production."""
+    """The Reader service over a store's heads. experiment: its name; empty: production."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
     max_lag_ms = round(fields.max_lag_s * 1000) or None
     return ReaderService(

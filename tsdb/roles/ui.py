@@ -24,7 +24,7 @@ def ui_routes(
     api: PrometheusApi,
     held: RequestBytes | None = None,
 ) -> BodyRoutes:
-    """The pages over these sources. api: runs their queries. held: as of `prometheus_api`."""
+    """The pages over these sources. api: runs their queries. held: see `prometheus_api`."""
     if not fields.ui:
         return NoBodyRoutes()
     ui_sources = UiSources(

@@ -1,4 +1,4 @@
-"""Grammar of selectors, `name{label="value",other=~"re.*"}`, and of lists of labels: texts to matchers.
+"""Grammar of selectors, `name{label="value",other=~"re.*"}`, and of lists of labels: parses texts to matchers.
 
 It is a part of PromQL's grammar, so that a text is accepted in an expression, by the client, on the command line and
 by Spark alike. A name with other characters stands in quotes: `{"http.requests",job="a"}`.

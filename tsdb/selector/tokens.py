@@ -1,4 +1,4 @@
-"""Tokens of PromQL: a text cut into tokens with positions, a cursor over them, the values of strings."""
+"""Tokens of PromQL: cuts a text into tokens with positions, and has a cursor over them and the values of strings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import NoReturn
 from tsdb.model.errors import InvalidRequest
 
 QUERY_CHARS_MAX = 1 << 20  # Parsing takes some 0.1 s for 100,000 characters. PARTS_MAX bounds the memory of the tree.
-NESTING_MAX = 1_000  # Of parentheses, calls, signs and right sides. A chain of operators is no deeper for its length.
+# Bound of nested parentheses, calls, signs and right sides. The length of a chain of operators adds no depth.
+NESTING_MAX = 1_000
 
 PLAIN_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # A label name that needs no quotes.
 
@@ -27,14 +28,14 @@ class TextSpan:
     end: int
 
     def to(self, other: TextSpan) -> TextSpan:
-        """From the start of this one to the end of the other."""
+        """The span from the start of this one to the end of the other."""
         return TextSpan(self.start, other.end)
 
 
 class QueryError(InvalidRequest):
     """A query that cannot be evaluated, whatever the samples are. The message begins with `line:column: parse error: `.
 
-    message: the problem alone. text: the query. span: the characters at fault.
+    message: only the problem. text: the query. span: the wrong characters.
     """
 
     def __init__(self, problem: str, text: str, span: TextSpan) -> None:
@@ -109,7 +110,7 @@ class Cursor:
         return self.take()
 
     def string(self) -> str:
-        """Take a string; its value."""
+        """Take a string. Returns its value."""
         token = self.take()
         try:
             return string_of(token.text)
@@ -117,7 +118,7 @@ class Cursor:
             self.fail(str(error), token.span)
 
     def span_from(self, start: TextSpan) -> TextSpan:
-        """From the start of a span to the end of the last token."""
+        """The span from the start of a given span to the end of the last token."""
         return TextSpan(start.start, self.end)
 
     def fail(self, problem: str, span: TextSpan | None = None) -> NoReturn:
@@ -125,10 +126,10 @@ class Cursor:
         raise QueryError(problem, self.text, span or self.token.span)
 
     def fail_unexpected(self, where: str, expected: str = "") -> NoReturn:
-        """Raise for the next token, which has no place here."""
+        """Raise for the next token, which is not allowed here."""
         unbalanced = self._unbalanced()
         if unbalanced:
-            # The place is behind a closing bracket, as Prometheus has it.
+            # As in Prometheus, the position is behind a closing bracket.
             self.fail(unbalanced, TextSpan(self.token.span.end, self.token.span.end))
         wanted = f", expected {expected}" if expected else ""
         self.fail(f"unexpected {self.token}{f' in {where}' if where else ''}{wanted}")
@@ -225,7 +226,8 @@ _NUMBER_START = re.compile(r"\.?\d[\w.]*")
 
 
 def tokens_of(text: str) -> Iterator[Token]:
-    """The tokens of a query, the last one of kind END. Comments are left out. Raises QueryError at an unknown part."""
+    """The tokens of a query; the last one has the kind END. Comments are left out. Raises QueryError at an unknown
+    part."""
     at, in_brackets = 0, False
     while at < len(text):
         match = (_INSIDE if in_brackets else _OUTSIDE).match(text, at)

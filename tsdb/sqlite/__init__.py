@@ -1,1 +1,2 @@
-"""SQLite below the embedded log and the embedded history: files, transactions, errors and the writer's thread."""
+"""SQLite below the embedded log and the embedded history: opens files, runs transactions, maps errors and has the
+writer's thread."""

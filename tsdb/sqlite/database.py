@@ -15,15 +15,15 @@ WAL_BYTES = 4 * 1024 * 1024  # Between checkpoints, and of the write-ahead file 
 
 
 def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
-    """A connection for one thread at a time. Transactions are begun explicitly. create: make a missing file."""
+    """Open a connection for one thread at a time. Transactions are begun explicitly. create: make a missing file."""
     # One slash: after two slashes SQLite reads the first part of the path as a host name.
     url = f"file:/{quote(str(path.absolute()).lstrip('/'))}?mode={'rwc' if create else 'rw'}"
     return sqlite3.connect(url, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, uri=True)
 
 
 def configure(connection: sqlite3.Connection, page_bytes: int, *, auto_vacuum: bool = False) -> None:
-    """Set pages and journal. auto_vacuum: free pages can be given back to the disk. Only a new file takes this and the
-    size of pages."""
+    """Set pages and journal. auto_vacuum: free pages can be returned to the file system. Only a new file takes this and
+    the size of pages."""
     connection.execute(f"PRAGMA page_size = {page_bytes}")
     if auto_vacuum:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

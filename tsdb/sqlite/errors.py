@@ -1,4 +1,4 @@
-"""SQLite errors translated to TsdbError: one table for every database, one context manager."""
+"""Translates SQLite errors to TsdbError: one table for every database, one context manager."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT
 class SqliteErrors:
     """The errors of one kind of database.
 
-    unavailable, locked: reasons of its Unavailable. subject: begins every message. missing_table: makes the error for a
-    missing table from its message; TsdbError where a missing table is a bug.
+    unavailable, locked: reasons of its Unavailable errors. subject: begins each message. missing_table: makes the error
+    for a missing table from its message; TsdbError where a missing table is a bug.
     """
 
     unavailable: str
@@ -38,7 +38,7 @@ class SqliteErrors:
     missing_table: Callable[[str], TsdbError] = TsdbError
 
     def to_error(self, error: sqlite3.Error, where: str) -> TsdbError:
-        """The TsdbError for a SQLite error. A code that is not in the table is a bug of this code."""
+        """The TsdbError for a SQLite error. A code that is not in the table is a bug of our code."""
         primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         message = f"{self.subject}{where}: {error} ({name})"

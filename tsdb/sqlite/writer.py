@@ -76,7 +76,7 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             self._changed.notify_all()
 
     def run(self, job: Job, timeout_s: float) -> None:
-        """Run a job on the writer's thread. The job begins its own transactions; its errors are raised here."""
+        """Run a job on the writer's thread. The job begins its own transactions. Its errors are raised here."""
         done: Future[None] = Future()
         with self._changed:
             self._ensure_thread_locked()

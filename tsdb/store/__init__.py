@@ -1,1 +1,1 @@
-"""The store: workers that replay the log into heads, readiness, and the Reader service over them."""
+"""The store: replays the log into heads with workers, computes readiness, and serves Reader over the heads."""

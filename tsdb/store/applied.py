@@ -86,5 +86,5 @@ class AppliedSignal:
 
 
 def _is_applied(partition: Partition, record_offset: int) -> bool:
-    # Not the applied offset: after a fresh start the record may lie below what the head holds.
+    # The applied offset does not suffice: after a fresh start the record may be below what the head has.
     return partition.head.next_offset > record_offset

@@ -1,5 +1,5 @@
-"""Body: the part of an answer after its header, in wire order: series and samples partition by partition, then the
-trailer.
+"""Body: the part of an answer after its header. In wire order it has series and samples, partition by partition, and
+then the trailer.
 
 A body lists the buffers of its messages. They are copied only when a message is sent.
 """
@@ -21,8 +21,8 @@ SERIES, RAW, COLUMNS, TRAILER = (_FIELDS[name].number for name in ("series", "ra
 
 @dataclass(frozen=True, slots=True)
 class BodyPart:
-    """One partition's share of a body. block: its series, an encoded SeriesBlock. raw: the samples of a RAW answer; in
-    a COLUMNS answer the overlay, whose samples replace those of the columns."""
+    """The part of a body for one partition. block: its series, an encoded SeriesBlock. raw: the samples of a RAW
+    answer; in a COLUMNS answer the overlay, whose samples replace those of the columns."""
 
     partition: int
     block: bytes
@@ -32,8 +32,9 @@ class BodyPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """messages: SelectResponses of about FRAME_BYTES_MAX each; the last has the remaining frames and the trailer.
-    samples: counted in whole columns, before trimming. payload_bytes: of the samples. bytes: of the messages."""
+    """messages: SelectResponses of about FRAME_BYTES_MAX each; the last one has the remaining frames and the trailer.
+    samples: counted in whole columns, before trimming. payload_bytes: bytes of the samples. bytes: bytes of the
+    messages."""
 
     messages: tuple[Fields, ...]
     series: int

@@ -16,7 +16,7 @@ from tsdb.reader.frames import column_frames
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedColumns:
-    """Columns of some slices of `held`. frames: ColumnsFrame messages. payload_bytes: of the arrays in them."""
+    """Columns of some slices of `held`. frames: ColumnsFrame messages. payload_bytes: bytes of the arrays in them."""
 
     held: weakref.ref[
         SealedSlices

@@ -1,5 +1,5 @@
-"""Memory reports: the largest sources in a head without room and the ways to free memory, for its log line and its
-readiness.
+"""Memory reports: name the largest sources in a head that is at its memory limit and the ways to free memory, for its
+log line and its readiness.
 
 A report is made on the worker's thread at most once a minute per partition: the count by source passes over all series.
 """
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 
 class MemoryReports:
-    """placement_labels: the labels that name a source in a report. One thread."""
+    """Makes reports. placement_labels: the labels that name a source in a report. One thread."""
 
     def __init__(self, placement_labels: Sequence[str], clock: Clock) -> None:
         self._names = placement_labels
@@ -30,7 +30,8 @@ class MemoryReports:
         self._made: dict[int, tuple[float, str]] = {}
 
     def message(self, head: Head, waiting: TsdbError) -> str:
-        """The report when the head has no room: largest sources and next step. Empty for any other reason to wait."""
+        """The report when the head is at its memory limit: the largest sources and the next step. Empty for any other
+        reason to wait."""
         if not isinstance(waiting, Overloaded):
             return ""
         made = self._made.get(head.partition)

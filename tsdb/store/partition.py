@@ -1,4 +1,4 @@
-"""Partition: one partition as the store's reads see it: its head, its replay progress and its readiness.
+"""Partition: represents one partition for the store's reads, with its head, its replay progress and its readiness.
 
 The worker writes progress and the watermark poller writes high watermarks. Any thread evaluates readiness, under a
 lock.
@@ -34,7 +34,7 @@ PAST_REASONS = ("", HIGH_WATERMARK_OLD)  # With these, ranges that end before th
 class ReadinessSnapshot:
     """Replay position and readiness of a partition at one moment.
 
-    complete_through_ms: samples before this time are applied, late ones aside. None: not known. A sample is late when
+    complete_through_ms: samples before this time are applied, except late ones. None: not known. A sample is late when
     it is acknowledged more than the grace of the time set after its timestamp.
     """
 
@@ -193,7 +193,7 @@ class Partition:
         clock: Clock,
         grace_ms: int = 0,
     ) -> None:
-        """grace_ms: of the time set."""
+        """grace_ms: grace of the time set."""
         self.partition = partition
         self._grace_ms = grace_ms
         self.topic_id = topic_id
@@ -240,7 +240,8 @@ class Partition:
         """Set the high watermark that was fetched at monotonic time `at`."""
         with self._lock:
             self._high_watermark, self._high_watermark_at = high_watermark, at
-            # Also while nobody reads: without passes the lag after an idle stretch would be that of the last read.
+            # Observed even without reads. Otherwise the first read after an idle stretch would see the lag of the last
+            # read.
             self._evaluator.observe(self._progress.next_offset, high_watermark, at)
             self._stable = None
 
@@ -261,7 +262,8 @@ class Partition:
         return snapshot.status(head.state(), head.sizes())
 
     def status_of(self, snapshot: ReadinessSnapshot, state: HeadState) -> StorePartitionStatus:
-        """As `ReadinessSnapshot.status`; the last status again when both arguments are the same objects."""
+        """Computes `ReadinessSnapshot.status`. Returns the last status again when both arguments are the same
+        objects."""
         last = self._last_status  # Read once: any thread may replace it.
         if last is not None and last[0] is snapshot and last[1].state is state:
             return last[1]

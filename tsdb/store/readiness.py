@@ -1,4 +1,4 @@
-"""Readiness of one partition: a pure function of the observations, with hysteresis.
+"""Readiness of one partition: computes it from the observations, with hysteresis. Pure.
 
 Lag in time is min(now - broker time applied, time since next_offset last equalled a fresh high watermark), and 0 when
 caught up. The first term is right during a replay. The second is right after an idle stretch, when the last record is
@@ -30,7 +30,7 @@ class Observation:
 
     next_offset: next record to read. applied_broker_ms: broker time of the last applied record, None before the first.
     high_watermark: the broker's, fetched at `high_watermark_at` (monotonic seconds); None before the first fetch.
-    stopped: reason why applying has stopped, for good or for now; empty while it continues.
+    stopped: reason why records are no longer applied, for good or for now; empty while they are.
     """
 
     next_offset: int

@@ -96,7 +96,8 @@ class StoreReporter(Periodic):
         now = self._clock.monotonic()
         done = [self._store.partitions[status.partition].progress for status in statuses]
         records = sum(progress.records for progress in done)
-        rate = max(0, records - self._records) / (now - self._progress_at)  # A fresh start counts from zero again.
+        # After a fresh start the count begins at zero again.
+        rate = max(0, records - self._records) / (now - self._progress_at)
         self._records, self._progress_at = records, now
         left = sum(status.readiness.lag_records or 0 for status in statuses)
         if all(status.readiness.ready for status in statuses):

@@ -1,4 +1,4 @@
-"""Response header cache: partition states encoded once and reused until one changes.
+"""Response header cache: encodes partition states once and reuses them until one changes.
 
 Between two steps of the replay nothing changes, and most reads find the same partition states as the read before.
 """
@@ -21,8 +21,8 @@ PARTITIONS, WARNINGS = _FIELDS["partitions"].number, _FIELDS["warnings"].number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResponseHeader:
-    """statuses: ascending by partition. encoded: the SelectHeader message. complete_from_ms: from this time on all
-    partitions are complete; None: all of them hold their whole log. holes: whether any partition has a hole."""
+    """statuses: ascending by partition. encoded: the SelectHeader message. complete_from_ms: all partitions are
+    complete from this time on; None: all have their whole log. holes: whether any partition has a hole."""
 
     statuses: list[StorePartitionStatus]
     encoded: bytes
@@ -50,13 +50,13 @@ class ResponseHeader:
         return self.encoded + message.joined()
 
     def check_coverage(self, start_ms: int) -> None:
-        """As StorePartitionStatus.check_coverage, for each partition."""
+        """Run StorePartitionStatus.check_coverage for each partition."""
         if self.complete_from_ms is not None and start_ms < self.complete_from_ms:
             for status in self.statuses:
                 status.check_coverage(start_ms)
 
     def check_holes(self, tolerance: Tolerance, start_ms: int, end_ms: int) -> None:
-        """As Tolerance.check_holes, for each partition."""
+        """Run Tolerance.check_holes for each partition."""
         if self.holes:
             for status in self.statuses:
                 tolerance.check_holes(status, start_ms, end_ms)
@@ -68,7 +68,7 @@ def warnings(snapshots: Iterable[ReadinessSnapshot], end_ms: int | None) -> list
 
 
 class ResponseHeaderCache:
-    """The header of the last answer. Thread-safe."""
+    """Cache of the last answer's header. Thread-safe."""
 
     def __init__(self) -> None:
         self._last: tuple[list[ReadinessSnapshot], list[HeadState], ResponseHeader] | None = None

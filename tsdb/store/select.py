@@ -1,7 +1,7 @@
-"""Select over the heads of a store: exact or an error.
+"""Selects over the heads of a store. The answer is exact or an error.
 
-Readiness is evaluated before the samples are gathered. The applied offset is from before the series are selected.
-Coverage and holes are those of the heads at the time of the read. So an answer contains everything that it states.
+Readiness is evaluated before the samples are gathered. The applied offset is taken before the series are selected,
+coverage and holes at the time of the read. So an answer contains everything that it claims.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReadMemory:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """header: of the partitions that were read. end_ms: of the request."""
+    """header: state of the partitions that were read. end_ms: end of the request."""
 
     header: ResponseHeader
     body: Body

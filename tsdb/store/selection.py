@@ -1,8 +1,8 @@
-"""Selections: a cache of the series that each selector matches in the heads of a store.
+"""Selections: caches the series that each selector matches in the heads of a store.
 
-A dashboard repeats the same selectors. A selection looks its series up once, and keeps them until a series comes or
-goes. It encodes the sealed part of the answer once, and keeps it while the slices are the same. Of the open samples it
-collects only new ones.
+A dashboard repeats the same selectors. A selection looks its series up once, and keeps them until a series is added or
+removed. It encodes the sealed part of the answer once, and keeps it while the slices are the same. Of the open samples
+it collects only new ones.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class HeadSelection:
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """The series that a selector matches in several heads. refs: of all parts. unsealed: their open and late samples
-    at the last read. body: the body of an earlier answer, and its inputs. changed: since it was last remembered."""
+    """The series that a selector matches in several heads. refs: refs of all parts. unsealed: their open and late
+    samples at the last read. body: the body of an earlier answer, and its inputs. changed: whether it has changed since
+    it was last remembered."""
 
     parts: list[HeadSelection]
     refs: ManyRefs
@@ -97,7 +98,7 @@ class Selection:
         self.body = columns, overlay, body
 
     def body_of(self, columns: Sequence[EncodedColumns | None], overlay: RawResult) -> Body | None:
-        """The kept body, if it was made of exactly these columns and this overlay; else None."""
+        """The kept body, if it was made of exactly these columns and this overlay; otherwise None."""
         kept = self.body  # Read once: another read of the same selection may drop it.
         if kept is None:
             return None
@@ -106,7 +107,7 @@ class Selection:
 
     @property
     def bytes(self) -> int:
-        """Memory. `body` is not counted: it refers to the buffers of the other fields."""
+        """Bytes of memory. `body` is not counted, because it refers to the buffers of the other fields."""
         unsealed = self.unsealed.bytes if self.unsealed else 0
         return self.refs.refs.nbytes + self.refs.ends.nbytes + unsealed + sum(part.bytes for part in self.parts)
 
@@ -117,7 +118,7 @@ class Selections:
     def __init__(self, *, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
-        self._held: OrderedDict[Key, tuple[Selection, int]] = OrderedDict()  # With its bytes.
+        self._held: OrderedDict[Key, tuple[Selection, int]] = OrderedDict()  # Selections with their bytes.
         self._bytes = 0
 
     @property

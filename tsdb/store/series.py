@@ -1,4 +1,5 @@
-"""Series over the heads of a store: the matching series with their first and last sample times, or counts per group."""
+"""Series over the heads of a store: finds the matching series with their first and last sample times, or counts per
+group."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 Response = reader_pb2.SeriesResponse
 
-SERIES_BYTES = 28  # Of a series in a block beside its labels: id, first and last seen, length.
+SERIES_BYTES = 28  # Bytes of a series in a block beside its labels: id, first and last time, length.
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ def find(
 
 
 def frames(found: list[SeriesMatch], query: SeriesSpec, work: ReadWork) -> Iterator[Response]:
-    """Header, then counts per group or the series of each partition. A block is built when it is sent."""
+    """The header, then the counts of groups or the series of each partition. A block is built when it is sent."""
     statuses = [part.status for part in found]
     header = reader_pb2.SelectHeader(
         partitions=[status.to_proto() for status in statuses], warnings=warnings(statuses, query.needed_end_ms)

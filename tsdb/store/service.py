@@ -1,4 +1,4 @@
-"""The Reader service of a store: thin methods, one per call of proto/tsdb/v1/reader.proto."""
+"""The Reader service of a store: has one thin method for each call of proto/tsdb/v1/reader.proto."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
-ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
+ANSWER_SHARE = 0.05  # Share of a caller's remaining time that is reserved for sending the answer.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
 samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")

@@ -31,7 +31,7 @@ from tsdb.store.watermarks import WatermarkPoller
 from tsdb.store.worker import Worker
 
 ALIVE_WITHIN_S = 120.0  # A step may compile kernels or merge a large slice; no step takes longer.
-RECORDS_MAX = 5_000  # Best for thin records during a replay; kernels then run milliseconds without the GIL.
+RECORDS_MAX = 5_000  # Best for small records during a replay. Kernels then run for milliseconds without the GIL.
 # Following 18 partitions at 1,500 records/s costs a third less than with 50 ms, and a third of the cost without a
 # linger: fewer steps and fetches compete with reads.
 LINGER_S = 0.1
@@ -45,9 +45,9 @@ class StoreOptions:
     """Settings of a store.
 
     hold_ms: how far back memory reaches, at least the time set's least hold. workers: threads, each with one consumer.
-    lag_enter_s, lag_leave_s: ready below, no longer ready above. records_max: fetched at a time. linger_s: how long a
-    record may wait in the log for others. placement_labels: they name a source in the report of a full memory.
-    snapshots: None for a store without them.
+    lag_enter_s, lag_leave_s: a partition is ready below the first, and no longer ready above the second. records_max:
+    most records of one fetch. linger_s: how long a record may wait in the log for others. placement_labels: they name a
+    source in the report of a full memory. snapshots: None for a store without them.
     """
 
     time_set: TimeSet
@@ -64,7 +64,7 @@ class StoreOptions:
 
 
 class Store:
-    """Partitions, their workers and the watermark poller. `start`, `close`, `join`."""
+    """A store: partitions, their workers and the watermark poller. `start`, `close`, `join`."""
 
     def __init__(self, log_: Log, partitions: Sequence[int], options: StoreOptions, clock: Clock) -> None:
         self._log = log_
@@ -92,7 +92,7 @@ class Store:
 
     @property
     def memory_hard_bytes(self) -> int:
-        """Limit of the memory of one partition."""
+        """Memory limit of one partition."""
         return self._options.limits.memory_hard_bytes
 
     def start(self) -> None:

@@ -10,7 +10,8 @@ from tsdb.v1 import reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """By default a read accepts neither. max_lag_ms: refuse a larger lag; None: the store's bound applies."""
+    """Tolerance of a read. By default a read accepts neither staleness nor holes. max_lag_ms: refuse a larger lag;
+    None: the store's bound applies."""
 
     allow_stale: bool = False
     allow_holes: bool = False
@@ -29,6 +30,6 @@ class Tolerance:
 
 
 def tolerance_of(options: reader_pb2.ReadOptions, max_lag_ms: int | None = None) -> Tolerance:
-    """The tolerance that the request states. max_lag_ms: the server's, for a request without its own."""
+    """The tolerance that the request states. max_lag_ms: bound of the server, for a request that names none."""
     max_lag_ms = options.max_lag_ms if options.HasField("max_lag_ms") else max_lag_ms
     return Tolerance(options.allow_stale, options.allow_holes, max_lag_ms)

@@ -1,7 +1,8 @@
-"""Watch: the live tail of applied samples, each once per offset, resumable within a head's ring.
+"""Watch: streams applied samples live, each once per offset. A stream can resume within a head's ring.
 
-One stream, one thread: it reads each head's ring in turn and sleeps on the applied signal. It never waits for a slow
-reader with a lock held. A reader slower than the ring gets an error with the offset up to which it has seen everything.
+Each stream has one thread, which reads each head's ring in turn and sleeps on the applied signal. It never waits for a
+slow reader while it has a lock. A reader slower than the ring gets an error with the offset up to which it has seen
+everything.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ Select = Callable[[Head], NDArray[np.uint32]]
 
 
 class Watch:
-    """State of one stream, per partition: the last offset read and the series already described.
+    """State of one stream, by partition: the last offset that was read, and the series that were described.
 
     resume: the last record seen of a partition; a partition without one starts now. Raises InvalidRequest for bad
     matchers.
+
     """
 
     def __init__(
@@ -77,7 +79,8 @@ class Watch:
             elif now - quiet_since < HEARTBEAT_S:
                 applied.wait(generation, HEARTBEAT_S - (now - quiet_since))
             else:
-                # Also while only records without a match arrive: the resume point must not fall out of the ring.
+                # Also needed while only records without a match arrive, because the resume point must stay within the
+                # ring.
                 yield from self._heartbeats()
                 quiet_since = now
 
@@ -133,7 +136,7 @@ class Watch:
     def _not_described(
         self, number: int, refs: NDArray[np.uint32], series_ids: NDArray[np.uint64]
     ) -> NDArray[np.uint32]:
-        # By id, not by ref: a ref may be reused for another series, and a fresh head has other refs.
+        # By id, because a ref may be reused for another series, and a fresh head has other refs.
         described = self._described[number]
         ids, first = np.unique(series_ids, return_index=True)
         fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]

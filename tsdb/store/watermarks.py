@@ -35,7 +35,7 @@ class WatermarkPoller(Periodic):
         self._failing = False
 
     def poll(self) -> None:
-        """One request for all partitions."""
+        """Send one request for all partitions."""
         polls_total.inc()
         # The time before the request: the answer is at least as fresh.
         at = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Worker: one thread with one consumer and its share of the partitions.
+"""Worker: runs one consumer and its share of the partitions on one thread.
 
 It warms up, opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
 newly visible records.

@@ -15,7 +15,7 @@ REQUESTS_BYTES_MAX = 1 << 20
 
 
 class EarlyPage:
-    """A BodyRoute. refusal: the reason of the wait, read for each request. Needs no token, as readiness needs none."""
+    """A BodyRoute. refusal: the reason of the wait, read for each request. It needs no token, like readiness."""
 
     name = "/"
     bytes_max = 0

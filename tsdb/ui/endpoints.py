@@ -1,4 +1,5 @@
-"""Endpoints of the pages: HTML, and JSON for their scripts. They run on the threads and under the bounds of the API."""
+"""Endpoints of the pages: serve HTML, and JSON for the scripts. They run on the threads and under the bounds of the
+API."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ def failed_json(failure: Failure) -> HttpAnswer:
 
 
 def failed_page(failure: Failure) -> HttpAnswer:
-    """The error of a page; without a valid token the form that asks for one. Needs no library: it may be the error
-    that the library is missing."""
+    """The page of an error; without a valid token it is the form that asks for one. It needs no library, because the
+    error may be that the library is missing."""
     needs_token = failure.status == 401
     problem_text = ("" if "token_missing" in failure.text else SIGNED_OUT) if needs_token else failure.text
     template = (FOLDER / ("sign_in.html" if needs_token else "error.html")).read_text()

@@ -28,7 +28,7 @@ _loaded: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file in memory. compressed: with gzip. digest: of the contents, in the URL."""
+    """A file in memory. compressed: its bytes with gzip. digest: hash of the contents, for the URL."""
 
     content_type: str
     data: bytes
@@ -58,7 +58,7 @@ def file_of(name: str) -> File:
 
 
 def answer(name: str, head: HttpHead) -> HttpAnswer:
-    """The file. Browsers keep it where the URL has its hash; else they ask again each time."""
+    """Answer with the file. Browsers cache it when the URL has its hash; otherwise they ask again each time."""
     file = file_of(name)
     tag = f'"{file.digest}"'
     kept = _KEPT if head.query == file.digest else _ASKED

@@ -1,4 +1,4 @@
-"""Headers of every answer of the pages: the type of HTML, the content security policy and its companions.
+"""Sets the headers of every answer of the pages: the type of HTML, the content security policy and its companions.
 
 Scripts come from files of this server alone. No script is in the HTML, and nothing turns text into code, so a label or
 a value cannot become a script. Styles may be inline, because BokehJS makes its own at run time.

@@ -1,4 +1,4 @@
-"""The refusal of a process whose installation lacks the libraries of the pages."""
+"""Refuses pages when the installation lacks their libraries."""
 
 from __future__ import annotations
 

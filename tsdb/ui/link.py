@@ -1,4 +1,4 @@
-"""Link: the view of an explorer in the URL, so that a copied address shows the same.
+"""Link: encodes the view of an explorer in the URL, so that a copied address shows the same view.
 
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
 `refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`;
@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
-    names. hide: series that are not drawn. only: where it has any, all but these are not drawn."""
+    names. hide: series that are not drawn. only: if it is not empty, only these series are drawn."""
 
     query: str = ""
     view: str = "graph"
@@ -48,7 +48,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """range: a duration before now, "" where start_ms and end_ms hold. refresh_s: 0: by hand."""
+    """range: a duration before now; "" when start_ms and end_ms apply. refresh_s: 0 means by hand."""
 
     panels: Sequence[Panel]
     range: str = _DEFAULT_RANGE
@@ -80,7 +80,7 @@ def view_of(form: Form) -> tuple[View, Sequence[str]]:
 
 
 def range_ms(text: str) -> int:
-    """A range such as 15m in milliseconds. Raises ValueError."""
+    """Parse a range such as 15m to milliseconds. Raises ValueError."""
     try:
         found = duration_ms_of(text) if text.isascii() else 0
     except ValueError:
@@ -91,7 +91,7 @@ def range_ms(text: str) -> int:
 
 
 class _Reader:
-    """Values of a form; a value that cannot be read is a problem and keeps its default."""
+    """Reads the values of a form. A value that cannot be read is a problem and keeps its default."""
 
     def __init__(self, form: Form, problems: list[str]) -> None:
         self._form = form

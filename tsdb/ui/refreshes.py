@@ -24,20 +24,18 @@ _refreshes = counter(
 
 
 class Refreshes:
-    """The answers of the last second, at most ANSWERS_MAX; one larger than ANSWER_BYTES_MAX is shared only with calls
-    that wait for it. Thread-safe.
-    """
+    """The answers of the last second, at most ANSWERS_MAX. An answer above ANSWER_BYTES_MAX is shared only with calls
+    that wait for it. Thread-safe."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()  # Guards _answers; an innermost lock.
-        # By key: when the evaluation began, and its answer. The oldest is first.
+        # By key: the time at which the evaluation began, and its answer. The oldest is first.
         self._answers: OrderedDict[Hashable, tuple[float, Future[bytes]]] = OrderedDict()
 
     def answer(self, key: Hashable, query: RunningQuery, make: Callable[[], bytes]) -> bytes:
         """The answer of `make`, or one of the same key whose evaluation began at most AGE_S_MAX ago. query: the call;
-        it ends a wait for another call's evaluation. Raises as `make`, QueryCanceled, QueryTimedOut.
-        """
+        its end ends a wait for another call's evaluation. Raises the errors of `make`, QueryCanceled, QueryTimedOut."""
         while True:
             found, is_own = self._found(key)
             if is_own:

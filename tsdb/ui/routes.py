@@ -1,4 +1,4 @@
-"""UiRoutes: the routes of the pages, beside those of the API, on the same server.
+"""UiRoutes: serves the routes of the pages, beside those of the API, on the same server.
 
 Files in memory are answered on the event loop. All else runs on the threads of the API.
 """

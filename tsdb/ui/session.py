@@ -16,7 +16,7 @@ SIGNED_IN_S = 7 * 86_400
 
 
 def authorization(head: HttpHead) -> str | None:
-    """The credentials of a request as `Bearer TOKEN`: those of its header, else those of its cookie."""
+    """The credentials of a request as `Bearer TOKEN`, from its header or otherwise from its cookie."""
     given = head.headers.get("authorization")
     if given is not None:
         return given

@@ -1,4 +1,4 @@
-"""UiSources: what pages show beside the answers of queries. UiOptions: their bounds."""
+"""UiSources: the data that pages show beside the answers of queries. UiOptions: the bounds of the pages."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UiSources:
-    """states: of the partitions that reads would choose now, at most a second old; no call is made for them.
+    """states: states of the partitions that reads would choose now, at most a second old; they cost no call.
 
-    coverage: the same, with history and the chunk stage, by calls that the caller bounds. has_history: whether there is
-    a history. partitions: of the log. role: of the process. settings: in effect, secrets masked.
+    coverage: the same with history and the chunk stage, by calls that the caller bounds. has_history: whether there is
+    a history. partitions: number of partitions of the log. role: role of the process. settings: settings in effect,
+    secrets masked.
+
+
     """
 
     states: Callable[[], Sequence[common_pb2.PartitionState]]
@@ -44,9 +47,8 @@ class UiSources:
 
 @dataclass(frozen=True, slots=True)
 class UiOptions:
-    """points_max: drawn points of one graph; more are reduced. series_max: drawn series of one graph. rows_max: rows of
-    one table. is_secure: whether the server has TLS. has_tokens: whether callers need one.
-    """
+    """points_max: drawn points of one graph; above it points are reduced. series_max: drawn series of one graph.
+    rows_max: rows of one table. is_secure: whether the server has TLS. has_tokens: whether callers need one."""
 
     points_max: int = 100_000
     series_max: int = 500

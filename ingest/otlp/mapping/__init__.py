@@ -1,1 +1,1 @@
-"""Mapping: OTLP's metrics, resources and points as series of Prometheus."""
+"""Mapping: converts OTLP's metrics, resources and points to series of Prometheus."""

@@ -1,4 +1,4 @@
-"""The kernel that writes label sets and samples of all points.
+"""This kernel writes the label sets and samples of all points.
 
 Labels of a point: those of its resource, then its attributes. Attributes with one name after escaping are joined by
 `;`, in the order of their keys. Labels with an empty value are left out. Python twin:

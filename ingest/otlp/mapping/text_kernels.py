@@ -1,4 +1,4 @@
-"""Helpers for bytes of text: comparison, label names, numbers."""
+"""Helpers that work on bytes of text: they compare texts, make label names and write numbers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Wire: the bytes of a request as tables of spans."""
+"""Wire: scans the bytes of a request into tables of spans."""

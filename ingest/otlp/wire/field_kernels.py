@@ -82,10 +82,8 @@ def zigzag(value: int) -> int:
 
 @helper
 def read_attribute(data: NDArray[np.uint8], pos: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """A KeyValue: (0 or ~byte of an error, start and end of the key, kind of the value, its start or number, its end).
-
-    The number is that of a bool or int. A double's start is that of its 8 bytes.
-    """
+    """Read a KeyValue. Returns (0 or ~byte of an error, start and end of the key, kind of the value, its start or
+    number, its end)."""
     key_at, key_end, kind, value, value_end = pos, pos, NOTHING, pos, pos
     while pos < end:
         pos, number, wire, start, stop = next_field(data, pos, end)

@@ -1,4 +1,4 @@
-"""OTLP/JSON: an ExportMetricsServiceRequest as JSON, encoded again as protobuf for the one decoder.
+"""OTLP/JSON: decodes an ExportMetricsServiceRequest from JSON and encodes it as protobuf, for the one decoder.
 
 Keys are lowerCamelCase, 64-bit integers may be strings, enums are numbers, bytes are base64 (identifiers of traces are
 hex, but exemplars are only counted). Unknown keys and null are ignored. This path runs in Python for every data point:

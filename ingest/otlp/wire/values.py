@@ -1,4 +1,4 @@
-"""Values: attributes as Python objects and as text, for the few that no kernel handles.
+"""Values: converts attributes to Python objects and to text, for the few that no kernel handles.
 
 These are the attributes of resources and scopes, and values of points that are doubles, arrays, maps or bytes. Text is
 that of OpenTelemetry's Go library, since Prometheus stores it: numbers as ECMAScript writes them, bytes as base64,

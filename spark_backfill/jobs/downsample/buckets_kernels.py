@@ -1,4 +1,4 @@
-"""Kernel of downsampling: the increase of a counter in each bucket, resets included.
+"""This kernel computes the increase of a counter in each bucket, resets included.
 
 The other aggregates are those of the querier's steps (tsdb.head.read.step_kernels), so that both say the same.
 """

@@ -91,7 +91,7 @@ class DayFiles:
 
 
 def _unfinished(root: str, number: int, attempt: int, day: str | None) -> str:
-    """Path of a file being written: hidden from readers by its underscore, and different for each attempt."""
+    """Path of a file that is being written. Its underscore hides it from readers, and each attempt has another path."""
     return f"{root}/{DAY}={day}/_part-{number:05d}-{attempt}.parquet"
 
 

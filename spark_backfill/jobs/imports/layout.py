@@ -1,4 +1,4 @@
-"""Layout: the columns of a file that hold labels, time and value of a sample."""
+"""Layout: names the columns of a file that have labels, time and value of a sample."""
 
 from __future__ import annotations
 

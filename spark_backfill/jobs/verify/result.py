@@ -1,4 +1,4 @@
-"""Result of a comparison of log, `chunks` and history."""
+"""Result that a comparison of log, `chunks` and history reports."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Streams of the log: micro-batches of samples with the position in the checkpoint of the query."""
+"""Streams of the log: read micro-batches of samples, with the position in the checkpoint of the query."""

@@ -1,4 +1,4 @@
-"""Stream: `spark.readStream.format("tsdb")`, the samples of the log as micro-batches.
+"""Stream: serves `spark.readStream.format("tsdb")` with the samples of the log as micro-batches.
 
 The position is in the query's checkpoint: one next offset for each partition. A batch is two such positions, so a
 repeated batch has the same rows. Spark plans in one Python process beside the driver, and reads in Python workers.

@@ -1,4 +1,4 @@
-"""Writers: the classes that Spark calls for samples into the log, one for batches and one for streams.
+"""Writers: the classes that Spark calls to write samples into the log, one for batches and one for streams.
 
 At least once: a repeated task or batch writes the same samples again, which changes no answer. When one frame has
 several values for one series and time, the later row of a task counts; rows of several tasks have no order.

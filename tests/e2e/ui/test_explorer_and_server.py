@@ -48,7 +48,7 @@ def origin(server: UiServer) -> str:
 
 @pytest.fixture
 def explorer(watched: WatchedPage) -> Explorer:
-    """Of the process with samples."""
+    """Address of the process with samples."""
     return Explorer(watched.page)
 
 

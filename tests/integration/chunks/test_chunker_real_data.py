@@ -53,7 +53,7 @@ class Scrapes:
         self.moments = np.unique(self.ts_ms)
 
     def rows(self, moment: int) -> NDArray[np.int64]:
-        """Of one scrape, in pack order."""
+        """The packs of one scrape, in pack order."""
         rows = np.flatnonzero(self.ts_ms == moment)
         return rows[np.lexsort((self.ids[rows], self.packs[rows]))]
 

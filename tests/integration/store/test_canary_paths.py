@@ -31,7 +31,7 @@ PARTITIONS = 3
 WINDOWS = 11
 START_MS = 60_000_000 * WINDOW_MS
 LAYOUT = Layout("c", 500, 6)
-BATCH_MS = 2_500  # Of sample time in one record.
+BATCH_MS = 2_500  # Sample time of one record.
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Writer:
             value = float(self._rng.choice([self._rng.normal(), np.nan, -0.0, 7.0]))
             ago = int(self._rng.integers(int(self._rng.choice([1, 90, 20 * MINUTE_MS]))))
             late = int(self._rng.integers(5 * HOUR_MS)) if self._rng.random() < 0.2 else 0
-            # Of a grid, so that samples of one time meet.
+            # Times of a grid, so that samples of one time meet.
             yield number, (at_ms - ago - late) // 500 * 500, value
 
 

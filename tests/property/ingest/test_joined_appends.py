@@ -19,7 +19,7 @@ from tsdb.log.interface import METRICS
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import series_id
 
-SERIES = 6  # Of two metrics and three sources.
+SERIES = 6  # Series of two metrics and three sources.
 LABELS = [label_set(0, name=f"m{number % 2}", instance=number // 2) for number in range(SERIES)]
 FAILS, LOST = "fails", "lost"
 

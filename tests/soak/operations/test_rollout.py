@@ -23,8 +23,9 @@ from tsdb.client import connect
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
-REST_S = 0.25  # Of every reader and writer between calls: two cores start up to six processes at the same time.
-ANSWERS = 20  # Of each kind of read, before and after each rollout.
+# Pause of every reader and writer between calls, because two cores start up to six processes at the same time.
+REST_S = 0.25
+ANSWERS = 20  # Reads of each kind, before and after each rollout.
 HOLD_EXTRA_MS = 210_000  # With the least hold 5 min, for rollouts of minutes, as production's 10 h are for hours.
 READERS = {"chunker": ("loader", "querier"), "gateway": ("store", "loader", "chunker")}
 SETTINGS = """\

@@ -152,7 +152,7 @@ def test_samples_after_a_fold_keep_their_order_and_are_folded_next(embedded: Sto
     embedded.filled()
     with embedded.loading():
         run_job(embedded, spark)
-        # Of a lower order than the folded samples: it wins only where there is no other sample.
+        # A sample with a lower order than the folded samples. It wins only where there is no other sample.
         embedded.storm.write_late(embedded.log, 150)
         embedded.storm.write_late(embedded.log, 5_000)
         wait_until(lambda: is_loaded(embedded.log))

@@ -52,7 +52,7 @@ class Ground:
         self.build = build
 
     def verify(self, spark: SparkSession, *, mend: bool = False) -> VerifyResult:
-        """Of the windows in the middle of the recording."""
+        """The windows in the middle of the recording."""
         return verify(spark, self.build, VerifyOptions(RANGE, mend=mend, loader_timeout_s=60.0))
 
     def rows(self, kind: Kind) -> list[ChunkRow]:

@@ -161,4 +161,4 @@ PASSWORDS = (
 
 SETTINGS = (*FLAGS, *VARIABLES, *CONFIG_FILES, *PASSWORDS)
 PROCESSES = (PASSWORDS[1], PASSWORDS[2], PASSWORDS[6], PASSWORDS[9])  # Run again as separate processes.
-SECRET = "s3cret"  # Of the rows above; no message may show it.
+SECRET = "s3cret"  # A secret of the rows above; no message may show it.

@@ -14,7 +14,7 @@ from support.promql.notation import METRIC_NAME
 STEP_MS = 15_000
 END_MS = NOW_MS // 60_000 * 60_000
 START_MS = END_MS - 20 * 60_000
-# Of the newest figure: the drawn lines.
+# The drawn lines of the newest figure.
 DRAWN = "[...Bokeh.index.roots].at(-1).model.document.get_model_by_name('{}').data"
 
 
@@ -64,7 +64,7 @@ class Explorer:
         )
 
     def parameters(self) -> dict[str, str]:
-        """Those of the address."""
+        """Parameters of the address."""
         found: dict[str, str] = self.page.evaluate("Object.fromEntries(new URLSearchParams(location.search))")
         return found
 

@@ -16,7 +16,7 @@ from support.servers.logs import wait_until
 from support.servers.processes import Role, tsdb_json
 
 STEP_MS = 15_000
-SAMPLES = 80  # Of each series: twenty minutes.
+SAMPLES = 80  # Samples of each series: twenty minutes.
 FLEET = 500
 # Larger labels than the defaults allow, so that a page gets them.
 ROLE_FLAGS = ("--label-value-bytes-max", "20000", "--labels-bytes-max", "60000")

@@ -40,7 +40,7 @@ ANSWER_S = 1.0  # A refusal may come this much after its deadline: the machine i
 WELL_WITHIN_S = 30.0
 LIVENESS_FAILS = 3  # As the probes of deploy/kubernetes: three in a row restart a process.
 LIVENESS_EVERY_S = 5.0
-REST_S = 0.1  # Of each writer: the machine has other work in this drill.
+REST_S = 0.1  # Pause of each writer, because the machine has other work in this drill.
 LOOK_S = 0.25
 
 

@@ -16,7 +16,7 @@ from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Expression, VectorSelector, children
 
 FOLDER = DEPLOY / "grafana"
-HOST = "kafka-tsdb-host"  # Of a user's data; the others are of the system.
+HOST = "kafka-tsdb-host"  # Dashboards of a user's data; the others show the system.
 PANEL_POINTS = 1000  # About the pixels of a wide panel.
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::\w+)?\}|(\w+))")
 _LABEL_VALUES = re.compile(r"label_values\((?:(.*), *)?(\w+)\)")

@@ -26,7 +26,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 EVERYTHING = '{__name__=~".+"}'
 SOURCES = ("memory", "history", "both")
-PROMQL_SHARE = 0.5  # Of the reads of columns.
+PROMQL_SHARE = 0.5  # Method of the reads of columns.
 
 SampleArrays = tuple[NDArray[np.int64], NDArray[np.int64]]
 

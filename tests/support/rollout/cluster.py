@@ -27,7 +27,7 @@ from support.rollout.workloads import Deployment, StatefulSet, Workload
 OVERLAY = KUBERNETES / "overlays/small"
 SHARDS = 2
 DNS_AGE_S = 30.0  # The longest that the DNS of a cluster keeps an answer.
-ENDPOINTS_AGE_S = 5.0  # Of kube-proxy; `preStop` is there to outlast it.
+ENDPOINTS_AGE_S = 5.0  # Delay of kube-proxy, which `preStop` must outlast.
 SETUP_WITHIN_S = 300.0
 SERVICES_FROM, PODS_FROM = 250, 1
 

@@ -62,9 +62,11 @@ Read = Callable[[], None]
 
 @dataclass(slots=True)
 class Outcomes:
-    """Of one kind of read. failed, slow: when, in UTC as in the logs of pods, and why or how long.
+    """Results of one kind of read. failed, slow: the time, in UTC as in the logs of pods, and the reason or the
+    duration.
 
     slowest_s: of the answered ones.
+
     """
 
     answered: int = 0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-BUILD_WITHIN_S = 3600.0  # Of the largest one, on a busy machine.
+BUILD_WITHIN_S = 3600.0  # Time of the largest build on a busy machine.
 
 COLLECTOR_CONFIG = """\
 dist: {{name: otelcol, output_path: {output}, version: 0.160.0}}
@@ -56,7 +56,7 @@ class GoSender:
 
     @property
     def file_name(self) -> str:
-        """Of the built program: another one for each version and source."""
+        """Folder of the built program. Each version and source has another one."""
         digest = "" if self.source is None else f"-{hashlib.sha256(self.source.read_bytes()).hexdigest()[:12]}"
         return f"{self.name}-{self.version}{digest}"
 

@@ -20,7 +20,7 @@ FRESH_WITHIN_S = 2 * SCRAPE_S
 FIRST_WITHIN_S = 60.0
 SERIES_MAX = 50  # source_series_max of the gateway.
 GOOD, OVER = ("one", "two"), "over"
-SERIES = 20  # Of a good target.
+SERIES = 20  # Page of a good target.
 OVER_SERIES = 4 * SERIES_MAX
 FLAGS = ("--source-series-max", str(SERIES_MAX))
 

@@ -12,7 +12,7 @@ from support.servers.processes import Role, tsdb_ok
 from tsdb.client import Client, connect
 
 PARTITIONS = 3
-TIMEOUT_S = 60.0  # Of clients: outlasts a restart with its replay on a busy machine.
+TIMEOUT_S = 60.0  # Timeout of clients. It outlasts a restart with its replay on a busy machine.
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class Pipeline:
         self.log.flush(30.0)
 
     def _record(self, samples: Sequence[tuple[int, int, float]]) -> bytes:
-        # Of one pack together, and of one series in the order given: the later one wins.
+        # Rows of one pack together, and rows of one series in the given order: the later one wins.
         ordered = sorted(samples, key=lambda sample: self._places[sample[0]].pack_id)
         packs = np.array([self._places[row].pack_id for row, _, _ in ordered], np.uint64)
         pack_ids, lengths = np.unique(packs, return_counts=True)

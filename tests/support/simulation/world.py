@@ -146,7 +146,7 @@ class World:
         self.jobs = Jobs()
         self.watchers: list[Watcher] = []
         self.derived: list[Derived] = []  # The last run that ended, and those since.
-        self.backup_folder: Path | None = None  # Of a backup under way.
+        self.backup_folder: Path | None = None  # State of a running backup.
         self.backups: list[Path] = []
         self.compacted: Counter[tuple[str, int]] = Counter()  # Below these offsets topics were compacted.
         self.went_back = False  # Whether history was restored.

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ORIGINAL, COPY = "m", "copy"
-RECORDS = 60  # Of a batch.
+RECORDS = 60  # Rows of a batch.
 
 
 def main(url: str, prefix: str, checkpoint: str) -> None:

@@ -88,7 +88,7 @@ class StormPair:
         return fragments_left(self.history, self.storm.partition)
 
     def chunk_records(self) -> list[LogRecord]:
-        """Of chunks; markers are passed over."""
+        """Keys of chunks; markers are skipped."""
         starts = {(CHUNKS, number): 0 for number in range(META.partitions)}
         with self.log.reader(starts) as reader:
             found = records_of(events_to_end(reader, META.partitions))

@@ -9,7 +9,7 @@ from tsdb.chunks.engine import ENGINES, Engine
 from tsdb.chunks.progress import Progress
 from tsdb.ops.metrics import registry
 
-PARTITION = 4_711  # Of no other test: the registry is the process's.
+PARTITION = 4_711  # A partition that no other test uses, because the process has one registry.
 
 
 def value(name: str, engine: Engine, **labels: str) -> float | None:

@@ -1,1 +1,1 @@
-"""The HTTP API of Prometheus over the samples of this store."""
+"""Serves the HTTP API of Prometheus over the samples of this store."""

@@ -1,4 +1,4 @@
-"""PrometheusApi: the routes of the API and its threads.
+"""PrometheusApi: has the routes of the API and its threads.
 
 A request passes the event loop (body), a thread of its lane (parameters, reading, evaluation, the first piece of the
 answer) and, for a large answer, the threads that write pieces while the event loop sends those before.

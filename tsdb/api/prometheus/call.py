@@ -1,4 +1,4 @@
-"""ApiCall: one request on a thread, and the objects that all requests share."""
+"""ApiCall: represents one request on a thread, with the objects that all requests share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Representation: an answer in another form than JSON."""
+"""Representation: describes an answer in another form than JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WorkPool: slots for the blocking work of requests, with a bounded queue before them, fair to each client.
+"""WorkPool: gives slots to the blocking work of requests, with a bounded queue before them, fair to each client.
 
 A slot stands for a core. Work that waits for another process lends its slot to queued work, so that a store or a
 history that does not answer holds up only the reads that need it. One client never holds all slots while another has

@@ -1,4 +1,4 @@
-"""`tsdb agent`: live metrics of this host and of Prometheus endpoints."""
+"""`tsdb agent` writes live metrics of this host and of Prometheus endpoints."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`tsdb chunks`: the chunks topic and the chunk stage."""
+"""`tsdb chunks` shows the chunks topic and the chunk stage."""

@@ -1,4 +1,4 @@
-"""Rows of the chunks topic for the output of `tsdb chunks`."""
+"""Makes rows of the chunks topic for the output of `tsdb chunks`."""
 
 from __future__ import annotations
 

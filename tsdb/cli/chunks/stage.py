@@ -1,4 +1,4 @@
-"""State of the chunk stage from its commits, and its repairs, as rows for `tsdb chunks`."""
+"""Reads the state of the chunk stage from its commits, and lists its repairs, as rows for `tsdb chunks`."""
 
 from __future__ import annotations
 

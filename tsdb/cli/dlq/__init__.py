@@ -1,1 +1,1 @@
-"""`tsdb dlq`: the dead letters and the progress of a parallel consumer."""
+"""`tsdb dlq` shows the dead letters and the progress of a parallel consumer."""

@@ -1,4 +1,4 @@
-"""`tsdb dlq`: list, show, replay and drop the dead letters of a parallel consumer, and show its progress."""
+"""`tsdb dlq` lists, shows, replays and drops the dead letters of a parallel consumer, and shows its progress."""
 
 from __future__ import annotations
 

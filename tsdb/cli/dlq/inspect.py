@@ -1,4 +1,4 @@
-"""`tsdb dlq inspect`: the decoded commits of a group of parallel consumers, running or not."""
+"""`tsdb dlq inspect` decodes the commits of a group of parallel consumers, running or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb history backup` and `verify`: history and compacted topics as files."""
+"""`tsdb history backup` and `verify` write and check files of history and of compacted topics."""
 
 from __future__ import annotations
 

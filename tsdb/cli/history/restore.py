@@ -1,4 +1,5 @@
-"""`tsdb history restore` and `restore-topics`: a backup back into an empty history, or into topics created anew."""
+"""`tsdb history restore` and `restore-topics` write a backup back into an empty history, or into topics created
+anew."""
 
 from __future__ import annotations
 

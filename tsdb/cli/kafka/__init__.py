@@ -1,1 +1,1 @@
-"""`tsdb kafka`: plans that move partitions and leaders, their application, and checks of the topics."""
+"""`tsdb kafka` plans moves of partitions and leaders, applies the plans, and checks the topics."""

@@ -1,4 +1,4 @@
-"""Access to the Kafka cluster of a log, and the options that the commands share."""
+"""Opens the Kafka cluster of a log, and has the options that the commands share."""
 
 from __future__ import annotations
 

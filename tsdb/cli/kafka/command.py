@@ -1,4 +1,4 @@
-"""`tsdb kafka`: a command for each verb, in a module of this folder."""
+"""`tsdb kafka` has a command for each verb, in a module of this folder."""
 
 from __future__ import annotations
 

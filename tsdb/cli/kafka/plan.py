@@ -1,4 +1,5 @@
-"""`tsdb kafka plan`: steps that move partitions or leaders, as a table, a plan file, and Kafka's reassignment JSON."""
+"""`tsdb kafka plan` prints steps that move partitions or leaders, as a table, a plan file, and Kafka's reassignment
+JSON."""
 
 from __future__ import annotations
 

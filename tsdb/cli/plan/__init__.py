@@ -1,1 +1,1 @@
-"""`tsdb plan`: the size of an installation for a load, from measured figures."""
+"""`tsdb plan` computes the size of an installation for a load, from measured figures."""

@@ -1,4 +1,4 @@
-"""`tsdb plan`: the size of an installation for a load, from the figures of docs/benchmarks.md."""
+"""`tsdb plan` computes the size of an installation for a load, from the figures of docs/benchmarks.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the Helm chart for a plan."""
+"""Writes values of the Helm chart for a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of a plan: the number of processes of each role, and the cores and memory of one process."""
+"""Processes of a plan: computes the number of processes of each role, and the cores and memory of one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks and throughput of a plan: topics in Kafka, tables in Cassandra."""
+"""Disks and throughput of a plan: computes those of topics in Kafka and of tables in Cassandra."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`tsdb query`: PromQL, and samples of matching series."""
+"""`tsdb query` evaluates PromQL, or reads samples of matching series."""

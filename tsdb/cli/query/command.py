@@ -1,4 +1,4 @@
-"""The options of `tsdb query`, and the choice between PromQL and raw samples."""
+"""Has the options of `tsdb query`, and chooses between PromQL and raw samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Excerpt: the line of a query that an error names, with a caret below the position."""
+"""Excerpt: shows the line of a query that an error names, with a caret below the position."""
 
 from __future__ import annotations
 

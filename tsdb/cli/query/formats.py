@@ -1,4 +1,4 @@
-"""Output of a result as JSON, CSV or Parquet."""
+"""Writes a result as JSON, CSV or Parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb query`: the value of a PromQL expression."""
+"""`tsdb query` prints the value of a PromQL expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb queries`: the running queries of a querier, and the end of one before its time."""
+"""`tsdb queries` lists the running queries of a querier, and ends one early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times of a PromQL query, from its options."""
+"""Computes the times of a PromQL query from its options."""
 
 from __future__ import annotations
 

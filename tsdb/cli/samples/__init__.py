@@ -1,1 +1,1 @@
-"""Samples from files: a reader for each format, and sending of the rows."""
+"""Reads samples from files, with a reader for each format, and sends the rows."""

@@ -1,4 +1,4 @@
-"""One line of the Prometheus text exposition, or of OpenMetrics.
+"""Parses one line of the Prometheus text exposition, or of OpenMetrics.
 
 A regular expression without backtracking splits a line, so its time is linear in the line's length. prometheus_client
 then parses the labels. Every brace in them is inside quotes, because its parser does not stop at a bare one.

@@ -1,4 +1,4 @@
-"""SampleRows: samples as columns, from a file of any format."""
+"""SampleRows: represents samples of a file of any format as columns."""
 
 from __future__ import annotations
 

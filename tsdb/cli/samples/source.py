@@ -1,4 +1,4 @@
-"""The input file of `tsdb write` and its format."""
+"""Opens the input file of `tsdb write` and finds its format."""
 
 from __future__ import annotations
 

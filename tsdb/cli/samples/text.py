@@ -1,4 +1,4 @@
-"""JSON lines and the Prometheus text exposition, line by line, in batches of bounded memory."""
+"""Reads JSON lines and the Prometheus text exposition, line by line, in batches of bounded memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`tsdb spark`: the jobs of spark_backfill, from the command line."""
+"""`tsdb spark` runs the jobs of spark_backfill from the command line."""

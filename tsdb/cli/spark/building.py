@@ -1,4 +1,4 @@
-"""Options shared by the jobs that build chunks from the log: range of windows and packs."""
+"""Options that the jobs share which build chunks from the log: range of windows and packs."""
 
 from __future__ import annotations
 

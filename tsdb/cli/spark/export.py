@@ -1,4 +1,4 @@
-"""`tsdb spark export`: history as Parquet files."""
+"""`tsdb spark export` writes history as Parquet files."""
 
 from __future__ import annotations
 

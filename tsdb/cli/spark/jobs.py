@@ -1,4 +1,4 @@
-"""`tsdb spark jobs`: the scheduled jobs of `tsdb spark run`, from anywhere with access to the log."""
+"""`tsdb spark jobs` shows the scheduled jobs of `tsdb spark run`, from anywhere with access to the log."""
 
 from __future__ import annotations
 

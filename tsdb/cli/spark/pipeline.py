@@ -1,4 +1,4 @@
-"""`tsdb spark pipeline`: the chunk stage as a Structured Streaming job, with the probes and metrics of a role."""
+"""`tsdb spark pipeline` runs the chunk stage as a Structured Streaming job, with the probes and metrics of a role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of a job on stderr: finished tasks of the tasks known so far, from Spark's status tracker."""
+"""Prints the progress of a job on stderr: finished tasks among the tasks known so far, from Spark's status tracker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tsdb spark run`: the chunk stage's stream and the scheduled jobs, in one application."""
+"""`tsdb spark run` runs the chunk stage's stream and the scheduled jobs in one application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that `tsdb spark pipeline` and `tsdb spark run` share: options, signals, probes and lines of progress."""
+"""Has the parts of `tsdb spark pipeline` and `tsdb spark run`: options, signals, probes and lines of progress."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The terminal: rows, progress, sparklines and errors as people and machines read them."""
+"""The terminal: prints rows, progress, sparklines and errors for people and machines."""

@@ -1,4 +1,4 @@
-"""Errors of the command: one line on stderr, with exit code 1 for a failure and 2 for a misuse.
+"""Prints errors of the command: one line on stderr, with exit code 1 for a failure and 2 for a misuse.
 
 A bug shows Python's traceback.
 """

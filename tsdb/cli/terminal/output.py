@@ -1,4 +1,4 @@
-"""Output of commands: data on stdout, everything else on stderr."""
+"""Prints the output of commands: data on stdout, everything else on stderr."""
 
 from __future__ import annotations
 

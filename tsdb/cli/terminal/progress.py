@@ -1,4 +1,5 @@
-"""Progress on stderr: a bar on a terminal; otherwise a line of plain text at intervals, for logs and `2> file`."""
+"""Shows progress on stderr: a bar on a terminal; otherwise a line of plain text at intervals, for logs and `2>
+file`."""
 
 from __future__ import annotations
 

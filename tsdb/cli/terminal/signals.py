@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request to stop, for commands that end by themselves in good order."""
+"""Takes SIGTERM and SIGINT as a request to stop, for commands that end by themselves in good order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparklines: the values of a series over time in a few characters."""
+"""Sparklines: draw the values of a series over time in a few characters."""
 
 from __future__ import annotations
 

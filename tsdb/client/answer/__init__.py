@@ -1,1 +1,1 @@
-"""Answers: frames of the wire become arrays, and arrays become tables."""
+"""Decodes answers: frames of the wire to arrays, and arrays to tables."""

@@ -1,4 +1,4 @@
-"""Samples of series as tables of Arrow and pandas: one row for each sample."""
+"""Converts samples of series to tables of Arrow and pandas, with one row for each sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cover: the keys of the chunks merged into a folded chunk. Layout: docs/formats/chunk.md, version 2. Pure.
+"""Cover: lists the keys of the chunks that were merged into a folded chunk. Layout: docs/formats/chunk.md, version 2.
+Pure.
 
 A cover follows the columns of a folded chunk's first part and states the number of parts. A fold with fewer parts is
 incomplete and covers nothing. A cover never names the fold itself. Bad bytes are CorruptData.

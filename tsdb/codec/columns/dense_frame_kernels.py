@@ -1,4 +1,4 @@
-"""Headed frames: a frame behind its own head byte, in blocks or through the entropy coder, the smaller.
+"""Headed frames: write a frame behind its own head byte, in blocks or through the entropy coder, whichever is smaller.
 
 Layout: docs/formats/columns.md, "Frames".
 """

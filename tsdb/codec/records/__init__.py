@@ -1,1 +1,1 @@
-"""Records of the topics `metrics` and `series` as bytes. Layouts: docs/formats."""
+"""Encodes and decodes records of the topics `metrics` and `series`. Layouts: docs/formats."""

@@ -1,4 +1,4 @@
-"""Kernels that read log records. Layout: docs/formats/log-record.md, version 1.
+"""These kernels read log records. Layout: docs/formats/log-record.md, version 1.
 
 Decoding is two passes over a batch: `scan` checks every record and adds up counts, so that `fill` writes into arrays of
 the exact size. A count is checked against the record's length before it is used.

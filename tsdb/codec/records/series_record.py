@@ -1,4 +1,4 @@
-"""Series record: the announcement of one series in one index epoch, on the `series` topic.
+"""Series record: encodes the announcement of one series in one index epoch, for the `series` topic.
 
 Layout: docs/formats/series-record.md. Announcements are repeated and compacted; equal announcements have equal bytes.
 Pure.

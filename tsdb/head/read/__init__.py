@@ -1,1 +1,1 @@
-"""Reads of a head: samples of chosen series gathered out of all slices, and their first and last times."""
+"""Reads of a head: gather samples of chosen series out of all slices, and find their first and last times."""

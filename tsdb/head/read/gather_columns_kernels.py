@@ -39,7 +39,7 @@ _SLOT_SHIFT = np.uint64(32)
 
 @kernel
 def plan_kernel(rows: Rows, refs: NDArray[np.uint32], keys: NDArray[np.uint64], needs: NDArray[np.int64]) -> None:
-    """keys[row, :needs[row, NEED_COLUMNS]] = slot << 32 | index into refs, ascending; needs (rows, NEED_SIZE)."""
+    """Set keys[row, :needs[row, NEED_COLUMNS]] to slot << 32 | index into refs, ascending; needs (rows, NEED_SIZE)."""
     # Slices have nearly the same layout, so the order of one is the order of the next: sorting is rare.
     order = np.arange(refs.size)
     for row in range(len(rows)):

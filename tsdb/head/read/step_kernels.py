@@ -1,4 +1,4 @@
-"""Steps: aggregates of each series over steps [start + k step, start + (k + 1) step), summed in time order.
+"""Steps: aggregates each series over steps [start + k step, start + (k + 1) step), in time order.
 
 Empty steps are left out. A NaN takes part as IEEE 754 says in sums and averages, and is counted; minimum and maximum
 pass over NaN unless a step has nothing else.

@@ -1,4 +1,4 @@
-"""Unsealed cache: a reusable copy of the open and late samples of chosen series of several heads.
+"""Unsealed cache: keeps a reusable copy of the open and late samples of chosen series of several heads.
 
 Open slices and late lists only grow, until entries are removed. Until then the next read of the same series copies only
 the entries appended since. A fresh copy is slow, because a series' samples lie scattered among those of all others.

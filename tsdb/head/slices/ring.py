@@ -1,4 +1,4 @@
-"""Ring: the newest applied records of one head, for readers that follow the log live.
+"""Ring: keeps the newest applied records of one head, for readers that follow the log live.
 
 Written by the head's writer thread and read by any, both under the head's lock; arrays handed out never change.
 """

@@ -1,4 +1,4 @@
-"""Rows: slices and the late list as kernels see them, int64 rows of counts, bounds and addresses of arrays.
+"""Rows: describe slices and the late list for kernels, as int64 rows of counts, bounds and addresses of arrays.
 
 With a table of such rows one kernel call can walk every slice. Row layouts are lists of column numbers; the classes
 that own the arrays fill the rows.

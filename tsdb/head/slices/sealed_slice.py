@@ -1,4 +1,4 @@
-"""Sealed slice: an immutable stretch of sample time as compressed columns, shared by reference between readers.
+"""Sealed slice: keeps an immutable stretch of sample time as compressed columns, which readers share by reference.
 
 Columns are in layout order (family, placement, series), so that series that are read together are neighbours. Time axes
 are stored once for all series that share them. A slice may contain late samples, each with its record's offset. When

@@ -1,4 +1,4 @@
-"""Errors of Cassandra's driver translated to TsdbError: one table, one function, one context manager.
+"""Translates errors of Cassandra's driver to TsdbError: one table, one function, one context manager.
 
 The driver has two classes for most answers of a server, a public one and one of its protocol module; both occur. An
 error that is not in the table is a bug here or in the driver: it stops the caller.

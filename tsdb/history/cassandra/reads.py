@@ -1,4 +1,4 @@
-"""Reads: pages of statements, several in flight at once, returned in the order of the statements.
+"""Reads: fetches pages of statements, several in flight at once, and returns them in the order of the statements.
 
 Silence: a cluster that answers nothing at all, as when its nodes hang. Reads are then refused at once.
 

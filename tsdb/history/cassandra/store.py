@@ -1,4 +1,6 @@
-"""History in Cassandra: ChunkStore over its driver. Tables: docs/formats/cassandra.md.
+"""History in Cassandra: implements ChunkStore with its driver. Tables: docs/formats/cassandra.md.
+
+Computes splits by token ranges of a Cassandra ring.
 
 Token ranges of a Cassandra ring. Pure.
 """
@@ -59,7 +61,7 @@ Bind = Callable[[Statements], BoundStatement]
 
 
 def estimated_bytes(estimates: Iterable[tuple[str, str, int, int]]) -> int:
-    """Bytes of a whole table, from one server's estimates of its ranges: (start, end, mean bytes, row keys)."""
+    """Bytes of a whole table, from one server's estimates of its ranges: tuples (start, end, mean bytes, row keys)."""
     tokens = size = 0
     for start, end, mean_bytes, row_keys in estimates:
         # A range from a token to itself is the whole ring.
@@ -126,7 +128,7 @@ class CassandraStore:
         return ring_splits([token.value for token in token_map.ring] if token_map else [], count)
 
     def chunk_bytes(self) -> int:
-        """See ChunkStore; a server's estimate over its flushed data, updated every few minutes."""
+        """Implements ChunkStore's estimate. A server estimates its flushed data, every few minutes."""
         return estimated_bytes(self._rows([self._connected().statements.read_sizes.bind(())]))
 
     def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:

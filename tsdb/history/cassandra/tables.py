@@ -1,4 +1,5 @@
-"""The tables of a history in Cassandra. Layout and reasons: docs/formats/cassandra.md, version 1.
+"""Defines the tables and statements of a history in Cassandra. Layout and reasons: docs/formats/cassandra.md, version
+1.
 
 The statements of a history in Cassandra. All of them may be repeated.
 """

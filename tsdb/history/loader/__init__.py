@@ -1,1 +1,1 @@
-"""The loader: the only way from the topics `chunks` and `series` into history."""
+"""The loader is the only way from the topics `chunks` and `series` into history."""

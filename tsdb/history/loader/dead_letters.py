@@ -1,4 +1,5 @@
-"""Dead letters: read from the topic of a parallel consumer, the loader's by default, and put back to their source.
+"""Dead letters: reads them from the topic of a parallel consumer, the loader's by default, and sends them back to their
+source.
 
 A chunk that is put back is followed by the removal of its hole, in the same lane: the hole goes only after the chunk is
 loaded.

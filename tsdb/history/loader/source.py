@@ -1,4 +1,4 @@
-"""Source over a Group: `chunks` shared among loaders, with `series` of the same partitions.
+"""Source over a Group: reads `chunks`, shared among loaders, with `series` of the same partitions.
 
 A partition without `loaded` starts from zero, even if it has commits: history may have been dropped, and only its
 content counts. Two others do the same: a partition whose `loaded` is lower than the value in its commits, because an

@@ -1,1 +1,1 @@
-"""The samples and series of history as Parquet files, for other tools."""
+"""Writes the samples and series of history as Parquet files, for other tools."""

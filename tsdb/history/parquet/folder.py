@@ -1,4 +1,4 @@
-"""Layout: names in a Parquet sink's folder. docs/formats/parquet.md, version 1. Pure but for loaded_files.
+"""Layout: names the files in a Parquet sink's folder. docs/formats/parquet.md, version 1. Pure except loaded_files.
 
 Creates and checks the folder of a Parquet sink.
 """

@@ -1,4 +1,4 @@
-"""Parquet sink: samples and series in files for any reader of Parquet. Layout: docs/formats/parquet.md.
+"""Parquet sink: writes samples and series to files for any reader of Parquet. Layout: docs/formats/parquet.md.
 
 A third kind of history beside Cassandra and SQLite, written by the same loader; no component of this system reads it.
 Files are only added, so a row that is written again, or covered by another, exists twice: of samples of one series and

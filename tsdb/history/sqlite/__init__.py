@@ -1,1 +1,1 @@
-"""History in one SQLite file, for a standalone process and for tests."""
+"""Keeps history in one SQLite file, for a standalone process and for tests."""

@@ -1,4 +1,4 @@
-"""The database of an embedded history: tables, connections and errors. Columns: docs/formats/cassandra.md.
+"""The database of an embedded history has tables, connections and errors. Columns: docs/formats/cassandra.md.
 
 The statements of an embedded history.
 """

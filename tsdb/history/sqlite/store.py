@@ -1,4 +1,4 @@
-"""History in one SQLite file: ChunkStore for a single process."""
+"""History in one SQLite file: implements ChunkStore for a single process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writer of an embedded history: statements in groups, each with one answer."""
+"""Writer of an embedded history: runs statements in groups, each with one answer."""
 
 from __future__ import annotations
 

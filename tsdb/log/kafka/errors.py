@@ -1,4 +1,4 @@
-"""Kafka errors translated to TsdbError: one table, one function, one context manager.
+"""Translates Kafka errors to TsdbError: one table, one function, one context manager.
 
 A code that is not in the table is Unavailable (log_error): an unknown answer of a broker deserves a retry and an alarm.
 """

@@ -1,6 +1,7 @@
-"""The log on Kafka: one producer, one admin client and one lookup consumer per log; one consumer per reader.
+"""The log on Kafka: uses one producer, one admin client and one lookup consumer per log, and one consumer per reader.
 
-Closed readers may leave their consumers to later ones (LogSettings.idle_readers_max)."""
+Closed readers may leave their consumers to later ones (LogSettings.idle_readers_max).
+"""
 
 from __future__ import annotations
 

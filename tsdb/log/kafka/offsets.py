@@ -1,4 +1,4 @@
-"""Offset lookups: watermarks and offsets by time, for many partitions in one request each. Thread-safe."""
+"""Offset lookups: request watermarks and offsets by time, for many partitions in one request each. Thread-safe."""
 
 from __future__ import annotations
 

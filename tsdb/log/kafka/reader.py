@@ -1,4 +1,4 @@
-"""Reader: assigned partitions from given offsets on; no group, nothing committed.
+"""Reader: reads assigned partitions from given offsets on, without a group and without commits.
 
 Idle consumers: consumers of closed readers, without partitions, for later readers with the same settings.
 

@@ -1,4 +1,4 @@
-"""Coordinator of one group of an embedded log: its members and their partitions, all in one process.
+"""Coordinator: assigns the partitions of an embedded log to the members of one group, all in one process.
 
 A partition changes its owner in two steps, as in Kafka's incremental rebalance: its holder gives it up during a poll,
 then the next owner takes it during its next poll. Every change of members starts a new generation. Thread-safe.

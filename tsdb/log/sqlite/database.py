@@ -1,4 +1,4 @@
-"""The database of an embedded log: schema, connections, errors and lanes.
+"""The database of an embedded log: defines schema, connections, errors and lanes.
 
 A `lane` is one partition of one incarnation of a topic; its number is never reused. A record's row id is lane and
 offset in one integer, so that a lane's records lie together, in order, under the primary key.

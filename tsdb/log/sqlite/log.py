@@ -1,4 +1,4 @@
-"""The log embedded in one process: a database file, one writer thread, one connection per reader."""
+"""The log embedded in one process: uses a database file, one writer thread, and one connection per reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance of an embedded log: retention by time, compaction by key, return of freed pages.
+"""Maintenance of an embedded log: drops by time, compacts by key, and returns freed pages.
 
 It runs in steps, each in a separate transaction, so that no append waits long. Retention drops from the front, as
 Kafka does with whole segments; compaction leaves gaps and never takes the last record of a lane.

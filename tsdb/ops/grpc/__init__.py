@@ -1,1 +1,1 @@
-"""gRPC servers: limits of calls, messages and connections, tokens, health and the mapping of errors."""
+"""gRPC servers: limit calls, messages and connections, check tokens, report health and map errors."""

@@ -1,1 +1,1 @@
-"""The ops HTTP server: probes and metrics, with limits of connections."""
+"""The ops HTTP server: serves probes and metrics, with limits of connections."""

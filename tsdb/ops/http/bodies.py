@@ -1,4 +1,4 @@
-"""Routes with a body: their interface to the server, and what a route answers.
+"""Routes with a body: define their interface to the server, and the answer of a route.
 
 The event loop collects the body, within the bounds of the route, and calls the route once the body is whole. A route
 returns at once and answers later, from any thread. Memory is reserved before it is filled, in steps, so that a caller
@@ -71,7 +71,7 @@ class Reply(Protocol):
 
 
 class BodyRoute(Protocol):
-    """A route; its methods run on the event loop's thread and return at once."""
+    """A route. Its methods run on the event loop's thread and return at once."""
 
     @property
     def name(self) -> str:

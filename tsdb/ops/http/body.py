@@ -1,4 +1,4 @@
-"""BodyExchange: one request of a body route on a connection, from its header to its answer.
+"""BodyExchange: handles one request of a body route on a connection, from its header to its answer.
 
 It stands where uvicorn has its RequestResponseCycle, so that pipelined requests of both kinds keep their order. Only
 the event loop's thread uses it.

@@ -1,4 +1,4 @@
-"""HttpConnection: one connection of the HTTP server, uvicorn's with a timer for each wait and with body routes.
+"""HttpConnection: extends a connection of uvicorn with a timer for each wait and with body routes.
 
 httptools parses, because a small write must cost little. Three rules are ours. An offer of another protocol (`Upgrade`)
 is ignored and the body of its request is read, as RFC 9110, section 7.8 allows. A request of which a part is missing or

@@ -1,4 +1,5 @@
-"""The HTTP server of a process, on a separate thread: `/-/ready`, `/-/healthy`, `/metrics`, an index, and body routes.
+"""The HTTP server of a process, on a separate thread: serves `/-/ready`, `/-/healthy`, `/metrics`, an index, and body
+routes.
 
 Probes are answered with any number of other connections: tsdb.ops.http.connections.
 """

@@ -24,10 +24,8 @@ BatchItem = tuple[Record, Completion]
 
 
 class BatchExecutor:
-    """Batches of records, at most one of each lane per batch: sync handlers on threads, async ones on a loop.
-
-    Options.concurrency counts records: set it to `parallel` times the batch size, or batches are smaller.
-    """
+    """Passes batches of records, with at most one record of each lane. Sync handlers run on threads, async ones on a
+    loop."""
 
     def __init__(
         self, handler: BatchHandler, size: BatchSize | None = None, *, parallel: int = 4, name: str = "batch"

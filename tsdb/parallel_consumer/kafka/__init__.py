@@ -1,4 +1,4 @@
-"""Kafka: a source over a consumer group, a producer, and transactions over both.
+"""Kafka: implements a source over a consumer group, a producer, and transactions over both.
 
 The client library's types stay in this package.
 """

@@ -1,4 +1,4 @@
-"""A Kafka producer for dead letters and requeued records. One thread polls for acknowledgements."""
+"""A Kafka producer that sends dead letters and requeued records. One thread polls for acknowledgements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka messages as records, or as columns built on access."""
+"""Converts Kafka messages to records, or to columns that are built on access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka source: a Source over a consumer group, with incremental rebalances.
+"""Kafka source: implements Source over a consumer group, with incremental rebalances.
 
 The consumer never resets an offset by itself. An offset that the log no longer has ends it with an error that names the
 offset.

@@ -1,4 +1,4 @@
-"""Transactor: a transactional producer that stores records and group positions together or not at all.
+"""Transactor: stores records and group positions together or not at all, with a transactional producer.
 
 A transaction is short: it begins when all its content is known, and is decided before `run` returns. One thread.
 """

@@ -1,4 +1,4 @@
-"""PartitionState: the state of one assigned partition."""
+"""PartitionState: keeps the state of one assigned partition."""
 
 from __future__ import annotations
 

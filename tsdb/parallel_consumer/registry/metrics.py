@@ -1,4 +1,4 @@
-"""Metrics of a registry and its scanner, on the metrics registry of their program."""
+"""Metrics of a registry and its scanner, which use the metrics registry of their program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PartitionCopies: records of one partition on their way through the wait topic. One thread.
+"""PartitionCopies: follows the records of one partition through the wait topic. One thread.
 
 Records leave in the order they were read, each once its copy is durable. `through` is acknowledged to the source; an
 open record has a copy and no null record.

@@ -1,1 +1,1 @@
-"""Scheduling of tasks: order by lane, limits, streaks, attempts and dead letters."""
+"""Schedules tasks: order by lane, limits, streaks, attempts and dead letters."""

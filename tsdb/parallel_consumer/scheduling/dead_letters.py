@@ -1,4 +1,4 @@
-"""Dead letters and requeued records: built from a failed record.
+"""Builds dead letters and requeued records from a failed record.
 
 A dead letter has the key, value and headers of its record, plus `dlq-` headers that describe the failure
 (docs/formats/dead-letter.md).

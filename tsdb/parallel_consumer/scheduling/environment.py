@@ -1,4 +1,4 @@
-"""Environment: the settings and services that all parts of one consumer share."""
+"""Environment: has the settings and services that all parts of one consumer share."""
 
 from __future__ import annotations
 

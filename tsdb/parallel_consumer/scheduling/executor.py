@@ -1,4 +1,4 @@
-"""Executor: the interface between the runner and the ways to run a handler.
+"""Executor: defines the interface between the runner and the ways to run a handler.
 
 An executor may support more than single records: the Supports protocols declare it, and the runner checks for them.
 """

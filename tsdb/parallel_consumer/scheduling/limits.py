@@ -1,4 +1,4 @@
-"""Limit: a rate limit of records per second, exact over any interval. Pure."""
+"""Limit: bounds the rate of records per second, exact over any interval. Pure."""
 
 from __future__ import annotations
 

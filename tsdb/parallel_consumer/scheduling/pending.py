@@ -1,4 +1,4 @@
-"""Pending: tasks that wait for their next attempt, for a limit, or for an unavailable dependency. One thread."""
+"""Pending: keeps tasks that wait for their next attempt, for a limit, or for an unavailable dependency. One thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task: one record, or a block of records, inside the consumer."""
+"""Task: represents one record, or a block of records, inside the consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Annotations: warnings and infos of a query, each with its position in the text, in the words of Prometheus."""
+"""Annotations: collects warnings and infos of a query, each with its position in the text, in the words of
+Prometheus."""
 
 from __future__ import annotations
 

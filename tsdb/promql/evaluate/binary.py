@@ -1,4 +1,4 @@
-"""Binary operators: between numbers, between a vector and a number, and between vectors whose labels match."""
+"""Binary operators: compute on numbers, on a vector and a number, and on vectors whose labels match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions over instant vectors and scalars."""
+"""Implements functions over instant vectors and scalars."""
 
 from __future__ import annotations
 

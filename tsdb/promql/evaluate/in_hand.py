@@ -10,8 +10,8 @@ VALUE_BYTES = 9  # A float64, and whether it is present.
 class ValuesInHand:
     """Counts the results of the parts of an expression until the result of the whole replaces them.
 
-    hold: called with the bytes of all values in hand whenever they change; raises when there is no room. Used by one
-    query, on one thread.
+    hold: called with the bytes of all values whenever they change; raises when they do not fit. Used by one query, on
+    one thread.
     """
 
     __slots__ = ("_hold", "bytes")
@@ -21,7 +21,7 @@ class ValuesInHand:
         self.bytes = 0
 
     def admit(self, size: int) -> None:
-        """Reserve room for `size` bytes beside the values in hand. The next `replace` gives it back."""
+        """Reserve `size` bytes beside the counted values. The next `replace` releases them."""
         self._hold(self.bytes + size)
 
     def replace(self, before: int, size: int) -> None:

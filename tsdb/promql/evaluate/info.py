@@ -1,4 +1,4 @@
-"""info(): labels of info metrics added to the series of the same instance and job."""
+"""info(): adds labels of info metrics to the series of the same instance and job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tsdb.selector.selectors import matches, matches_empty
 TARGET_INFO = "target_info"
 _IDENTIFYING = ("instance", "job")
 _VECTORS = (ValueType.VECTOR, ValueType.MATRIX)
-UTF8_BYTES_MAX = 4  # Of one character.
+UTF8_BYTES_MAX = 4  # Bytes of one character.
 _EXCLUDING = (MatchType.NOT_EQUAL, MatchType.NOT_REGEX)
 
 
@@ -81,7 +81,7 @@ def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int6
     else those of the steps."""
     own = context.times_ms
     references: list[tuple[bool, NDArray[np.int64]]] = []
-    # A part, and the subqueries around it, the innermost one last.
+    # A part, and the subqueries around it, from outside to inside.
     pending: list[tuple[Expression, tuple[Subquery, ...]]] = [(base, ())]
     while pending:
         node, around = pending.pop()
@@ -92,7 +92,7 @@ def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int6
         # The second argument of an inner info() only chooses labels.
         parts = node.args[:1] if isinstance(node, Call) and node.name == "info" else children(node)
         vectors = [part for part in parts if type_of(part) in _VECTORS]
-        if not vectors:  # Such as of vector(1): its values are those of the steps.
+        if not vectors:  # Without vectors, as in vector(1), the values are those of the steps.
             return own
         pending.extend((part, within) for part in vectors)
     is_fixed, times = references[0]
@@ -172,7 +172,7 @@ def _by_identity(labels: LabelSets) -> dict[tuple[str, ...], list[tuple[str, int
 def _choices(
     found: tuple[Block, NDArray[np.int64]], candidates: Sequence[tuple[str, int]], needed: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """The row of the newest info series of each name at each step, -1 without one, int64 (names, steps)."""
+    """The row of the newest info series of each name at each step, int64 (names, steps); -1 without such a series."""
     block, times_ms = found
     names = sorted({name for name, _ in candidates})
     chosen = np.full((len(names), block.steps), -1, np.int64)

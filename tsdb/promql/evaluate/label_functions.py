@@ -18,10 +18,11 @@ from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, distinct
 from tsdb.selector.pattern import REGEX_BYTES_MAX
 
-KEPT_BYTES_MAX = 4096  # Of a pattern that `re2.compile` keeps, beside 127 others.
-MEMORY_BYTES_MAX = 8 << 20  # Of one compiled pattern.
+KEPT_BYTES_MAX = 4096  # Bytes of a pattern that `re2.compile` keeps beside 127 others.
+MEMORY_BYTES_MAX = 8 << 20  # Memory of one compiled pattern.
 
-# `$name` takes as many letters as there are, `${name}` ends at the brace, `$$` is a dollar; as Go's Regexp.Expand.
+# As in Go's Regexp.Expand, `$name` takes as many letters as there are, `${name}` ends at the brace, and `$$` is a
+# dollar.
 _REFERENCE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})", re.ASCII)
 
 
@@ -51,7 +52,7 @@ def label_replace(texts: Sequence[str]) -> Relabel:
 
 
 def label_join(texts: Sequence[str]) -> Relabel:
-    """texts: destination, separator, sources. Raises EvaluationError."""
+    """Build the function of label_join. texts: destination, separator, sources. Raises EvaluationError."""
     destination, separator, *sources = texts
     for source in sources:
         _check_name("invalid source label name in label_join()", source)

@@ -31,9 +31,11 @@ def at_end(block: Block) -> Block:
 
 
 def checked(context: EvaluationContext, block: Block) -> Block:
-    """The block with series of equal labels as one. Raises EvaluationError.
+    """Merge series of equal labels in the block. Raises EvaluationError when that is impossible.
 
-    Where names go at the end, labels at a single time may be equal until then.
+    Where names are removed at the end of the query, labels at a single time may be equal until then.
+
+
     """
     return block if context.delays_name_removal and context.start_ms == context.end_ms else merged(block)
 
@@ -50,7 +52,7 @@ def _without_marked(labels: LabelSets, loses_name: NDArray[np.bool_]) -> LabelSe
 
 
 def merged(block: Block) -> Block:
-    """Series with the same labels as one. Raises EvaluationError when two of them are present at one step."""
+    """Merge series of equal labels. Raises EvaluationError when two of them are present at one step."""
     if block.labels.is_distinct:
         return block
     groups = block.labels.groups()

@@ -23,7 +23,7 @@ from tsdb.promql.syntax.tree import (
     post_order,
 )
 
-CHARS_MAX = 1 << 18  # Of all remembered texts. A tree takes at most 300 bytes a character: 80 MB.
+CHARS_MAX = 1 << 18  # Characters of all remembered texts. A tree takes at most 300 bytes a character: 80 MB.
 TEXT_CHARS_MAX = 1 << 13  # Longer texts are parsed each time.
 
 # Functions of the time of a step, which no `@` below them makes the same at all steps. info() looks for info series at

@@ -1,4 +1,4 @@
-"""Query: from the text of a query to its result."""
+"""Query: evaluates the text of a query to its result."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ NO_FEATURES = Features()
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """lookback_ms: how old the newest sample of a step may be. subquery_step_ms: of a subquery without a step.
+    """lookback_ms: how old the newest sample of a step may be. subquery_step_ms: step of a subquery that has none.
 
-    delays_name_removal: names go at the end of the query, as with Prometheus's flag `promql-delayed-name-removal`.
-    values_max: of one vector over all its steps. hold: called with the bytes of all vectors in hand; raises when there
-    is no room. check: called between the parts of a query; raises to end it.
+    delays_name_removal: names are removed at the end of the query, as with Prometheus's flag
+    `promql-delayed-name-removal`. values_max: bound of one vector over all its steps. hold: called with the bytes of
+    all vectors in memory; raises when they do not fit. check: called between the parts of a query; raises to end it.
+
+
+
     """
 
     features: Features = NO_FEATURES
@@ -52,10 +55,9 @@ DEFAULTS = QueryOptions()
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """value: of an instant query a Block with one step in the order of the result, Samples, a Scalar or a Text; of a
-    range query a Block with its series in the order of their labels, a number as one series without labels.
-    times_ms: int64 (steps,).
-    """
+    """value: for an instant query a Block with one step in the order of the result, Samples, a Scalar or a Text; for a
+    range query a Block with its series in the order of their labels, where a number is one series without labels.
+    times_ms: int64 (steps,)."""
 
     value: Block | Samples | Scalar | Text
     times_ms: NDArray[np.int64]
@@ -86,7 +88,7 @@ def range_query(
 ) -> EvaluationResult:
     """The values at start_ms, start_ms + step_ms, ... up to end_ms. step_ms > 0, end_ms >= start_ms.
 
-    Raises as instant_query, and QueryError for an expression that is neither a vector nor a scalar.
+    Raises the errors of instant_query, and QueryError for an expression that is neither a vector nor a scalar.
     """
     query = PREPARED.of(text, options.features)
     node = query.node

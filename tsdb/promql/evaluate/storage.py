@@ -1,4 +1,4 @@
-"""Storage: where the samples of an evaluation come from."""
+"""Storage: the interface from which an evaluation reads its samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StoredSeries:
     """Series of a selector with their samples, ascending in time, stale markers included. Each series comes once.
 
     labels: canonical. The samples of series i are [starts[i], starts[i + 1]). starts: int64 (series + 1,). ts_ms:
-    int64. values: float64. warnings: what is missing, where the reader allowed that.
+    int64. values: float64. warnings: name missing samples, when the request allows them.
     """
 
     labels: Sequence[bytes]
@@ -31,4 +31,5 @@ class Storage(Protocol):
     """Used by one query, on one thread."""
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
-        """The samples in [start_ms, end_ms] of the series that match. Never short: raises TsdbError instead."""
+        """The samples in [start_ms, end_ms] of the series that match. The answer is never silently incomplete: it
+        raises TsdbError instead."""

@@ -1,4 +1,4 @@
-"""Checks of a node against the types of its parts. Each raises QueryError with Prometheus's words."""
+"""Checks a node against the types of its parts. Each check raises QueryError in the words of Prometheus."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _check_without_matching(cursor: Cursor, node: Binary) -> None:
 
 
 def check_aggregation(cursor: Cursor, node: Aggregation) -> None:
-    """Types of operand and parameter."""
+    """Check the types of operand and parameter."""
     kind = type_of(node.operand)
     if kind is not ValueType.VECTOR:
         cursor.fail(f"expected type instant vector in aggregation expression, got {kind.value}", node.operand.span)
@@ -110,7 +110,7 @@ def check_aggregation(cursor: Cursor, node: Aggregation) -> None:
 
 
 def check_call(cursor: Cursor, node: Call) -> None:
-    """Number and types of the arguments."""
+    """Check the number and the types of the arguments."""
     function, count = FUNCTIONS[node.name], len(node.args)
     if function.args_min == function.args_max != count:
         _fail_count(cursor, node, f"expected {function.args_min} argument(s)")

@@ -1,4 +1,4 @@
-"""Parser of durations: of a range, a step and an offset."""
+"""Parses the durations of a range, a step and an offset."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from tsdb.promql.syntax.tree import (
 )
 from tsdb.selector.tokens import Cursor, QueryError, TextSpan, TokenKind
 
-PARTS_MAX = 50  # Of one duration. Its tree is walked by recursion.
+PARTS_MAX = 50  # Parts of one duration. Its tree is walked by recursion.
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2, "^": 3}
 _SIGN = 3  # A sign binds tighter than * and less than ^.
 _CALLS = {"step": 0, "range": 0, "min_of": 2, "max_of": 2}
 
 
 def positive_duration(cursor: Cursor, features: Features, where: str) -> Duration:
-    """A duration of a range or a step. Where it is more than a number, its value is checked when the query has one."""
+    """A duration of a range or a step. If it is an expression, its value is checked later, when the steps of the query
+    are known."""
     node = _Parser(cursor, where).expression(1)
     if isinstance(node, DurationNumber):
         duration_ms(node, cursor.text, 0, 0, is_positive=True)
@@ -35,7 +36,7 @@ def positive_duration(cursor: Cursor, features: Features, where: str) -> Duratio
 def offset_duration(cursor: Cursor, features: Features) -> Duration:
     """A duration of any sign. It ends before an operator, which then belongs to the expression.
 
-    But one that begins with a parenthesis or with two signs goes on behind an operator, as in Prometheus.
+    As in Prometheus, a duration that begins with a parenthesis or with two signs continues behind an operator.
     """
     parser = _Parser(cursor, "offset")
     token, following = cursor.token, cursor.following
@@ -59,7 +60,7 @@ def number_token(cursor: Cursor) -> tuple[float, bool, TextSpan]:
 
 
 class _Parser:
-    """Of one duration. where: its place, for error messages."""
+    """Parser of one duration. where: its role in the query, for error messages."""
 
     def __init__(self, cursor: Cursor, where: str) -> None:
         self.cursor = cursor

@@ -1,4 +1,4 @@
-"""Functions of PromQL: names, argument types, result types. As of Prometheus 3.15."""
+"""Functions of PromQL: lists their names, argument types and result types, as in Prometheus 3.15."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and durations, to values and back to text."""
+"""Parses numbers and durations to values, and formats them as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _PART = re.compile(r"(\d+)(ms|[ywdhms])")
 _DURATION = re.compile("".join(rf"(?:\d+{unit})?" for unit in _UNITS_MS))
 # A duration is held in nanoseconds as a signed 64-bit integer by Prometheus: 292 years.
 DURATION_MS_MAX = (2**63 - 1) // 1_000_000
-DURATION_DIGITS_MAX = 1_000  # Of one part, zeros before it included. Python reads a long number slowly, or not at all.
+# Digits of one part, zeros before it included. Python parses a long number slowly, or not at all.
+DURATION_DIGITS_MAX = 1_000
 
 
 def number_of(text: str) -> float:

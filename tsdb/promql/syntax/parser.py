@@ -1,4 +1,4 @@
-"""Parser of PromQL, by operator precedence (Pratt, Top down operator precedence, POPL 1973).
+"""Parses PromQL by operator precedence (Pratt, Top down operator precedence, POPL 1973).
 
 Types are checked as the tree grows, so a query that cannot be evaluated fails before anything is read. An error of
 types is raised only when the whole text has no error of syntax. A method that returns a Step is a step of a recursion
@@ -125,7 +125,7 @@ class _Parser:
                 cardinality = MatchCardinality.MANY_TO_ONE if word == "group_left" else MatchCardinality.ONE_TO_MANY
                 include = labels(cursor, "grouping opts") if cursor.token.is_symbol("(") else ()
                 found = replace(found, cardinality=cardinality, include=include)
-        # `fill` alone, or one for each side.
+        # Either `fill`, or one for each side.
         expected = _FILLS
         while cursor.token.word in expected and cursor.following.is_symbol("("):
             word = cursor.token.word
@@ -213,7 +213,7 @@ class _Parser:
         return self.made(node)
 
     def grouping(self) -> tuple[bool, tuple[str, ...]] | None:
-        """(without, labels) of `by` or `without`; None when there is neither."""
+        """(without, labels) of `by` or `without`. None when the query has neither."""
         word = self.cursor.token.word
         if word not in ("by", "without"):
             return None
@@ -254,9 +254,11 @@ class _Parser:
         return args
 
     def postfix(self, node: Expression, *, names_series: bool = True) -> Expression:
-        """Ranges and modifiers behind an expression. They bind tighter than any operator.
+        """Parse ranges and modifiers behind an expression. They bind tighter than any operator.
 
-        names_series: a selector has to exclude some series.
+        names_series: whether a selector must exclude some series.
+
+
         """
         cursor = self.cursor
         while True:

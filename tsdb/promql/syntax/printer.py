@@ -127,7 +127,7 @@ def _wide(root: Expression) -> set[int]:
 
 
 def _parts(node: Expression) -> Sequence[Part]:
-    """The text of a node on one line, with the nodes below it."""
+    """The text of a node and its child nodes, on one line."""
     match node:
         case NumberLiteral():
             return (_number(node.value, node.is_duration),)
@@ -245,7 +245,7 @@ def _matching(node: Binary) -> str:
 
 
 def _aggregation(node: Aggregation) -> str:
-    """An aggregation up to its parentheses."""
+    """The text of an aggregation before its parentheses."""
     if not node.labels and not node.without:
         return node.operator
     return f"{node.operator} {'without' if node.without else 'by'} {_labels(node.labels)} "

@@ -13,7 +13,7 @@ Step: TypeAlias = Generator["Step[Any]", Any, T]
 
 
 def result_of(step: Step[T]) -> T:
-    """Run a step with all steps below it. The first exception ends them all."""
+    """Run a step and all steps below it. The first exception ends all of them."""
     waiting: list[Step[Any]] = []
     current: Step[Any] = step
     value: Any = None

@@ -23,18 +23,18 @@ class ValueType(enum.Enum):
 
 
 class Edge(enum.Enum):
-    """A time of the query's range, for `@`."""
+    """The start or the end of the query's range, for `@`."""
 
     START = "start"
     END = "end"
 
 
-# Durations. Most are numbers; an expression may use the step and the range of the query.
+# Durations. Most are numbers, but an expression may use the step and the range of the query.
 
 
 @dataclass(frozen=True, slots=True)
 class DurationNumber:
-    """seconds: of a number or a duration. is_duration: written with a unit."""
+    """seconds: value of a number or a duration. is_duration: whether it is written with a unit."""
 
     seconds: float
     is_duration: bool
@@ -43,7 +43,7 @@ class DurationNumber:
 
 @dataclass(frozen=True, slots=True)
 class DurationCall:
-    """`step()`, `range()`, `min_of(a, b)`, `max_of(a, b)`."""
+    """A call of `step()`, `range()`, `min_of(a, b)` or `max_of(a, b)`."""
 
     name: str
     args: tuple[Duration, ...]
@@ -85,7 +85,7 @@ Duration: TypeAlias = DurationNumber | DurationCall | DurationUnary | DurationBi
 
 @dataclass(frozen=True, slots=True)
 class NumberLiteral:
-    """value: of a duration in seconds. is_duration: written with a unit."""
+    """value: the number, for a duration in seconds. is_duration: whether it is written with a unit."""
 
     value: float
     is_duration: bool
@@ -110,9 +110,11 @@ class Extension(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class VectorSelector:
-    """name: of the metric where it stands before the braces, else empty. matchers: all, that of such a name first.
+    """name: name of the metric if it stands before the braces, otherwise empty. matchers: all matchers, beginning with
+    that of such a name.
 
     at: milliseconds or an edge of the query's range; None: the time of evaluation.
+
     """
 
     name: str
@@ -134,7 +136,7 @@ class MatrixSelector:
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
-    """An expression at each multiple of the step in (t - range, t]. step: None for the default."""
+    """An expression at each multiple of the step in (t - range, t]. step: None means the default."""
 
     expression: Expression
     range: Duration
@@ -172,10 +174,11 @@ class MatchCardinality(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How series of two sides find each other. on: `labels` alone count, else all but `labels`.
+    """Matches series of two sides. on: whether only `labels` count; otherwise all labels but `labels`.
 
     include: labels that a many-side result takes from the one side. fill_left, fill_right: the value of a missing
     series of that side.
+
     """
 
     cardinality: MatchCardinality = MatchCardinality.ONE_TO_ONE
@@ -193,7 +196,8 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """returns_bool: a comparison gives 0 or 1. operator_span: of the operator and its modifiers. type: of the value."""
+    """returns_bool: whether a comparison gives 0 or 1. operator_span: span of the operator and its modifiers. type:
+    type of the value."""
 
     operator: str
     left: Expression
@@ -207,7 +211,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """parameter: of topk and its like. without: group by all labels but `labels`."""
+    """parameter: parameter of functions such as topk. without: group by all labels except `labels`."""
 
     operator: str
     operand: Expression
@@ -244,7 +248,8 @@ SET_OPERATORS = frozenset({"and", "or", "unless"})
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
-    """The expressions directly below a node, in the order of the text; a selector is below its matrix."""
+    """The expressions directly below a node, in the order of the text. The selector of a matrix selector is its
+    child."""
     match node:
         case Paren():
             return (node.inner,)
@@ -265,7 +270,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def post_order(root: Expression) -> list[Expression]:
-    """All nodes, each after those below it. The root is the last one."""
+    """All nodes, each after its children. The root is the last one."""
     found, pending = [], [root]
     while pending:
         node = pending.pop()

@@ -1,4 +1,4 @@
-"""Downsampled: which part of a query with steps is answered from derived series, and their samples as steps.
+"""Downsampled: chooses the part of a query with steps that derived series answer, and converts their samples to steps.
 
 Only for queries that request `downsampled`. A step of `sum` is then a sum of sums, so its last bits may differ from the
 sum of the samples. Late data shows after the next run of the downsampling job.
@@ -81,7 +81,7 @@ class Resolutions:
         clock: Clock,
         lengths_ms: Mapping[str, int] = MappingProxyType(RESOLUTIONS_MS),
     ) -> None:
-        # The coarsest first.
+        # The coarsest resolution is first.
         self._lengths_ms = sorted(lengths_ms.items(), key=lambda one: -one[1])
         self._value = LogValue("downsampled-spans", read, clock, every_s=READ_AGAIN_S, again_s=FAILED_AGAIN_S)
 
@@ -132,7 +132,7 @@ class DerivedSteps:
         return np.unique(np.concatenate([derived for derived, _ in self._of.values()]))
 
     def steps(self, stretch: Fragment) -> Iterator[Fragment]:
-        """One fragment with the steps of the source series; nothing when a needed derived series has no samples."""
+        """One fragment with the steps of the source series. No fragment when a needed derived series has no samples."""
         parts = [part for part in map(self._reduced, [stretch] * len(self._of), self._of) if part is not None]
         if len(parts) < len(self._of):
             return

@@ -1,4 +1,4 @@
-"""History holes: the holes of history that touch one answer, without accepted ones.
+"""History holes: finds the holes of history that touch one answer, without accepted ones.
 
 A hole of a lost chunk names a pack whose series the index has: only reads of that pack miss samples. A hole of an
 unknown series names a pack too, but no index has the series, so no selection shows whether a reader asked for it: every

@@ -1,4 +1,4 @@
-"""History index: the series of history, selected by the same rules as series in memory.
+"""History index: finds the series of history, by the same rules as series in memory.
 
 Read by (index epoch, metric name), and cached while valid (tsdb.query.history.parts). Thread-safe.
 """
@@ -25,7 +25,7 @@ from tsdb.ops.threads import waiting_for_others
 from tsdb.query.history.parts import SERIES_KEPT_MAX, EpochNames, HistoryParts, HistoryVersion, IndexPart, Needs
 from tsdb.query.history.reads import HistoryReads
 
-EPOCHS_MAX = 1_000  # 80 years; a longer range is a mistake, and would cost thousands of reads of history.
+EPOCHS_MAX = 1_000  # 80 years. A longer range is a mistake, and would cost thousands of reads of history.
 READERS = 16  # A selector over all metrics reads each of them; one after another would take seconds.
 
 reads_total = counter(
@@ -40,8 +40,8 @@ class HistorySeries:
     """Series of one partition that may have samples in a range.
 
     series_ids: uint64 (s,), ascending. labels: canonical, one per series. pack_ids: ascending, of all series together.
-    All their samples lie in [start_ms, end_ms), the epochs in which they were announced. These bounds save reads:
-    history is read by month, also where it has no samples.
+    All their samples lie in [start_ms, end_ms), the epochs in which they were announced. These bounds save reads,
+    because history is read by month, even where it has no samples.
     """
 
     series_ids: NDArray[np.uint64]
@@ -56,10 +56,13 @@ NO_SERIES = HistorySeries(np.empty(0, np.uint64), [], [], 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Selects series that satisfy all matchers (none: every series), or series with these ids (uint64).
+    """Selects series that satisfy all matchers, or series with these ids (uint64). Without matchers every series is
+    selected.
 
-    names: the metric names that they can have; None: any. derived: use the matchers unchanged; else derived series
-    (tsdb.model.resolution) are skipped unless a matcher names their label.
+    names: the metric names that they can have; None: any. derived: True uses the matchers unchanged; otherwise derived
+    series (tsdb.model.resolution) are skipped unless a matcher names their label.
+
+
     """
 
     matchers: tuple[Matcher, ...]
@@ -111,10 +114,13 @@ class HistoryIndex:
         needs: Needs,
         check_going: CheckGoing = go_on,
     ) -> dict[int, HistorySeries]:
-        """By partition of `needs`: the selected series that were announced for a sample time in [start_ms, end_ms).
+        """The selected series that were announced for a sample time in [start_ms, end_ms), for each partition of
+        `needs`.
 
         loaded: history's loaded positions, read before this call. check_going: called between pieces of work; it may
-        raise. Raises Overloaded (epochs_limit) and as history does.
+        raise. Raises Overloaded (epochs_limit) and the errors of history.
+
+
         """
         epochs, now = _epochs(start_ms, end_ms), HistoryVersion(loaded, self._generation())
         found: dict[int, list[_Found]] = {partition: [] for partition in needs}

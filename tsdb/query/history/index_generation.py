@@ -38,7 +38,7 @@ class IndexGeneration:
             failed=poll_failures_total.inc,
             wait_s=wait_s,
         )
-        # Of the thread that reads, one at a time.
+        # Only the thread that reads uses these, one at a time.
         self._generation = BEFORE_THE_FIRST
         self._high: int | None = None  # High watermark of `meta` at the last read; None: the generation is not known.
 

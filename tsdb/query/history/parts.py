@@ -1,4 +1,4 @@
-"""History parts: a cache of history's series index by (index epoch, metric name), with its validity.
+"""History parts: caches history's series index by (index epoch, metric name), and checks the validity of each part.
 
 A part has every series with a sample below the loaded positions that were read before the part. So it is valid while
 memory begins at or below them, also when the loader goes on. Series of imports and downsampling reach history without
@@ -22,8 +22,8 @@ from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import gauge
 
-SERIES_KEPT_MAX = 1_000_000  # A few hundred bytes each.
-EPOCHS_KEPT_MAX = 2_000  # Metric names of an epoch; a range may touch epochs without series.
+SERIES_KEPT_MAX = 1_000_000  # A series takes a few hundred bytes.
+EPOCHS_KEPT_MAX = 2_000  # Epochs whose metric names are cached. A range may touch epochs without series.
 
 kept_series = gauge("tsdb_query_past_index_series", "Series of history's index cached in memory; one per epoch.")
 

@@ -1,4 +1,4 @@
-"""History samples: history's samples of some series in a range, in bounded stretches of whole packs."""
+"""History samples: reads history's samples of some series in a range, in bounded stretches of whole packs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tsdb.ops.metrics import counter
 from tsdb.query.history.reads import HistoryReads
 from tsdb.query.history.stretch import Stretch
 
-STRETCH_SAMPLES = 4 << 20  # As many as a head decodes at a time: bounds a read's memory beside its result.
+# A head decodes this number at a time, too. It bounds the memory of a read beside its result.
+STRETCH_SAMPLES = 4 << 20
 
 chunks_total = counter("tsdb_query_history_chunks_total", "Chunks (parts) read back from history.")
 bytes_total = counter("tsdb_query_history_bytes_total", "Bytes of the chunks read back from history.")

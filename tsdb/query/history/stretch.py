@@ -1,4 +1,4 @@
-"""Stretch: the wanted samples of some whole packs' chunks, combined into one fragment with one copy.
+"""Stretch: combines the requested samples of the chunks of some whole packs into one fragment, with one copy.
 
 Chunks of a window are merged only where there are several. Nearly all windows have one chunk and no late samples.
 """

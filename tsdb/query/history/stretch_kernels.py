@@ -27,10 +27,12 @@ def wanted_runs_kernel(
     low: NDArray[np.int64],
     high: NDArray[np.int64],
 ) -> int:
-    """Series of a fragment that are wanted and have samples in [start_ms, end_ms).
+    """Find the requested series of a fragment that have samples in [start_ms, end_ms).
 
-    slot: index among the wanted; which: index in the fragment; samples [low, high). Both lists of ids ascend. Returns
-    how many.
+    slot: index in `wanted`; which: index in the fragment; low, high: its samples [low, high). Both lists of ids ascend.
+    Returns the number of series.
+
+
     """
     found, at = 0, 0
     for series in range(series_id.size):

@@ -1,1 +1,1 @@
-"""Memory and history joined to one answer: completeness, the seam, and the merge per partition."""
+"""Joins memory and history to one answer: checks completeness, finds the seam, and merges each partition."""

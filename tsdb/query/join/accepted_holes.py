@@ -19,7 +19,8 @@ States = Iterable[common_pb2.PartitionState]
 
 
 class AcceptedHoles:
-    """Hole checks of one request over [start_ms, end_ms). history: None without one; then no hole is accepted."""
+    """Hole checks of one request over [start_ms, end_ms). history: None when there is no history; then no hole is
+    accepted."""
 
     def __init__(self, history: HistoryReads | None, start_ms: int, end_ms: int, *, allow_holes: bool) -> None:
         self._history = None if allow_holes else history
@@ -70,5 +71,5 @@ def check_memory_holes(history: HistoryReads, states: States, start_ms: int, end
 
 
 def _key(hole: HoleRecord | common_pb2.Hole) -> tuple[int, int, int, int, str, int]:
-    """Identity of a hole: stores and the chunk stage name the same loss with the same fields."""
+    """Identity of a hole. Stores and the chunk stage name the same loss with the same fields."""
     return hole.partition, hole.pack_id, hole.start_ms, hole.end_ms, hole.reason, hole.record_offset

@@ -1,6 +1,6 @@
-"""Completeness: whether memory and history together hold all of a range, per partition. Pure.
+"""Completeness: checks for each partition whether memory and history together have all of a range. Pure.
 
-Memory holds the log from since_offset on. History holds every sample below offset X (the loaded position) whose time is
+Memory has the log from since_offset on. History has every sample below offset X (the loaded position) whose time is
 before emitted_through. So they meet when X >= since_offset, and history is complete before the seam when
 emitted_through reaches the seam.
 """
@@ -27,23 +27,24 @@ def seam_ms(state: common_pb2.PartitionState, end_ms: int) -> int:
 
 
 def check_complete(state: common_pb2.PartitionState, loaded: Mapping[int, Loaded], seam: int) -> None:
-    """Raises Unavailable (history_behind) naming the partition and the four numbers, unless history is complete before
-    `seam`.
+    """Raises Unavailable (history_behind), which names the partition and the four numbers, unless history is complete
+    before `seam`.
 
     loaded: read before any chunk. seam: see seam_ms.
+
     """
     _check(state, loaded.get(state.partition), seam)
 
 
 def check_series_complete(state: common_pb2.PartitionState, loaded: Mapping[int, Loaded]) -> None:
-    """As check_complete, for the series index alone: series announced below a position are in history before that
-    position is loaded, so emitted_through does not matter."""
+    """Does what check_complete does, for the series index alone. Series announced below a position are in history
+    before that position is loaded, so emitted_through does not matter."""
     _check(state, loaded.get(state.partition), None)
 
 
 def _check(state: common_pb2.PartitionState, loaded: Loaded | None, needed_ms: int | None) -> None:
     if loaded is not None and loaded.topic_id != state.topic_id:
-        loaded = None  # From another incarnation of the log: its offsets have no meaning here.
+        loaded = None  # The value is from another incarnation of the log, so its offsets have no meaning here.
     joined = loaded is not None and loaded.position >= state.since_offset
     if loaded is not None and joined and (needed_ms is None or loaded.emitted_through_ms >= needed_ms):
         return

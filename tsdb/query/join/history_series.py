@@ -1,4 +1,5 @@
-"""History series: the series of some partitions before their memory begins. Exact or an error, as for samples."""
+"""History series: finds the series of some partitions before the start of their memory. Exact or an error, as for
+samples."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class JoinedRead:
 
 
 def _states(opened: ShareStreams[Response]) -> Iterator[common_pb2.PartitionState]:
-    """States of the samples' stream. With a stream of steps too, the applied offset is the lower of both."""
+    """States of the stream of samples. With a stream of steps too, the applied offset is the lower one of both."""
     answers = [{state.partition: state for state in first.header.partitions} for first in opened.first]
     for partition in opened.share.partitions:
         found = [answer[partition] for answer in answers if partition in answer]

@@ -1,4 +1,5 @@
-"""Partition join: one partition's answer, from its store's samples and history's samples of the same series."""
+"""Partition join: makes the answer of one partition from its store's samples and history's samples of the same
+series."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tsdb.reader.read_call import ReadWork
 from tsdb.reader.request import SelectSpec
 from tsdb.v1 import common_pb2
 
-ORDERED_SAMPLE_BYTES = 24  # Time, value, order.
+ORDERED_SAMPLE_BYTES = 24  # Bytes of time, value and order.
 MERGE_COPIES = 2
 
 answered_total = counter(
@@ -40,7 +41,8 @@ answered_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class JoinedSamples:
-    """One partition. series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their samples."""
+    """Result for one partition. series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their
+    samples."""
 
     partition: int
     series_ids: NDArray[np.uint64]
@@ -56,8 +58,8 @@ class JoinedSamples:
 class PartitionJoin:
     """The join of one Select. seams: for each partition that needs history, the time before which history answers.
 
-    loaded: read before any chunk. work: called between pieces of work and before memory is taken. kept_bytes: memory of
-    partitions that are answered but not sent yet.
+    loaded: read before any chunk. work: called between pieces of work and before memory is allocated. kept_bytes:
+    memory of partitions whose answer is not sent yet.
     """
 
     history: HistorySource
@@ -70,9 +72,11 @@ class PartitionJoin:
     kept_bytes: Callable[[], int]
 
     def answer(self, state: common_pb2.PartitionState, held: StoreSamples, steps: StoreSamples) -> JoinedSamples:
-        """held: the store's samples, with orders. steps: the steps after them, already aggregated by the store.
+        """held: samples of the store, with orders. steps: the following steps, which the store has aggregated.
 
-        Raises Overloaded (samples_limit), HoleInRange, CorruptData, and as history does.
+        Raises Overloaded (samples_limit), HoleInRange, CorruptData, and the errors of history.
+
+
         """
         query, partition = self.query, state.partition
         series = self._history_series(state, held)

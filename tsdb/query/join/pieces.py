@@ -85,7 +85,7 @@ def packed(
     parts: Iterable[Piece],
     totals: AnswerTotals,
 ) -> Iterator[Response]:
-    """One answer: messages of about FRAME_BYTES_MAX, the header in the first and the trailer in the last."""
+    """One answer as messages of about FRAME_BYTES_MAX. The first one has the header, the last one the trailer."""
     ordered = sorted(states, key=lambda state: state.partition)
     held, held_bytes = Response(header=reader_pb2.SelectHeader(partitions=ordered, warnings=warnings)), 0
     for piece in parts:

@@ -1,4 +1,4 @@
-"""Seam: merges memory and history into one partition's answer, the same as from one complete source. Pure.
+"""Seam: merges memory and history into the answer of one partition, which equals that of a complete source. Pure.
 
 Memory and history overlap: samples in memory below coverage are late samples, or samples that history has already too.
 The higher order of a sample wins. Above coverage memory is complete and history is not used.
@@ -86,7 +86,7 @@ def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResu
 
 
 def fragment_of(held: StoreSamples) -> Fragment | None:
-    """Memory's samples with orders comparable to history's; None when there are no samples."""
+    """Samples of memory with orders that compare with those of history; None when there are no samples."""
     if not len(held.ts_ms):
         return None
     orders = np.where(held.orders < 0, _ABOVE_COVERAGE, held.orders)

@@ -1,1 +1,1 @@
-"""PromQL reads of a querier: samples and labels from stores and history as one."""
+"""PromQL reads of a querier: combine samples and labels from stores and history."""

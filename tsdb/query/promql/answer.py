@@ -1,4 +1,4 @@
-"""The answer of Reader.Query: the result of an evaluation as messages of columns."""
+"""Answers Reader.Query: sends the result of an evaluation as messages of columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.v1 import reader_pb2
 
-FRAME_VALUES = 128 * 1024  # A MiB of values.
+FRAME_VALUES = 128 * 1024  # Values of a frame: one MiB.
 
 
 def messages(result: EvaluationResult) -> Iterator[reader_pb2.QueryResponse]:
@@ -57,7 +57,7 @@ def _frames_of_block(block: Block) -> Iterator[reader_pb2.QueryFrame]:
 def _frames_of_samples(samples: Samples) -> Iterator[reader_pb2.QueryFrame]:
     first = 0
     while first < len(samples.labels):
-        # As many series as fit, and at least one.
+        # As many series as fit into a frame, and at least one.
         end = int(np.searchsorted(samples.starts, samples.starts[first] + FRAME_VALUES, side="right")) - 1
         end = min(max(end, first + 1), len(samples.labels))
         part = slice(int(samples.starts[first]), int(samples.starts[end]))

@@ -1,4 +1,4 @@
-"""Arrays of one selection: the partitions of its answer, decoded and joined in their order."""
+"""Arrays of one selection: decodes the partitions of its answer and joins them in their order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Partitions:
     joined: Sequence[JoinedSamples]
 
     def check(self, wanted: Sequence[int]) -> None:
-        """Raises CorruptData (answer_malformed) unless exactly the partitions `wanted` came, each once."""
+        """Raises CorruptData (answer_malformed) unless exactly the partitions `wanted` have come, each once."""
         came = sorted([part.block.partition for part in self.framed] + [one.partition for one in self.joined])
         if came != sorted(wanted):
             raise malformed(f"partitions {came} came; partitions {sorted(wanted)} were requested")

@@ -42,7 +42,7 @@ class ListedCall:
 
 @contextmanager
 def listed_call(queries: RunningQueries, text: str, caller: Caller) -> Iterator[ListedCall]:
-    """Within the block the query is in the list. A cancel raises Unavailable (cancelled) in place of other errors."""
+    """Keep the query in the list within the block. A cancel raises Unavailable (cancelled) in place of other errors."""
     running = queries.open(GRPC_QUERY, math.inf, _address(caller.peer()))
     running.text = text
     try:
@@ -56,5 +56,5 @@ def listed_call(queries: RunningQueries, text: str, caller: Caller) -> Iterator[
 
 
 def _address(peer: str) -> str:
-    """HOST:PORT of gRPC's name for a peer: `ipv4:127.0.0.1:9090`, `ipv6:%5B::1%5D:9090`."""
+    """HOST:PORT from gRPC's name of a peer, such as `ipv4:127.0.0.1:9090` or `ipv6:%5B::1%5D:9090`."""
     return unquote(peer).partition(":")[2]

@@ -1,4 +1,4 @@
-"""Losses: sentences that name the samples that an answer may lack, where the query accepts that. Pure."""
+"""Losses: makes the sentences that name the samples that an answer may lack, where the query accepts that. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def losses(
 ) -> tuple[str, ...]:
     """The sentences of stores about their lag and, with allow_holes, one for each hole in [start_ms, end_ms).
 
-    states: of all partitions in the answer. Stores and history may state the same hole: it is named once.
+    states: of all partitions in the answer. A hole that both stores and history state is named once.
     """
     ordered = sorted(states, key=lambda state: state.partition)
     found = [*lags, *dict.fromkeys(_found(ordered, start_ms, end_ms, allow_holes))]

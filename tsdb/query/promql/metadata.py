@@ -1,7 +1,7 @@
-"""Metadata of PromQL over a querier: series, label names and label values.
+"""Reads the metadata of PromQL from a querier: series, label names and label values.
 
-With a start the answer has the series of history too, where memory does not reach the start. Without a start it is what
-memory holds.
+With a start the answer has the series of history too, where memory does not reach the start. Without a start it has the
+series in memory.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ LABEL_COPIES = 2  # The message and the labels made of it.
 
 
 class QuerierMetadata:
-    """Reads of one request, on one thread. sources, limits, call, options: as of QuerierStorage.
+    """Reads of one request, on one thread. sources, limits, call, options: see QuerierStorage.
 
-    In all methods, without matchers: every series. Ranges include both ends, ms since the epoch; None: open on that
-    side. Methods raise as the calls of a querier's Reader.
+    Without matchers all methods select every series. Ranges include both ends, in ms since the epoch; None leaves that
+    side open. Methods raise the errors of a querier's Reader.
+
+
     """
 
     def __init__(
@@ -128,7 +130,7 @@ def _first(start_ms: int | None) -> int | None:
 
 
 def _after(end_ms: int | None) -> int | None:
-    """The exclusive end of a request for times up to end_ms."""
+    """The exclusive end of a request that includes times up to end_ms."""
     return None if end_ms is None else _clamped(end_ms) + 1
 
 

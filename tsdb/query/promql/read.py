@@ -1,4 +1,4 @@
-"""One Reader.Query: its request checked, evaluated over the querier, and answered."""
+"""Answers one Reader.Query: checks the request, evaluates it over the querier, and sends the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
 from tsdb.v1 import reader_pb2
 
-STEPS_MAX = 11_000  # As Prometheus.
+STEPS_MAX = 11_000  # The limit of Prometheus.
 
 
 def check_query(request: reader_pb2.QueryRequest) -> None:
@@ -43,7 +43,7 @@ def check_query(request: reader_pb2.QueryRequest) -> None:
 
 
 class QueryRead:
-    """Runs on the caller's thread. options: of the server."""
+    """Runs on the caller's thread. options: options of the server."""
 
     def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: QueryOptions) -> None:
         self._sources = sources

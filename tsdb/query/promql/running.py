@@ -1,6 +1,6 @@
-"""Running queries of a process: the list of them, and how each ends before its time.
+"""Running queries of a process: lists them, and ends a query early.
 
-The HTTP API and the Reader service of a process share one list. A query ends early when its time is over, its peer
+The HTTP API and the Reader service of a process share one list. A query ends early when its time limit passes, its peer
 leaves, or an operator cancels it. Evaluation and reads check for that between their parts.
 """
 
@@ -17,8 +17,8 @@ from tsdb.ops.metrics import counter, gauge
 from tsdb.query.promql.slow import SlowQueries
 from tsdb.v1 import reader_pb2
 
-TEXT_CHARS_MAX = 2000  # Of a query in the list and in the log.
-GRPC_QUERY = "grpc_query"  # The kind of a Reader.Query.
+TEXT_CHARS_MAX = 2000  # Characters of a query in the list and in the log.
+GRPC_QUERY = "grpc_query"  # Kind of a query of Reader.Query.
 QUERY_TIMEOUT = "query_timeout"
 QUERY_CANCELED = "query_canceled"
 IN_QUEUE, IN_EVALUATION = "query queue", "expression evaluation"
@@ -79,7 +79,7 @@ class RunningQuery:
         self._ends = min(self._ends, self._arrived + timeout_s)
 
     def end(self, reason: str) -> None:
-        """End it: `peer_left` or `canceled`. Returns at once; the calls that it waits for end."""
+        """End the query for `peer_left` or `canceled`. Returns at once; the calls that the query waits for end."""
         with self._lock:
             if self._reason:
                 return
@@ -146,7 +146,7 @@ class RunningQueries:
                 del self._queries[query.number]
 
     def all(self) -> list[RunningQuery]:
-        """Those that run now, the oldest first."""
+        """Queries that run now, the oldest first."""
         with self._lock:
             return list(self._queries.values())
 
@@ -155,7 +155,7 @@ class RunningQueries:
         return reader_pb2.QueriesResponse(queries=map(_message, self.all()))
 
     def cancel(self, number: int) -> bool:
-        """End one; False when it does not run."""
+        """End a query. False when it does not run."""
         with self._lock:
             query = self._queries.get(number)
         if query is None:

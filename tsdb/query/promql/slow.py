@@ -10,8 +10,8 @@ KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class SlowQuery:
-    """text: cut. kind: `instant`, `range`, or another endpoint. seconds: of queue_s and the evaluation, in which reads
-    took read_s. series, samples: that were read."""
+    """One slow query. text: shortened. kind: `instant`, `range`, or another endpoint. seconds: queue_s and the
+    evaluation together, of which reads took read_s. series, samples: counts of what was read."""
 
     ended_ms: int
     text: str
@@ -24,7 +24,7 @@ class SlowQuery:
 
 
 class SlowQueries:
-    """The newest KEPT slow queries. Thread-safe."""
+    """Keeps the newest KEPT slow queries. Thread-safe."""
 
     def __init__(self) -> None:
         self._queries: deque[SlowQuery] = deque(maxlen=KEPT)

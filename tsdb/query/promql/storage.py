@@ -28,17 +28,19 @@ from tsdb.reader.read_call import ReadCall
 from tsdb.reader.request import select_spec
 from tsdb.v1 import reader_pb2
 
-SERIES_BYTES = 64  # Beside the labels: the object that holds them, its place in a list, and a start.
+SERIES_BYTES = 64  # Bytes beside the labels: their object, its entry in a list, and a start.
 
 NO_SERIES = StoredSeries((), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 class QuerierStorage:
-    """A tsdb.promql Storage. Used by one query, on one thread.
+    """Implements Storage of tsdb.promql. Used by one query, on one thread.
 
-    limits: of each selection. call: of the whole query; it bounds the time of all selections and their memory, which
-    counts until the call ends. options: deviations from an exact and fresh answer that the query accepts; the warnings
-    of a selection then name each loss. Equal selections are read once.
+    limits: bounds of each selection. call: the call of the whole query; it bounds the time of all selections and their
+    memory, which counts until the call ends. options: deviations from an exact and fresh answer that the query accepts;
+    the warnings of a selection then name each loss. Equal selections are read once.
+
+
     """
 
     def __init__(
@@ -51,10 +53,12 @@ class QuerierStorage:
         self._found: dict[tuple[tuple[Matcher, ...], int, int], StoredSeries] = {}
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
-        """As Storage. Series come by partition and series id. Equal selections share their arrays.
+        """Implements Storage.select. Series come by partition and series id. Equal selections share their arrays.
 
-        Raises as Reader.Select of a querier: Unavailable, OutOfCoverage, HoleInRange, CorruptData, Overloaded,
-        InvalidRequest.
+        Raises the errors of Reader.Select of a querier: Unavailable, OutOfCoverage, HoleInRange, CorruptData,
+        Overloaded, InvalidRequest.
+
+
         """
         # No sample lies beyond these times, and Select refuses ranges that do.
         start_ms, end_ms = max(start_ms, -TIME_MAX_MS), min(end_ms, TIME_MAX_MS - 1)
@@ -100,7 +104,7 @@ class QuerierStorage:
             frames = AnswerFrames()
             for message in one.messages():
                 self._call.check_going()
-                # About the size of a message. For the exact size protobuf would encode it again.
+                # About the size of a message. protobuf would have to encode it again for the exact size.
                 self._call.keep(self._call.kept_bytes + FRAME_BYTES_MAX)
                 frames.add(message)
             answer = frames.finish()

@@ -21,7 +21,7 @@ class CaptureBudget:
         self._bytes_max = bytes_max
 
     def take(self, size: int) -> bool:
-        """Reserve bytes; False when there is no room."""
+        """Reserve bytes. False when the budget does not have them."""
         with self._lock:
             if self._bytes + size > self._bytes_max:
                 return False
@@ -37,7 +37,8 @@ class CaptureBudget:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A whole answer. messages: makes them. at_ms: when it was complete. seconds: spent on it. size: its bytes."""
+    """A whole answer. messages: makes its messages. at_ms: when it was complete. seconds: its duration. size: its
+    bytes."""
 
     method: Method
     request: Message
@@ -48,7 +49,8 @@ class Captured:
 
 
 class Capture:
-    """Used by the thread of its read. `lost` after the budget had no room: all is given back, and nothing is kept."""
+    """Used by the thread of its read. `lost`: the budget was too small; all bytes are released, and no message is
+    kept."""
 
     def __init__(self, budget: CaptureBudget) -> None:
         self._budget = budget

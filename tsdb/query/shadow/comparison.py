@@ -1,4 +1,4 @@
-"""Comparison of two answers to one read. Pure.
+"""Compares two answers to one read. Pure.
 
 The shadow answers later, so it may have newer samples. Differences that begin within
 the last RECENT_MS before the answer are therefore `recent` and are no finding.
@@ -24,8 +24,8 @@ Column = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswer:
-    """An answer. series: canonical labels, or the id of a series without labels -> (ts_ms, values). coverage: what else
-    must agree, as texts. exact: values are compared bit for bit."""
+    """An answer. series: by canonical labels, or by id for a series without labels: (ts_ms, values). coverage: other
+    facts that must agree, as texts. exact: whether values are compared bit for bit."""
 
     series: Mapping[bytes, Column]
     coverage: frozenset[str]
@@ -34,7 +34,8 @@ class ComparedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SeriesDifference:
-    """kind: series, samples or values. rows: (ts_ms, own, shadow); None where a side has no sample."""
+    """Difference of one series. kind: series, samples or values. rows: (ts_ms, own, shadow); None where a side has no
+    sample."""
 
     key: bytes
     kind: str
@@ -43,7 +44,7 @@ class SeriesDifference:
 
 @dataclass(slots=True)
 class Differences:
-    """counts: by kind. shown: the first ones. recent: whether there are recent ones."""
+    """counts: number of differences by kind. shown: the first ones. recent: whether some of them are recent."""
 
     counts: dict[str, int] = field(default_factory=dict)
     shown: list[SeriesDifference] = field(default_factory=list)
@@ -82,7 +83,7 @@ def rows_of(answer: SelectResult | QueryResult) -> ComparedAnswer:
 
 
 def compare(own: ComparedAnswer, shadow: ComparedAnswer, at_ms: int) -> Differences:
-    """All differences. at_ms: when the own answer was complete."""
+    """Find all differences. at_ms: when the own answer was complete."""
     found = Differences()
     found.coverage = sorted(own.coverage ^ shadow.coverage)
     if found.coverage:

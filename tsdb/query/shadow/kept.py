@@ -1,4 +1,4 @@
-"""Kept pairs: the newest reads whose answers differ, one JSON file each, for `tsdb shadow diff`."""
+"""Kept pairs: stores the newest reads whose answers differ, one JSON file each, for `tsdb shadow diff`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The other side of a comparison. experiment: empty: production."""
+    """The other side of a comparison. experiment: its name; empty: production."""
 
     address: str
     experiment: str
 
 
 class KeptPairs:
-    """The newest `kept_max` pairs in a folder. Used by the threads of a shadow; each file is written whole or not."""
+    """The newest `kept_max` pairs in a folder. The threads of a shadow use it; a file is written completely or not at
+    all."""
 
     def __init__(self, folder: Path, kept_max: int) -> None:
         self._folder = folder

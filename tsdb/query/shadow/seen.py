@@ -21,14 +21,14 @@ class AnswerObserver(Protocol):
     def answer(
         self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
     ) -> Iterator[Answer]:
-        """The same messages, in their order."""
+        """Pass the same messages on, in their order."""
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """A result that is answered in another form than that of Reader.Query, and its request in that form."""
 
 
 class NothingSeen:
-    """A querier without a shadow."""
+    """The observer of a querier without a shadow."""
 
     def answer(
         self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
@@ -36,4 +36,4 @@ class NothingSeen:
         return messages
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
-        """No effect without a shadow."""
+        """Has no effect without a shadow."""

@@ -49,7 +49,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ShadowOptions:
-    """share: above 0 and at most 1. kept: None: differing reads are not kept."""
+    """share: above 0 and at most 1. kept: stores differing reads; None: they are not stored."""
 
     share: float
     bytes_max: int
@@ -57,7 +57,7 @@ class ShadowOptions:
 
 
 class Shadow:
-    """A component, and the hook `AnswerObserver` of the reads. draw: a random number in [0, 1)."""
+    """A component, and the hook `AnswerObserver` of the reads. draw: returns a random number in [0, 1)."""
 
     def __init__(
         self, target: ShadowTarget, options: ShadowOptions, clock: Clock, draw: Callable[[], float] = random.random
@@ -94,13 +94,13 @@ class Shadow:
     def answer(
         self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
     ) -> Iterator[Answer]:
-        """The same messages; of a share of the reads they are also kept for a comparison."""
+        """Pass the same messages on. For a share of the reads, keep them for a comparison too."""
         if self._draw() >= self._options.share or any(key == HEADER for key, _ in context.invocation_metadata()):
             return messages
         return self._captured(method, request, messages)
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
-        """As of Seen. The request is made for a read of the share alone."""
+        """Implements AnswerObserver.result. The request is built only for a read of the share."""
         if self._draw() >= self._options.share:
             return
         size = result.value.nbytes if isinstance(result.value, Block | Samples) else 0
@@ -202,7 +202,8 @@ class Shadow:
         duration.labels("shadow").observe(times.shadow)
         held: set[int] | None = None
         if isinstance(theirs, SelectResult):
-            # Also the partitions that it should have answered for, so that an answer without one of them differs.
+            # These include the partitions that it should have answered for, so that an answer without one of them
+            # differs.
             expected = set(request.options.partitions) or self._target.partitions
             held = {*expected, *(state.partition for state in theirs.partitions)}
         ours = decoded(captured.method, captured.request, captured.messages(), held)

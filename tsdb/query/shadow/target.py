@@ -24,13 +24,13 @@ from tsdb.model.errors import ConfigMismatch, Overloaded, Unavailable
 from tsdb.query.shadow.shadow_metrics import shadow_partitions
 from tsdb.v1 import common_pb2, reader_pb2
 
-HEADER = "tsdb-shadow"  # Of each call to a shadow: a querier passes such a read on to no other shadow.
+HEADER = "tsdb-shadow"  # Header of each call to a shadow. A querier passes a read with it to no other shadow.
 COVERAGE_TIMEOUT_S = 2.0
 
 
 class ShadowTarget:
-    """Thread-safe. Connects at its first call. bytes_max: of one answer. experiment, partitions: of the shadow,
-    as of the last `check_log`; experiment is empty for production."""
+    """Thread-safe. Connects at its first call. bytes_max: bound of one answer. experiment, partitions: those of the
+    shadow at the last `check_log`; experiment is empty for production."""
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class ShadowTarget:
         self._bytes_max = bytes_max
 
     def read(self, method: Method, request: Message) -> SelectResult | QueryResult:
-        """The answer of the shadow. Raises its TsdbError, and ConfigMismatch (shadow_log) as `check_log`."""
+        """The answer of the shadow. Raises the shadow's TsdbError, and ConfigMismatch (shadow_log) as `check_log`
+        does."""
         answer = decoded(method, request, self._call(method, request, self._timeout_s))
         if isinstance(answer, SelectResult):
             self._check_topics(answer.partitions)
@@ -109,7 +110,7 @@ class ShadowTarget:
             raise call_error(error, self._peer, method) from error
 
     def _whole(self, answer: Any) -> list[Any]:
-        """All messages of a stream; one that does not end is cut at bytes_max."""
+        """All messages of a stream. A stream that does not end is cut at bytes_max."""
         found, size = [], 0
         for message in answer:
             size += message.ByteSize()
@@ -126,9 +127,11 @@ class ShadowTarget:
 def decoded(
     method: Method, request: Any, messages: Iterable[Message], partitions: Collection[int] | None = None
 ) -> SelectResult | QueryResult:
-    """An answer of Select or Query as the client has it. partitions: of a Select, without the others; None: all.
+    """Decode an answer of Select or Query as the client does. partitions: leave out the other partitions of a Select;
+    None: keep all.
 
     Raises CorruptData, or Unavailable (answer_cut).
+
     """
     if method is Method.SELECT:
         frames = AnswerFrames()

@@ -1,1 +1,1 @@
-"""The stores of a querier: local and remote ones, routing between them, and their samples."""
+"""The stores of a querier: has local and remote ones, routes between them, and reads their samples."""

@@ -44,11 +44,12 @@ def open_all(
     handle_refusal: RefusalHandler = lambda share, error: False,
     hedges: HedgePlan = HEDGES,
 ) -> list[ShareStreams[Message]]:
-    """Streams of stores that together answer for all partitions.
+    """Open the streams of stores that together answer for all partitions.
 
     start: opens the streams of a share, without waiting, for this caller; a hedge calls it on its own thread.
     handle_refusal: returns whether it handled a refusal; then the same store gets the request again. Raises the last
     store's error.
+
     """
     opened: list[ShareStreams[Message]] = []
     waiting = list(partitions)

@@ -77,7 +77,7 @@ class HedgeTimer:
 
 
 class HedgePlan:
-    """after_s: when a share is hedged. timer, room: of the process."""
+    """after_s: time after which a share is hedged. timer, room: those of the process."""
 
     def __init__(self, after_s: float = HEDGE_AFTER_S, hedges_max: int = HEDGES_MAX) -> None:
         self.after_s = after_s
@@ -89,7 +89,7 @@ HEDGES = HedgePlan()
 
 
 class Attempt:
-    """The Caller of the calls of one attempt: they end with the read, or with `end`. Thread-safe."""
+    """The Caller of the calls of one attempt. The calls end with the read, or with `end`. Thread-safe."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -190,7 +190,7 @@ class Hedged(Generic[Message]):
         return None
 
     def _due(self) -> None:
-        """On the timer's thread."""
+        """Hedge the share. Runs on the timer's thread."""
         with self._lock:
             if self._is_over:
                 return
@@ -226,7 +226,7 @@ class Hedged(Generic[Message]):
             self._plan.room.release()
 
     def _answers(self) -> list[Opened[Message]] | HedgeError | None:
-        """The answers of the alternatives; None when they cannot answer now."""
+        """The answers of the alternatives. None when they cannot answer now."""
         found: list[Opened[Message]] = []
         for share in self._alternatives:
             attempt = Attempt(self._caller)

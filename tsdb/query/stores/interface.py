@@ -17,10 +17,10 @@ class StoreReader(Protocol):
 
     @property
     def name(self) -> str:
-        """The store's address, for messages; unique within a querier."""
+        """Address of the store, for messages; unique within a querier."""
 
     def states(self) -> Mapping[int, common_pb2.PartitionState]:
-        """Its last known states, by partition; empty while it does not answer."""
+        """Last known states of the store by partition; empty while it does not answer."""
 
     @property
     def apart(self) -> bool:
@@ -32,10 +32,10 @@ class StoreReader(Protocol):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether another store answered in its place since it last answered itself."""
+        """Whether another store has answered in its place since its own last answer."""
 
     def suspect(self) -> None:
-        """Another store has answered in its place. Any thread."""
+        """Record that another store has answered in its place. Any thread may call it."""
 
     def refresh(self, timeout_s: float) -> None:
         """Update `states` now. A store that does not answer in time has no states."""

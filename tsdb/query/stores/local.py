@@ -1,4 +1,4 @@
-"""Local store: the store of this process, called directly instead of over a network."""
+"""Local store: reads the store of this process directly, not over a network."""
 
 from __future__ import annotations
 

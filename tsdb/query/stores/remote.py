@@ -1,4 +1,5 @@
-"""Remote store: a store behind gRPC. Its calls end with the call of the caller: at the deadline or on cancellation."""
+"""Remote store: reads from a store over gRPC. Its calls end with the caller's call, at the deadline or on
+cancellation."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tsdb.ops.threads import waiting_for_others
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
-STATES_AGE_MAX_S = 10.0  # As the store's bound for a high watermark: older states are not reliable.
+STATES_AGE_MAX_S = 10.0  # The bound that a store has for a high watermark; older states are not reliable.
 # A frozen process keeps its connections. After two polls without an answer, some five seconds, the reads that wait
 # for it end: also those in the middle of an answer.
 SILENT_POLLS_MAX = 2
@@ -40,7 +41,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 class RemoteStore:
     """One store at one address, over a channel that this object owns. Thread-safe. metadata: sent with each call, for
-    example a token. experiment: that of the querier. A store of another one, or of production, has no states."""
+    example a token. experiment: the experiment of the querier. A store of another experiment, or of production, has no
+    states."""
 
     def __init__(
         self, name: str, channel: grpc.Channel, metadata: Metadata, clock: Clock, experiment: str = ""
@@ -59,7 +61,7 @@ class RemoteStore:
         self._apart = False
         self._suspect = False
         self._silent_polls = 0  # In direct succession.
-        self._calls: set[Any] = set()  # Those under way.
+        self._calls: set[Any] = set()  # Calls that are running.
 
     @property
     def name(self) -> str:
@@ -222,8 +224,8 @@ class RemoteStore:
                 self._calls.discard(call)
 
     def _cancelled(self, caller: Caller) -> Unavailable:
-        """The error of a cancelled call. Either the caller left, or the store is silent, or it was removed because its
-        name resolves to other addresses now; then another store may answer."""
+        """The error of a cancelled call. Three causes are possible: the caller left, the store is silent, or the store
+        was removed because its name now resolves to other addresses. In the last two cases another store may answer."""
         if caller.is_active() and self._silent_polls >= SILENT_POLLS_MAX:
             return Unavailable(f"store {self._name} does not answer any more", reason="store_silent", retry_after_s=0.1)
         if caller.is_active():

@@ -29,8 +29,8 @@ Found = tuple[StoreReader, common_pb2.PartitionState]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One store's part of a request. partitions: ascending. alone: the store's answer is the whole answer; else it is
-    joined with history."""
+    """One store's part of a request. partitions: ascending. alone: whether the store's answer is the whole answer;
+    otherwise it is joined with history."""
 
     store: StoreReader
     partitions: tuple[int, ...]
@@ -38,7 +38,7 @@ class Share:
 
 
 class Routing:
-    """The choices for one request. Not thread-safe: a request has one thread."""
+    """The choices of stores for one request. Not thread-safe: a request has one thread."""
 
     def __init__(self, stores: Stores, topic_id: str, start_ms: int, *, history: bool) -> None:
         known = list(stores.all())
@@ -117,7 +117,7 @@ class Routing:
     def _rank(self, found: Found) -> tuple[bool, bool, bool, int, int]:
         store, state = found
         reaches = self._reaches(state)
-        # Of the stores that do not reach the start, the deepest one needs the least history.
+        # If no store reaches the start, the one with the earliest coverage needs the least history.
         depth = 0 if reaches else state.coverage_start_ms
         return store.is_suspect, not state.ready, not reaches, depth, state.lag_ms // LAG_STEP_MS
 

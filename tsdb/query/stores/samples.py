@@ -18,7 +18,8 @@ class StoreSamples:
     """Samples of s series, n in all, of one partition.
 
     series_ids: uint64 (s,), ascending. labels: canonical, one per series. counts: int64 (s,). ts_ms: int64 (n,),
-    ascending within a series. values: float64 (n,). orders: int64 (n,), a sample's offset below coverage, -1 above.
+    ascending within a series. values: float64 (n,). orders: int64 (n,), the offset of a sample below coverage, -1
+    above.
     """
 
     series_ids: NDArray[np.uint64]
@@ -29,7 +30,7 @@ class StoreSamples:
     orders: NDArray[np.int64]
 
     def since(self, start_ms: int) -> StoreSamples:
-        """The samples from start_ms on; series without samples stay."""
+        """The samples from start_ms on. Series without samples stay in the result."""
         keep = self.ts_ms >= start_ms
         series = np.repeat(np.arange(len(self.counts)), self.counts)[keep]
         counts = np.bincount(series, minlength=len(self.counts)).astype(np.int64)

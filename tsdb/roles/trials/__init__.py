@@ -1,1 +1,1 @@
-"""Roles beside production: shadows of its reads, and experiments over its log."""
+"""Runs roles beside production: shadows of its reads, and experiments over its log."""

@@ -24,10 +24,12 @@ log = get_logger(__name__)
 def make_shadow(
     fields: ShadowFields, topic_id: str, listen: HostPort, stores: Iterable[StoreAddress] = ()
 ) -> Shadow | None:
-    """The shadow; None without one. listen, stores: of this querier.
+    """The shadow; None without one. listen, stores: addresses of this querier.
 
-    Raises ConfigMismatch (shadow_self, shadow_production, shadow_log, shadow_dir, shadow_token). A shadow that is away
-    is no obstacle.
+    Raises ConfigMismatch (shadow_self, shadow_production, shadow_log, shadow_dir, shadow_token). A shadow that does not
+    answer is no error.
+
+
     """
     if not fields.shadow:
         return None

@@ -1,1 +1,2 @@
-"""Snapshots of heads: a cache in files, from which a store starts without a replay of its whole memory. Never state."""
+"""Snapshots of heads: files from which a store starts without a replay of its whole memory. They are a cache and never
+state."""

@@ -1,4 +1,5 @@
-"""Snapshot content: a head image with its place in the log, as a JSON document and named arrays, and back.
+"""Snapshot content: encodes a head image with its position in the log as a JSON document and named arrays, and decodes
+it.
 
 Names, types and fields: docs/formats/snapshot.md, version 1.
 """
@@ -58,8 +59,8 @@ SEALED_NUMBERS = ("start_ms", "end_ms", "samples", "newest_offset", "newest_brok
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a head stands in the log. applied_broker_ms, applied_hash: broker time and record_hash of the record at
-    applied_offset. series_next_offset: first announcement that the index lacks. written_ms: our clock."""
+    """Position of a head in the log. applied_broker_ms, applied_hash: broker time and record_hash of the record at
+    applied_offset. series_next_offset: first announcement that the index lacks. written_ms: wall clock of the store."""
 
     next_offset: int
     applied_offset: int
@@ -73,14 +74,16 @@ class Arrays(Protocol):
     """The arrays of a snapshot. Both raise CorruptData for an array that is absent, damaged, or of another type."""
 
     def arrays(self, group: str, types: Mapping[str, str]) -> list[NDArray[Any]]:
-        """The arrays of a group in memory of the receiver, in the order of `types`."""
+        """Copy the arrays of a group, in the order of `types`."""
 
     def mapped(self, group: str, types: Mapping[str, str]) -> list[NDArray[Any] | None]:
-        """As `arrays`, read-only and mapped from the file; None for an array of OPTIONAL that is absent."""
+        """Map the arrays of a group from the file, read-only, in the order of `types`. None for an array of OPTIONAL
+        that is absent."""
 
 
 def record_hash(value: bytes | None) -> int:
-    """xxh3-64. A CRC-32C would be the same for all records, because they end with their own."""
+    """The xxh3-64 hash of a record. A CRC-32C would be the same for all records, because they end with their own
+    CRC-32C."""
     return xxhash.xxh3_64_intdigest(value or b"")
 
 

@@ -1,4 +1,4 @@
-"""Snapshot file, read: checked whole, parts read into memory, sealed slices mapped.
+"""Reads a snapshot file: checks it as a whole, reads parts into memory, and maps sealed slices.
 
 Checksums are computed over bytes that were read, not mapped: a file that cannot be read is then an error and no
 signal, and no mapped page counts as memory of the process before a read of samples needs it.

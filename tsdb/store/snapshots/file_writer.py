@@ -1,4 +1,5 @@
-"""Snapshot file, written: into a file beside it, synchronised with the disk, renamed into place. Never in place.
+"""Writes a snapshot file: into a new file, which is synchronised with the disk and then renamed. The old file is never
+changed.
 
 Layout: docs/formats/snapshot.md, version 1.
 """
@@ -30,15 +31,17 @@ MAPPED = "slice"  # First word in the names of groups that are mapped at a start
 PIECE_BYTES = 4 << 20  # Written between two calls of `pause`, which also bounds what a sync has to write at once.
 SUFFIX = ".writing"
 
-_sync_data = getattr(os, "fdatasync", os.fsync)  # Not every system has the cheaper one.
+_sync_data = getattr(os, "fdatasync", os.fsync)  # Not every system has the cheaper function.
 
 Pause = Callable[[], None]
 
 
 def write_file(path: Path, document: Mapping[str, Any], groups: Iterable[Group], pause: Pause) -> int:
-    """Replace the file by a new one; returns its bytes. pause: called between pieces; its errors end the write.
+    """Replace the file by a new one. Returns its bytes. pause: called between pieces; its errors end the write.
 
-    Raises OSError; then, and after an error of pause, the former file stands and nothing else is left.
+    Raises OSError. After this error or one of pause, the former file is unchanged and no other file is left.
+
+
     """
     temporary = path.with_name(path.name + SUFFIX)
     try:

@@ -1,4 +1,4 @@
-"""Snapshot folder: one file a partition, used by one process at a time.
+"""Snapshot folder: has one file for each partition; one process at a time uses it.
 
 It belongs to production or to one experiment for good: the file `owner` names it. Otherwise the next start of one would
 find its snapshots replaced by the other.

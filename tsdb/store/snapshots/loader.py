@@ -27,13 +27,13 @@ from tsdb.store.snapshots.folder import SnapshotFolder
 from tsdb.store.snapshots.key import StoreKey
 from tsdb.store.snapshots.reasons import CLOCK, DAMAGED, FOREIGN, NEWER_THAN_LOG, STALE
 
-# Of a document or arrays with fitting checksums that are not what the format says.
+# Errors of a document or arrays whose checksums fit, but whose content breaks the format.
 _MALFORMED = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredHead:
-    """A head as of its snapshot. file_bytes: size of the file."""
+    """A head in the state of its snapshot. file_bytes: size of the file."""
 
     head: Head
     place: Place
@@ -42,7 +42,7 @@ class RestoredHead:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """State of the log at a snapshot's place. applied: the first record at or after its applied offset, None
+    """State of the log at the position of a snapshot. applied: the first record at or after its applied offset, None
     without such a record."""
 
     start: Start

@@ -1,4 +1,4 @@
-"""Snapshots of one store: its folder, the loader at the start, and the writer afterwards."""
+"""Snapshots of one store: opens the folder, loads heads at the start, and writes new snapshots afterwards."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """folder: of the files. interval_s: between two snapshots of a partition. drain_s: for all writes of a drain.
-    meta: settings that all processes share. experiment: of the store; empty: production."""
+    """folder: folder of the files. interval_s: time between two snapshots of a partition. drain_s: time for all writes
+    of a drain. meta: settings that all processes share. experiment: that of the store; empty: production."""
 
     folder: Path
     meta: MetaSettings

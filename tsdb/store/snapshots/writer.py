@@ -33,7 +33,8 @@ from tsdb.store.snapshots.file_writer import write_file
 from tsdb.store.snapshots.folder import SnapshotFolder
 from tsdb.store.snapshots.key import StoreKey
 
-WORK_SHARE = 0.25  # Of the time of a write that is work; the rest is rest. Less than reads notice on two cores.
+# Share of a write's time in which it works; it sleeps for the rest. Reads on two cores do not notice this share.
+WORK_SHARE = 0.25
 
 log = get_logger(__name__)
 
@@ -57,7 +58,7 @@ class _GivenUp(Exception):
 
 
 class SnapshotWriter(ThreadComponent):
-    """interval_s: between two snapshots of a partition. drain_s: for all writes after `close`."""
+    """interval_s: time between two snapshots of a partition. drain_s: time for all writes after `close`."""
 
     def __init__(
         self, folder: SnapshotFolder, key: StoreKey, log_: Log, clock: Clock, *, interval_s: float, drain_s: float
@@ -125,7 +126,7 @@ class SnapshotWriter(ThreadComponent):
                     self._busy = False
 
     def _next(self) -> _Job | None:
-        """The next job; None when the writer is closed and nothing is left."""
+        """The next job. None when the writer is closed and no job is left."""
         with self._changed:
             while not self._jobs and not self._closing.is_set():
                 self._changed.wait()

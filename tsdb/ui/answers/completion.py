@@ -27,7 +27,8 @@ _PLAIN_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """text: shown. insert: replaces the prefix. kind: of the thing, for people. detail: "" without one."""
+    """One completion. text: what the list shows. insert: replaces the prefix. kind: kind of the item, for people.
+    detail: "" without one."""
 
     text: str
     insert: str
@@ -55,8 +56,8 @@ def completion(asked: PageCall) -> bytes:
 
 
 def best(prefix: str, items: Iterable[Item]) -> list[Item]:
-    """Those that begin with the prefix, then those that have it inside; case does not count. A text that is typed whole
-    needs no completion."""
+    """Items that begin with the prefix, then items that contain it; case does not count. A text that is typed
+    completely needs no completion."""
     wanted = prefix.lower()
     starting: list[Item] = []
     inside: list[Item] = []

@@ -26,7 +26,8 @@ _GRAFANA_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request of a panel. range: a duration before now, "" for a fixed range. address: of gRPC. has_tls: of it."""
+    """The request of a panel. range: a duration before now, "" for a fixed range. address, has_tls: of the gRPC
+    server."""
 
     query: str
     range: str

@@ -29,8 +29,8 @@ class CompletionKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CursorPlace:
-    """prefix: the part that is typed. matchers: conditions that stand before, for labels and values. label: of the
-    value that is wanted."""
+    """prefix: the part that is typed. matchers: conditions that stand before, for labels and values. label: the label
+    whose value is to be completed."""
 
     wanted: CompletionKind
     prefix: str
@@ -39,8 +39,8 @@ class CursorPlace:
 
 
 def cursor_place(before: str) -> CursorPlace:
-    """The place at the end of `before`, the text up to the cursor. Never raises: a text that makes no sense wants
-    nothing."""
+    """The context at the end of `before`, the text up to the cursor. Never raises: a text without meaning gets no
+    completion."""
     tokens, string = _tokens(before)
     if tokens is None:
         return CursorPlace(CompletionKind.NOTHING, "")

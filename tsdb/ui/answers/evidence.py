@@ -1,4 +1,5 @@
-"""Evidence: what an answer rests on. Memory and history, coverage, lag, holes, samples read, time taken, freshness."""
+"""Evidence: lists the facts behind an answer: memory and history, coverage, lag, holes, samples read, time taken,
+freshness."""
 
 from __future__ import annotations
 
@@ -13,9 +14,12 @@ HOLES_MAX = 100
 
 
 def evidence(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """As JSON. start_ms, end_ms: of the drawn range, both in. Times are ms since epoch UTC, null where unknown.
+    """The evidence as JSON. start_ms, end_ms: the drawn range, both ends included. Times are ms since the epoch, UTC;
+    null where unknown.
 
-    seams: where memory of a partition begins inside the range; before it the answer is of history.
+    seams: times inside the range at which the memory of a partition begins; before them the answer comes from history.
+
+
     """
     states = sorted(asked.sources.states(), key=lambda state: state.partition)
     holes = [hole for state in states for hole in _holes(state, start_ms, end_ms)]

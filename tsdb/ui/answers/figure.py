@@ -128,7 +128,7 @@ def _figure(theme: str, axis: str, unit: str) -> Figure:
 
 
 def _name_units(plot: Figure, unit: str, axis: str) -> None:
-    """Numbers of the vertical axis with their unit."""
+    """Format the numbers of the vertical axis with their unit."""
     from bokeh.models import AdaptiveTicker, BasicTickFormatter, NumeralTickFormatter
 
     formats = {"bytes": "0.[00] ib", "ratio": "0.[00]%"}

@@ -1,4 +1,4 @@
-"""Graph: the lines of an expression over a range, with statistics of all their values."""
+"""Graph: draws the lines of an expression over a range, with statistics of all their values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tsdb.ui.answers.reduction import reduced, thinned
 from tsdb.ui.answers.times import points_of, steps_of, times_of
 from tsdb.ui.pages.page import PageCall
 
-POINTS_MIN = 16  # Of a line, however many lines there are.
+POINTS_MIN = 16  # Points of a line, however many lines there are.
 
 
 def graph(asked: PageCall) -> bytes:
-    """Answers `/ui/graph`. Raises as `query_range`."""
+    """Answers `/ui/graph`. Raises the errors of `query_range`."""
     call = asked.call
     start_ms, end_ms = times_of(call)
     steps = steps_of(start_ms, end_ms, points_of(call))
@@ -55,7 +55,7 @@ def graph(asked: PageCall) -> bytes:
 
 
 def labels_of(labels: LabelSets) -> list[dict[str, str]]:
-    """The labels of each series. Text that is no UTF-8 is replaced."""
+    """The labels of each series. Text that is not UTF-8 is replaced."""
     rows = [labels.row(row) for row in range(len(labels))]
     return [{valid_text(name): valid_text(value) for name, value in row.items()} for row in rows]
 
@@ -66,7 +66,7 @@ def texts(annotations: tuple[str, ...], kind: str) -> list[str]:
 
 
 def _statistics(values: NDArray[np.float64], present: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Of each series: the last, lowest, highest and mean value as text, of all steps with a value."""
+    """Last, lowest, highest and mean value of each series as text, over all steps that have a value."""
     return [_of_series(row[here]) for row, here in zip(values, present, strict=True)]
 
 

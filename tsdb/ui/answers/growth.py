@@ -26,8 +26,8 @@ LABELS_MAX = 10  # Each is a query over all series that have it.
 
 
 def growth(asked: PageCall) -> bytes:
-    """Answers `/ui/growth`: `by` as on the page, `ago` one of AGO. Rows with the largest growth first. Raises as
-    `query`, and BadParameter."""
+    """Answers `/ui/growth`. Parameters: `by` as on the page, `ago` one of AGO. The rows with the largest growth come
+    first. Raises the errors of `query`, and BadParameter."""
     by, ago = by_of(asked), asked.call.form.get("ago")
     if by not in GROWING:
         raise BadParameter("by", f"growth is known by {', '.join(kind.value for kind in GROWING)}")
@@ -64,7 +64,8 @@ def _counts(asked: PageCall, by: By, at_ms: int) -> dict[str, int]:
 
 
 def _queries(asked: PageCall, by: By) -> Iterator[tuple[str, str]]:
-    """(name, expression): of a group, or of all groups, which the labels then name, with the name ""."""
+    """(name, expression) of one group. For all groups together the name is "", and the labels of the result name
+    them."""
     every = f'{{{METRIC_NAME}!=""}}'
     if by is By.METRIC:
         yield "", f"count by ({METRIC_NAME}) ({every})"

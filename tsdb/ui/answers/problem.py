@@ -1,4 +1,4 @@
-"""Problem: an error for people. The text of the API, the place in the expression, and the next step."""
+"""Problem: shows an error to people, with the text of the API, the position in the expression, and the next step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NEXT = {
 
 
 def problem(failure: Failure) -> dict[str, Any]:
-    """The error as JSON. line, column: from 1, a column counts bytes of UTF-8; null where the text names no place."""
+    """The error as JSON. line, column: count from 1, a column in bytes of UTF-8; null where the text names no
+    position."""
     place = _PLACE.match(failure.text)
     text = place[3] if place else failure.text.removeprefix('invalid parameter "query": ')
     if failure.type is ErrorType.UNAUTHORIZED:

@@ -33,7 +33,7 @@ def reduced(values: NDArray[np.float64], present: NDArray[np.bool_], points: int
     absent = np.isnan(parts)
     lowest = np.where(absent, np.inf, parts).argmin(axis=2)
     highest = np.where(absent, -np.inf, parts).argmax(axis=2)
-    # An empty stretch has its first step twice. Only the last one is padded, and never at its first step.
+    # An empty stretch has its first step twice. Only the last stretch is padded, and never at its first step.
     pair = np.sort(np.stack((lowest, highest), axis=2), axis=2)
     at = (pair + (np.arange(stretches) * size)[None, :, None]).reshape(series, stretches * 2)
     return Drawn(at, np.take_along_axis(padded, at, axis=1))

@@ -1,4 +1,5 @@
-"""Table: the value of an expression at the end of the range. Samples: those of a selector, as they are."""
+"""Table: shows the value of an expression at the end of the range. Samples: shows the samples of a selector
+unchanged."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ from tsdb.ui.pages.page import PageCall
 
 
 def table(asked: PageCall) -> bytes:
-    """Answers `/ui/table`. Raises as `query`."""
+    """Answers `/ui/table`. Raises the errors of `query`."""
     start_ms, end_ms = times_of(asked.call)
     evaluated = instant_result(asked.call, asked.call.form.get("query"), end_ms, finds_newest=True)
     return _answer(asked, evaluated, start_ms, end_ms)
 
 
 def samples(asked: PageCall) -> bytes:
-    """Answers `/ui/samples`: the newest ones of a selector in (start, end]. Raises as `query`, and BadParameter for an
-    expression that is no selector."""
+    """Answers `/ui/samples`: the newest samples of a selector in (start, end]. Raises the errors of `query`, and
+    BadParameter for an expression that is not a selector."""
     call = asked.call
     start_ms, end_ms = times_of(call)
     text = call.form.get("query")
@@ -66,7 +67,8 @@ def _answer(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) -
 
 
 def _rows(found: EvaluationResult, rows_max: int) -> dict[str, Any]:
-    """kind: vector, samples, scalar or text. rows: [index of the series, time, value as text]; values are whole."""
+    """kind: vector, samples, scalar or text. rows: [index of the series, time, value as text]; values are not
+    rounded."""
     value = found.value
     at_ms = int(found.times_ms[0])
     if isinstance(value, Text):
@@ -81,7 +83,7 @@ def _rows(found: EvaluationResult, rows_max: int) -> dict[str, Any]:
 
 
 def _of_samples(value: Samples, rows_max: int) -> dict[str, Any]:
-    """The newest samples first; of one time in the order of the series."""
+    """The newest samples first; samples of one time come in the order of the series."""
     of_row = np.repeat(np.arange(len(value.labels)), np.diff(value.starts))
     newest = np.lexsort((of_row, -value.ts_ms))[:rows_max]
     used, places = np.unique(of_row[newest], return_inverse=True)

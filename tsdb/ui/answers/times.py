@@ -14,7 +14,8 @@ _NICE_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 72
 
 
 def times_of(call: ApiCall) -> tuple[int, int]:
-    """(start_ms, end_ms) of a request: `start` and `end`, or `range` before now. Raises BadParameter."""
+    """Range (start_ms, end_ms) of a request, from `start` and `end`, or from `range` before now. Raises
+    BadParameter."""
     if call.form.get("start") and call.form.get("end"):
         start_ms, end_ms = _integer(call, "start"), _integer(call, "end")
         if end_ms <= start_ms:

@@ -1,4 +1,4 @@
-"""The explorer: the page of expressions. Its link is read here, its answers come from tsdb/ui/answers."""
+"""The explorer: the page for expressions. It reads the link; the answers come from tsdb/ui/answers."""
 
 from __future__ import annotations
 

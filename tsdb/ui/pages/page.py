@@ -24,8 +24,9 @@ class PageCall:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """path: of the URL. title: in the navigation; "" keeps the page out of it. template: a file of tsdb/ui/templates
-    that extends base.html. values: the variables of the template; it may raise any TsdbError."""
+    """path: path in the URL. title: title in the navigation; "" keeps the page out of it. template: a file of
+    tsdb/ui/templates that extends base.html. values: returns the variables of the template; it may raise any
+    TsdbError."""
 
     path: str
     title: str

@@ -1,4 +1,4 @@
-"""The table of all pages. A page is one row here, one module beside this one and one template."""
+"""The table of all pages. Each page has a row here, a module beside this one, and a template."""
 
 from __future__ import annotations
 

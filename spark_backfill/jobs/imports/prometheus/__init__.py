@@ -1,1 +1,1 @@
-"""Reader of Prometheus blocks: index, chunk segments, tombstones (docs/formats/prometheus-block.md)."""
+"""Reads Prometheus blocks: index, chunk segments, tombstones (docs/formats/prometheus-block.md)."""

@@ -19,7 +19,8 @@ SHOWN_MAX = 5
 _PARAMETER = 'invalid parameter "query": '
 # This store proposes names; Prometheus does not.
 _SUGGESTION = re.compile(r"; did you mean .*\?")
-# Of several groups with duplicates, the first in the order of the stored series is named; labels do not decide it.
+# When several groups have duplicates, the error names the first in the order of the stored series; labels do not decide
+# it.
 _DUPLICATES = re.compile(r"(?<=match group ).*(?= on the (left|right) hand-side)|\[.*\](?=;many-to-many)")
 # Prometheus merges a map of annotations into itself, and so counts the samples of an info twice and more.
 _SAMPLES = re.compile(r", over -?\d+ samples from ")

@@ -23,7 +23,7 @@ from tsdb.model.labels import series_id
 from tsdb.model.time_set import PRODUCTION
 
 TIMER_S = 0.005
-TICK_S = 0.001  # Of the clock here: a wait may end with the tick after its time.
+TICK_S = 0.001  # Tick of the clock here: a wait may end with the tick after its time.
 
 
 def waiting_bench(**limits: int) -> Bench:

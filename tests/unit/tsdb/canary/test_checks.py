@@ -148,7 +148,7 @@ def test_history_older_than_the_first_sample_begins_again_with_the_newest_piece(
 
 
 def test_an_empty_piece_of_history_after_a_restart_is_missing_and_not_before_the_first_sample(rig: Rig) -> None:
-    end = WRITES - SEAM_TICKS // 2 - SEAM_TICKS  # Of the newest piece.
+    end = WRITES - SEAM_TICKS // 2 - SEAM_TICKS  # Start of the newest piece.
     for row in range(rig.layout.series):
         rig.change(lambda rows: rows[: end - RANGE_TICKS] + rows[end:], row)
     assert rig.check()["history"] == {"missing": rig.layout.series * RANGE_TICKS}

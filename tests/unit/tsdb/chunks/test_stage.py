@@ -22,7 +22,7 @@ from tsdb.head.state import HeadLimits
 from tsdb.model.errors import ConfigMismatch, Overloaded
 from tsdb.model.time_set import PRODUCTION, SliceLengths
 
-START_MS = 4_000  # Of a window; they are 400 ms long, with a grace of 5.
+START_MS = 4_000  # Slices of a window. They are 400 ms long, with a grace of 5.
 END_MS = START_MS + 400
 LATER_MS = 1 << 60
 

@@ -139,7 +139,7 @@ def resealed(record: bytes, at: int, code: str, value: int) -> bytes:
     return twin.sealed(bytes(body))
 
 
-DELTA_AT = 24 + 20 * 2 + 16 * 3  # Of RECORD's first sample.
+DELTA_AT = 24 + 20 * 2 + 16 * 3  # Offset of RECORD's first sample.
 UNSOUND = {
     "a flag nobody knows": resealed(RECORD, 5, "B", 4),
     "a reserved byte in use": resealed(RECORD, 7, "B", 1),

@@ -211,7 +211,7 @@ def test_handshakes_that_never_come_make_room_too(tmp_path: Path) -> None:
 def test_probes_are_answered_with_no_file_descriptor_left(caplog: pytest.LogCaptureFixture) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ops(HttpLimits()) as server, ExitStack() as stack:
-        ours = [socket.socket() for _ in range(100)]  # Of the attackers, who share this process's descriptors.
+        ours = [socket.socket() for _ in range(100)]  # Descriptors of the attackers, who share those of this process.
         for one in ours:
             stack.enter_context(one)
         prober = ours.pop()

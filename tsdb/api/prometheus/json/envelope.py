@@ -1,4 +1,4 @@
-"""Envelope: the JSON object around each answer."""
+"""Envelope: writes the JSON object around each answer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pages: what each path of the API answers."""
+"""Pages: each module answers some paths of the API."""

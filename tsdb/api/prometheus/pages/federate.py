@@ -1,4 +1,5 @@
-"""Federation: the latest sample of each selected series as Prometheus's text, for another Prometheus to scrape."""
+"""Federation: returns the latest sample of each selected series as Prometheus text, for another Prometheus to
+scrape."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tsdb.promql.evaluate.storage import StoredSeries
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8"
 LINES_A_PIECE = 1000
-LINE_COPIES = 3  # Of the labels: canonical, as pairs, and in the line.
+LINE_COPIES = 3
 LINE_BYTES = 64  # Value, time and punctuation of a line.
 _STALE = 0x7FF0000000000002  # Bits of Prometheus's stale marker.
 

@@ -1,4 +1,4 @@
-"""Lookups of series and labels."""
+"""Answers lookups of series and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries: `query` and `query_range`."""
+"""Queries: answers `query` and `query_range`."""
 
 from __future__ import annotations
 

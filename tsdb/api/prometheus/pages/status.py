@@ -1,4 +1,4 @@
-"""Status pages: build, process, settings, cardinality, features."""
+"""Status pages: show build, process, settings, cardinality and features."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Remote read of Prometheus: samples of selectors as one message, or as a stream of chunks in its own encoding."""
+"""Remote read of Prometheus: returns samples of selectors as one message, or as a stream of chunks in its own
+encoding."""

@@ -1,4 +1,4 @@
-"""ReadRequest: a request of remote read, decoded and checked."""
+"""ReadRequest: decodes and checks a request of remote read."""
 
 from __future__ import annotations
 

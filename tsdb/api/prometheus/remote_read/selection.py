@@ -1,4 +1,4 @@
-"""Selection: the series of one query of remote read, in the order of Prometheus."""
+"""Selection: reads the series of one query of remote read, in the order of Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XOR chunks: samples of one series in the encoding of Prometheus."""
+"""XOR chunks: encodes the samples of one series as Prometheus does."""
 
 from __future__ import annotations
 

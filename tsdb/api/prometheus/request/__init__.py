@@ -1,1 +1,1 @@
-"""Requests: parameters of a request, read as Prometheus reads them."""
+"""Requests: parses the parameters of a request as Prometheus does."""

@@ -1,4 +1,5 @@
-"""Parameters: texts of a request as times, durations, limits and selectors, with Prometheus's rules and words."""
+"""Parameters: parses texts of a request as times, durations, limits and selectors, with Prometheus's rules and
+words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Operations on a Kafka cluster: plans that move replicas and leaders, their application, and checks of topics."""
+"""Operations on a Kafka cluster: plan moves of replicas and leaders, apply the plans, and check topics."""

@@ -1,4 +1,4 @@
-"""The cluster as operations see and change it: state, sizes, reassignments, elections, settings. One thread."""
+"""Operations read and change a cluster through this: state, sizes, reassignments, elections, settings. One thread."""
 
 from __future__ import annotations
 

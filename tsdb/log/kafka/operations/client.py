@@ -1,4 +1,4 @@
-"""kafka-python's admin client: opened from LogSettings, with its errors as TsdbError.
+"""kafka-python's admin client: opens it from LogSettings, and translates its errors to TsdbError.
 
 librdkafka has neither reassignments (KIP-455) nor the sizes of log directories, so this package uses a second client.
 """

@@ -1,4 +1,5 @@
-"""State of a Kafka cluster: brokers, topics, partitions with their sizes, and running reassignments. Pure values."""
+"""State of a Kafka cluster: describes brokers, topics, partitions with their sizes, and running reassignments. Pure
+values."""
 
 from __future__ import annotations
 

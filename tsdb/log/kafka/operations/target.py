@@ -1,4 +1,4 @@
-"""Target of a plan: the wanted replicas and leaders of partitions, with as few moved replicas as possible. Pure.
+"""Target of a plan: computes the final replicas and leaders of partitions, with the fewest moved replicas. Pure.
 
 A replica moves only when its broker is drained, when it shares a rack that it need not share, or when its broker has
 more replicas of the topic than another one. The number of a partition's replicas never changes, and its number of racks

@@ -1,1 +1,1 @@
-"""Functions over groups of series: aggregations and classic histograms."""
+"""Functions over groups of series: compute aggregations and classic histograms."""

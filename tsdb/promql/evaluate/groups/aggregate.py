@@ -1,4 +1,4 @@
-"""Aggregations over the series of each group."""
+"""Aggregates the series of each group."""
 
 from __future__ import annotations
 

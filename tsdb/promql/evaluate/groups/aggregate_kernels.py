@@ -1,4 +1,4 @@
-"""Kernels of aggregations over the series of each group, step by step."""
+"""These kernels aggregate the series of each group, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel of classic histograms."""
+"""This kernel computes the functions of classic histograms."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def histogram_kernel(
             out_present[histogram, step] = used > 0
             if used == 0:
                 continue
-            # As in Prometheus, the buckets of a quantile are those that the quantile before it has left: the counts
-            # behind equal bounds are added up again.
+            # As in Prometheus, a quantile uses the buckets that the quantile before it left. So the counts of equal
+            # bounds are added up again.
             for number in range(one.shape[0]):
                 parameter = one[number, step]
                 if code == QUANTILE:
@@ -65,7 +65,8 @@ def _gather(
     upper: NDArray[np.float64],
     counts: NDArray[np.float64],
 ) -> int:
-    """Buckets of one step by bound. Their number. NaN is no bound, and counts only where there is no other one."""
+    """Collect the buckets of one step by bound. Returns their number. A bound of NaN counts only when there is no other
+    bound."""
     used = 0
     for row in rows:
         if present[row, step] and not (used and math.isnan(bounds[row])):
@@ -76,7 +77,7 @@ def _gather(
 
 @helper
 def _coalesce(upper: NDArray[np.float64], counts: NDArray[np.float64], used: int) -> int:
-    """Add up the counts of equal bounds, at the front. The number of bounds."""
+    """Add up the counts of equal bounds, at the front. Returns the number of bounds."""
     last = 0
     for bucket in range(1, used):
         if upper[bucket] == upper[last]:
@@ -171,7 +172,7 @@ def _is_close(one: float, other: float) -> bool:
     if math.isnan(one) and math.isnan(other):
         return True
     total, difference = abs(one) + abs(other), abs(one - other)
-    if one == 0 or other == 0 or total < 2.2250738585072014e-308:  # The least normal number.
+    if one == 0 or other == 0 or total < 2.2250738585072014e-308:  # This is the least normal number.
         return difference < _SMALL_DIFFERENCE * 2.2250738585072014e-308
     return difference / min(total, 1.7976931348623157e308) < _SMALL_DIFFERENCE
 
@@ -193,7 +194,7 @@ def _fraction(
 
 @helper
 def _rank(at: float, upper: NDArray[np.float64], counts: NDArray[np.float64], used: int, total: float) -> float:
-    """Number of observations up to a value. Inside of a bucket without an end, all of the bucket's are below."""
+    """Number of observations up to a value. In a bucket without an end, all observations count as lower."""
     rank, low = 0.0, 0.0 if upper[0] > 0 else -math.inf
     for bucket in range(used):
         if low >= at:

@@ -29,9 +29,12 @@ _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-
 
 @dataclass(frozen=True, slots=True)
 class Histograms:
-    """Rows of histogram h: order[starts[h]:starts[h + 1]], int64, ascending in their upper bounds, float64 (rows,).
+    """Classic histograms. Histogram h has the rows order[starts[h]:starts[h + 1]], int64, ascending by their upper
+    bounds, float64 (rows,).
 
-    labels: of each histogram, without `le`, with the name. values, present: (rows, steps).
+    labels: labels of each histogram, without `le` and with the name. values, present: (rows, steps).
+
+
     """
 
     labels: LabelSets
@@ -43,7 +46,7 @@ class Histograms:
 
 
 def histogram_quantile(context: EvaluationContext, node: Call, quantile: Scalar, block: Block) -> Block:
-    """The quantile of each histogram, between bounds by straight lines."""
+    """The quantile of each histogram, by linear interpolation between bounds."""
     warn_of_quantiles(context, quantile.values, node)
     histograms = _histograms(context, block, node.args[1].span)
     return without_name(context, _quantiles(context, histograms, [quantile], node.args[1].span)[0])
@@ -52,7 +55,7 @@ def histogram_quantile(context: EvaluationContext, node: Call, quantile: Scalar,
 def histogram_quantiles(
     context: EvaluationContext, node: Call, block: Block, label: str, quantiles: Sequence[Scalar]
 ) -> Block:
-    """Several quantiles, each in a label."""
+    """Several quantiles of each histogram, each with a label that names it."""
     for index, quantile in enumerate(quantiles):
         warn_of_quantiles(context, quantile.values, node, 2 + index)
     histograms = _histograms(context, block, node.args[0].span)
@@ -76,7 +79,7 @@ def histogram_fraction(context: EvaluationContext, node: Call, lower: Scalar, up
 def _quantiles(
     context: EvaluationContext, histograms: Histograms, quantiles: Sequence[Scalar], span: TextSpan
 ) -> list[Block]:
-    """The values of each quantile. span: of the buckets."""
+    """The values of each quantile. span: position of the buckets in the query."""
     blocks, forced = _computed(context, histograms, QUANTILE, quantiles, quantiles)
     times_ms = context.times_ms
     for number, index in np.argwhere(forced[:, :, 0]).tolist():
@@ -142,7 +145,7 @@ def _histograms(context: EvaluationContext, block: Block, span: TextSpan) -> His
 
 
 def _bound(text: str) -> float | None:
-    """The number of a bound, as Go reads it; None for another text, or for one beyond the largest number."""
+    """The number of a bound, as Go parses it. None for another text, and for a number beyond the largest one."""
     if _NUMBER.fullmatch(text):
         value = float(text)
         return None if math.isinf(value) else value

@@ -1,4 +1,4 @@
-"""Quantiles of values in any order, by selection (Hoare, "Algorithm 65: find", CACM 1961)."""
+"""Computes quantiles of values in any order, by selection (Hoare, "Algorithm 65: find", CACM 1961)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from tsdb.codec.jit import helper
 
 @helper
 def quantile_of(q: float, values: NDArray[np.float64], count: int) -> float:
-    """The q-quantile of values [0, count), between neighbours by a straight line; NaN counts as the smallest.
+    """The q-quantile of values [0, count), by linear interpolation between neighbours. NaN counts as the smallest
+    value.
 
     Changes the order of the values.
+
     """
     if count == 0 or math.isnan(q):
         return math.nan
@@ -47,7 +49,7 @@ def quantile_of(q: float, values: NDArray[np.float64], count: int) -> float:
 
 @helper
 def _select(values: NDArray[np.float64], first: int, end: int, wanted: int) -> float:
-    """The value at a place of the ascending order of values [first, end); smaller ones end up before it."""
+    """The value at an index of the ascending order of values [first, end). Smaller values are moved before it."""
     low, high = first, end - 1
     while low < high:
         pivot = values[(low + high) // 2]

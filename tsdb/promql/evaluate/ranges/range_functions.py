@@ -1,4 +1,4 @@
-"""Functions over the samples of ranges: their names, their annotations."""
+"""Functions over the samples of ranges: defines their names and their annotations."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _pieces(steps: int, count: int) -> Iterator[slice]:
 
 def _annotate(context: EvaluationContext, node: Call, block: Block, quantile: NDArray[np.float64]) -> None:
     if node.name in ("rate", "increase"):
-        # Prometheus has forgotten the place of a subquery when it evaluates the function.
+        # Prometheus no longer knows the position of a subquery when it evaluates the function.
         span = TextSpan(0, 0) if isinstance(node.args[0], Subquery) else node.args[0].span
         for name in dict.fromkeys(block.labels.texts(METRIC_NAME)):
             if name and not name.endswith(_COUNTER_SUFFIXES):

@@ -1,4 +1,4 @@
-"""Kernel of the functions over ranges: one value for each window of samples.
+"""This kernel computes the functions over ranges: one value for each window of samples.
 
 One kernel for all functions: each is a helper, and a query calls one of them by its code.
 """
@@ -67,8 +67,8 @@ def range_kernel(
     """Write out and present (series, steps) for the samples in (at - before, at + after] of each step.
 
     The samples of series i are [starts[i], starts[i + 1]). at_ms: end of each range, ascending. time_ms: time of each
-    step, without offset. extension: of the samples beyond the range, PLAIN, ANCHORED or SMOOTHED. one, two: parameters
-    at each step.
+    step, without offset. extension: the use of samples beyond the range, PLAIN, ANCHORED or SMOOTHED. one, two:
+    parameters at each step.
     """
     scratch = np.empty(_longest(starts) if code in (QUANTILE, MAD) else 0, np.float64)
     is_counter = code in (RATE, INCREASE)
@@ -167,7 +167,7 @@ def _value(
     if code in (MIN, MAX):
         return float(values[extreme])
     newest = extreme
-    for index in range(extreme + 1, high):  # Of equal values the last one counts.
+    for index in range(extreme + 1, high):  # The last one of equal values counts.
         if values[index] == values[extreme]:
             newest = index
     return float(ts_ms[newest] / 1000)
@@ -218,10 +218,12 @@ def _extrapolated(
 def _extended(
     ts_ms: NDArray[np.int64], low: int, high: int, start: int, end: int, is_smoothed: bool
 ) -> tuple[int, int]:
-    """The samples that count, [low, high): the last one up to the start of the range is the first of them.
+    """The samples [low, high) that count. The first is the last sample up to the start of the range.
 
-    Those of `smoothed` end with the first one from the end of the range on. (low, low) when all lie on one side of the
-    range.
+    For `smoothed`, the last is the first sample from the end of the range on. (low, low) when all samples lie on one
+    side of the range.
+
+
     """
     if high <= low:
         return low, low
@@ -360,7 +362,7 @@ def _smoothed(values: NDArray[np.float64], low: int, high: int, factor: float, t
 
 @helper
 def _extreme(values: NDArray[np.float64], low: int, high: int, is_min: bool) -> int:
-    """Index of the least or the largest value; NaN only where there is nothing else."""
+    """Index of the least or the largest value. It is a NaN only when all values are NaN."""
     best = low
     for index in range(low + 1, high):
         value, held = values[index], values[best]

@@ -1,4 +1,5 @@
-"""Compensated sums (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", 1974)."""
+"""Computes compensated sums (Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen",
+1974)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Selection: from samples of the storage to vectors and ranges."""
+"""Selection: makes vectors and ranges from samples of the storage."""

@@ -1,4 +1,4 @@
-"""A range as the result of an instant query."""
+"""Returns the samples of a range selector as the result of an instant query."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _extended(ranges: Ranges) -> Samples:
 
 
 def _between(at_ms: int, ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> float:
-    """The value at a time between two samples. As Prometheus computes it: a rise beyond the largest double is infinite
+    """The value at a time between two samples. As in Prometheus, a rise beyond the largest double is infinite
     (promql/functions.go, `interpolate`)."""
     before, after = values.tolist()
     return float(before + (after - before) * (at_ms - int(ts_ms[0])) / int(ts_ms[1] - ts_ms[0]))

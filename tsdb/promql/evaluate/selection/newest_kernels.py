@@ -1,4 +1,4 @@
-"""Kernels of instant selectors: the sample of each step."""
+"""These kernels evaluate instant selectors: they find the sample of each step."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def newest_kernel(
 ) -> None:
     """Write the last sample in (at - lookback, at] of each step, unless it is stale.
 
-    bits: of the samples' values, of which value_bits (series, steps) takes. present: (series, steps). times_ms:
-    (series, steps), or of size 0 where nobody asks for it. at_ms ascends.
+    bits: the samples' values as bits; value_bits (series, steps) gets some of them. present: (series, steps). times_ms:
+    (series, steps), or empty when not requested. at_ms ascends.
     """
     with_times = times_ms.size > 0
     for series in range(starts.size - 1):
         end = starts[series + 1]
-        position = starts[series]  # The first sample after the step.
+        position = starts[series]  # Now this is the first sample after the step.
         for step in range(at_ms.size):
             while position < end and ts_ms[position] <= at_ms[step]:
                 position += 1
@@ -51,10 +51,11 @@ def smoothed_kernel(
     values: NDArray[np.float64],
     present: NDArray[np.bool_],
 ) -> None:
-    """values, present (series, steps): between the samples around each step, or the one before it. at_ms ascends."""
+    """Fill values and present (series, steps): interpolate between the samples around each step, or use the one before
+    it. at_ms ascends."""
     for series in range(starts.size - 1):
         end = starts[series + 1]
-        position = starts[series]  # The first sample at or after the step.
+        position = starts[series]  # Now this is the first sample at or after the step.
         for step in range(at_ms.size):
             at = at_ms[step]
             while position < end and ts_ms[position] < at:

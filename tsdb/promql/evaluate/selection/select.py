@@ -1,4 +1,4 @@
-"""Selection: from storage to the newest sample of each step, or to the samples of a range."""
+"""Selection: reads the newest sample of each step, or the samples of a range, from the storage."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tsdb.promql.syntax.tree import Edge, Extension, MatrixSelector, Subquery, V
 class Ranges:
     """The samples in (at - range, at] of each step. at_ms: int64 (steps,), ascending.
 
-    With an extension samples up to the lookback before the range count too, and with `smoothed` those up to the
-    lookback after it: before_ms and after_ms reach from `at`.
+    With an extension, samples up to the lookback before the range count too; with `smoothed`, also those up to the
+    lookback after it. before_ms and after_ms: how far these reach from `at`.
     """
 
     samples: Samples
@@ -35,7 +35,8 @@ class Ranges:
 def shifted_times(
     context: EvaluationContext, node: VectorSelector | Subquery, times_ms: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """The times at which a selector looks, int64 (steps,): with `@` and offset. times_ms: instead of the steps' own."""
+    """The times at which a selector reads, int64 (steps,), after `@` and offset. times_ms: use these in place of the
+    steps' own times."""
     times = context.times_ms if times_ms is None else times_ms
     if node.at is Edge.START:
         times = np.full_like(times, context.query_start_ms)
@@ -109,7 +110,7 @@ def selected(context: EvaluationContext, node: MatrixSelector) -> Ranges:
 
 
 def no_samples(pool: Pool) -> Samples:
-    """Samples of no series."""
+    """Samples without any series."""
     none = np.zeros(0, np.int64)
     return Samples(no_labels(pool, 0), np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0, np.bool_))
 

@@ -1,1 +1,1 @@
-"""Vectors over steps: blocks of values, and label sets as numbers."""
+"""Vectors over steps: keep blocks of values, and label sets as numbers."""

@@ -1,4 +1,4 @@
-"""Block: values of an instant vector at every step of a query; and the other types of results."""
+"""Block: the values of an instant vector at every step of a query. Other types of results are here too."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tsdb.promql.evaluate.vectors.labels import LabelSets, joined
 class Block:
     """values: float64 (series, steps). present: bool (series, steps); NaN is a value, absence is not.
 
-    A value that is not present has no meaning. loses_name: bool (series,), of series whose name is removed at the end
-    of the query; all False unless names are removed late.
+    A value that is not present has no meaning. loses_name: bool (series,), whether the name is removed at the end of
+    the query; all False unless names are removed late.
     """
 
     labels: LabelSets
@@ -79,15 +79,17 @@ class Text:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its characters; it is part of the query's text."""
+        """Bytes of its characters. The text is part of the query's text."""
         return len(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples of series as rows: those of row i are [starts[i], starts[i + 1]), ascending in time, no stale markers.
+    """Samples of series as rows. Row i has the samples [starts[i], starts[i + 1]), ascending in time, without stale
+    markers.
 
     starts: int64 (rows + 1,). ts_ms: int64. values: float64.
+
     """
 
     labels: LabelSets
@@ -116,7 +118,7 @@ def stacked(blocks: Sequence[Block]) -> Block:
 
 
 def counted(present: NDArray[np.bool_], of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """Series of each group that are present at each step, int64 (groups, steps). of_row: the group of each row."""
+    """Number of present series in each group at each step, int64 (groups, steps). of_row: the group of each row."""
     counts = np.zeros((groups, present.shape[1]), np.int64)
     np.add.at(counts, of_row, present)
     return counts

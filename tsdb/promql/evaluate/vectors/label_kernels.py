@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tsdb.codec.jit import kernel
 from tsdb.index.interned_kernels import equal_kernel, hash_kernel
 
-SEPARATOR = 0xFF  # Between names and values of canonical labels; no UTF-8 text has it.
+SEPARATOR = 0xFF  # Separates names and values of canonical labels; no UTF-8 text contains it.
 
 
 @kernel
@@ -21,11 +21,13 @@ def number_texts_kernel(
     numbers: NDArray[np.int32],
     counts: NDArray[np.int64],
 ) -> int:
-    """Number the texts of canonical labels in the order of first sight; the number of distinct texts.
+    """Number the texts of canonical labels in the order of their first use. Returns the number of distinct texts.
 
-    data: labels of all series, one after another, those of series i up to ends[i]. slots: all -1, a power of two, at
-    least twice as many as texts. texts (distinct, 2): start and end of each. numbers: of each text in the data. counts:
-    texts of each series.
+    data: labels of all series, one after another; those of series i end at ends[i]. slots: all -1, a power of two, at
+    least twice the number of texts. texts (distinct, 2): start and end of each. numbers: number of each text in the
+    data. counts: number of texts of each series.
+
+
     """
     mask = np.uint64(slots.size - 1)
     found, distinct, start = 0, 0, 0
@@ -35,7 +37,7 @@ def number_texts_kernel(
             if at < ends[series] and data[at] != SEPARATOR:
                 continue
             if at == ends[series] and start == at and found == first:
-                break  # No labels at all.
+                break  # The series has no labels.
             slot = hash_kernel(data, start, at, seed) & mask
             while slots[slot] >= 0:
                 known = slots[slot]

@@ -16,16 +16,16 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.vectors.label_kernels import SEPARATOR, number_texts_kernel
 
 METRIC_NAME = "__name__"
-METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself; what computes drops them together.
+METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself. A computation drops them together.
 
-# Of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+# Constants of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-CHARS_MAX = 64 << 20  # Of all texts of a query.
-CELLS_MAX = 50_000_000  # Of one table of label sets: 200 MB.
+CHARS_MAX = 64 << 20  # Characters of all texts of a query.
+CELLS_MAX = 50_000_000  # Cells of one table of label sets: 200 MB.
 
 SPARSE = 64  # Numbers a row; see `distinct`.
 
-_SEED = np.uint64(secrets.randbits(64))  # So that nobody can choose labels that share a hash.
+_SEED = np.uint64(secrets.randbits(64))  # Random, so that nobody can choose labels that share a hash.
 
 
 class Pool:
@@ -67,7 +67,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class LabelGroups:
-    """of_row: int64 (rows,), the group of each row. first: int64 (groups,), the first row of each group, ascending."""
+    """Groups of rows. of_row: int64 (rows,), the group of each row. first: int64 (groups,), the first row of each
+    group, ascending."""
 
     of_row: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -107,11 +108,11 @@ class LabelSets:
         return LabelSets(self.pool, self.names, self.numbers[groups.first], is_distinct=True)
 
     def only(self, names: Collection[str]) -> LabelSets:
-        """The labels with these names."""
+        """The label sets with only these names."""
         return self._columns([name in names for name in self.names])
 
     def without(self, names: Collection[str]) -> LabelSets:
-        """All labels but those with these names."""
+        """The label sets without these names."""
         return self._columns([name not in names for name in self.names])
 
     def _columns(self, kept: Sequence[bool]) -> LabelSets:
@@ -155,12 +156,14 @@ class LabelSets:
             return LabelGroups(rows, rows)
         hashes = self._hashes()
         groups = _groups_of(hashes)
-        if not (self.numbers == self.numbers[groups.first[groups.of_row]]).all():  # Two label sets with one hash.
+        # Two different label sets have the same hash.
+        if not (self.numbers == self.numbers[groups.first[groups.of_row]]).all():
             groups = _groups_of(np.unique(self.numbers, axis=0, return_inverse=True)[1].reshape(-1))
         return groups
 
     def order(self) -> NDArray[np.int64]:
-        """Rows in the order of Prometheus: label by label in the order of names, a name first and then its value."""
+        """Order of rows as in Prometheus: label by label, in the order of names; each name is compared before its
+        value."""
         if len(self) <= 1:
             return np.arange(len(self))
         keys: list[NDArray[np.int64]] = []
@@ -192,7 +195,7 @@ class LabelSets:
 
 
 def distinct(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
-    """(the distinct numbers, ascending; for each of `numbers` its index among them). numbers: not negative."""
+    """(the distinct numbers, ascending; the index of each of `numbers` among them). numbers: not negative."""
     end = int(numbers.max(initial=0)) + 1
     if end > SPARSE * len(numbers) + SPARSE:
         found, places = np.unique(numbers, return_inverse=True)
@@ -210,17 +213,17 @@ def is_constant(values: NDArray[np.int32]) -> bool:
 
 
 def group_starts(of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """As LabelGroups.starts, of rows in groups that some rows may not use."""
+    """Computes LabelGroups.starts for rows in groups some of which may have no rows."""
     return np.concatenate(([0], np.cumsum(np.bincount(of_row, minlength=groups)))).astype(np.int64)
 
 
 def no_labels(pool: Pool, rows: int) -> LabelSets:
-    """Rows without a label."""
+    """Label sets for rows without any label."""
     return LabelSets(pool, (), np.zeros((rows, 0), np.int32))
 
 
 def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
-    """Label sets of canonical labels, each text of them seen once by Python."""
+    """Parse canonical labels to label sets. Python sees each distinct text once."""
     data = np.frombuffer(b"".join(canonical), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, canonical), np.int64, len(canonical)))
     texts_max = int(np.count_nonzero(data == SEPARATOR)) + len(canonical)
@@ -258,7 +261,7 @@ def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:
 
 
 def joined(first: LabelSets, second: LabelSets) -> LabelSets:
-    """The rows of both, the second's after the first's."""
+    """The rows of both tables; those of the second follow."""
     names = tuple(dict.fromkeys((*first.names, *second.names)))
     first.pool.admit(len(first) + len(second), len(names))
     numbers = [

@@ -1,4 +1,4 @@
-"""Cardinality: the metrics, labels, label pairs and sources with the most series in memory."""
+"""Cardinality: lists the metrics, labels, label pairs and sources with the most series in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tsdb.v1 import reader_pb2
 
 TOP = 20
 NAMES = {By.METRIC: "metric", By.LABEL: "label", By.PAIR: "label pair", By.SOURCE: "source"}
-AGO = {"10m": "10 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day"}  # By the texts of ranges.
+# Ranges, with the texts that the page shows.
+AGO = {"10m": "10 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day"}
 # History has no numbers of label pairs, and there are too many to count each.
 GROWING = (By.METRIC, By.LABEL, By.SOURCE)
 
@@ -39,7 +40,7 @@ def values(asked: PageCall) -> Mapping[str, Any]:
 
 
 def by_of(asked: PageCall) -> By:
-    """The parameter `by`; metric without one. Raises BadParameter."""
+    """The parameter `by`; the default is metric. Raises BadParameter."""
     text = asked.call.form.get("by") or By.METRIC.value
     try:
         return By(text)
@@ -76,7 +77,7 @@ def label_name(group: reader_pb2.CardinalityGroup) -> str:
 
 
 def _name(group: reader_pb2.CardinalityGroup, by: By) -> tuple[str, str]:
-    """The group as text, and an expression that counts its series; "" where a family stands for a source."""
+    """The group as text, and an expression that counts its series; "" when a family stands for a source."""
     labels = parse_labels(group.labels)
     pairs = [f"{quoted(name)}={quoted(value)}" for name, value in labels]
     if by is By.METRIC:

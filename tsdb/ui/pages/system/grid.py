@@ -1,4 +1,4 @@
-"""Grid: a table of a page as plain texts, for the macro of templates/grid.html."""
+"""Grid: represents a table of a page as plain texts, for the macro of templates/grid.html."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """help: a sentence for those who do not know the title. is_number: aligned at the right. is_time: on one line."""
+    """help: a sentence for readers who do not know the title. is_number: align at the right. is_time: keep on one
+    line."""
 
     title: str
     help: str = ""
@@ -18,9 +19,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """title: more, shown on demand. is_bad: somebody should act; also marked by a sign. share: of a bar beside the
-    text, from 0 to 1; None for no bar. link: of the text, to a page of this server. is_name: in the font of code.
-    cancels: number of the running query that a button with the text ends."""
+    """title: more text, shown on demand. is_bad: an operator should act; a sign marks the cell too. share: of a bar
+    beside the text, from 0 to 1; None for no bar. link: a page of this server that the text links to. is_name: use the
+    font of code. cancels: number of the running query that a button ends; the text is on the button."""
 
     text: str
     title: str = ""
@@ -33,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """empty: a sentence in place of a table without rows."""
+    """empty: the sentence that replaces a table without rows."""
 
     caption: str
     columns: Sequence[Column]

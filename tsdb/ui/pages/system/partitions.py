@@ -1,4 +1,4 @@
-"""Partitions: readiness and the reason, replay, lag, content and memory, and the holes."""
+"""Partitions: shows readiness and the reason, replay, lag, content and memory, and the holes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsdb.v1 import common_pb2
 
 HOLES_MAX = 200
 UNKNOWN = "unknown"
-# The next step by reason. A store's own reasons of a final stop have a message in its log and at /-/ready.
+# The next step, by reason. A store's reasons for a final stop have a message in its log and at /-/ready.
 NEXT = {
     NO_STORE: "No store answers for it: start the store that has it, or check the setting `stores`.",
     "replaying": "The store reads the log since its start; reads are answered when it has caught up.",

@@ -38,7 +38,7 @@ def values(asked: PageCall) -> Mapping[str, Any]:
 
 
 def grids(found: reader_pb2.CoverageResponse) -> tuple[Grid, Grid]:
-    """The chunk stage, then history."""
+    """The grids of the chunk stage and of history."""
     return _stage(found), _loaded(found)
 
 

@@ -1,11 +1,12 @@
-"""Texts of the pages about the system. Labels and queries come from callers, so they are cut and made visible."""
+"""Texts of the pages about the system. Labels and queries come from callers, so they are shortened and made
+printable."""
 
 from __future__ import annotations
 
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.model.times import time_text
 
-CHARS_MAX = 300  # Of one label or query in a table.
+CHARS_MAX = 300  # Characters of one label or query in a table.
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -37,7 +38,7 @@ def duration(ms: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, with a prefix."""
+    """A number of bytes, with a prefix."""
     for prefix in _PREFIXES[:-1]:
         if abs(count) < 1024:
             return f"{count:.3g} {prefix}" if prefix != "B" else f"{count:.0f} B"
