@@ -1,4 +1,5 @@
-"""Shared fixtures: one real broker and one Cassandra node a run; logs and histories of both kinds."""
+"""Shared fixtures: one real broker and one Cassandra node a run, others to stop or freeze, and logs and histories of
+both kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from stack.cassandra import NodeAccess
+from stack.cassandra import CassandraNode, NodeAccess
+from stack.kafka import KafkaCluster
 from support import run_order
 from support.drills import leftovers
 from support.servers.histories import HistoryFactory
@@ -64,6 +66,27 @@ def kafka() -> SharedBroker:
 def cassandra() -> NodeAccess:
     """One real node for all tests."""
     return shared_node()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[KafkaCluster]:
+    """A broker that no other process uses. A test may stop or freeze it, and leaves it ready."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[KafkaCluster]:
+    """As `broker`, three of them."""
+    with KafkaCluster(3, settings={"broker.rack": "rack-{node}"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[CassandraNode]:
+    """As `broker`, a node of Cassandra."""
+    with CassandraNode() as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", "kafka"])

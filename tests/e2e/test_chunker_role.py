@@ -27,12 +27,6 @@ RETURNS_WITHIN_S = 90.0
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def log(broker: KafkaCluster) -> Sequence[str]:
     arguments = ("--log", f"kafka://{broker.bootstrap}", "--log-prefix", f"c{uuid.uuid4().hex[:12]}.")
     shared = (*arguments, "--time-set", "demo")

@@ -29,12 +29,6 @@ LAG_FLAGS = ("--lag-enter-s", "2", "--lag-leave-s", "4")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def deployment(broker: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with on_kafka(tmp_path_factory.mktemp("readiness"), broker.bootstrap, store=LAG_FLAGS) as running:
         yield running

@@ -29,12 +29,6 @@ IMPATIENT = HistorySettings(write_timeout_s=1.0, read_timeout_s=1.0)
 WRITERS = 8
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[CassandraNode]:
-    with CassandraNode() as node:
-        yield node
-
-
 @pytest.fixture
 def factory(node: CassandraNode) -> Iterator[HistoryFactory]:
     with HistoryFactory(f"cassandra://{node.host}:{node.port}/faults") as factory:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import KafkaCluster
 from support.drills.outages import GATEWAY_FLAGS
 from support.senders.balancer import balancer
 from support.senders.prometheus import Recorder, agent, node_exporter
@@ -18,6 +17,7 @@ from support.senders.prometheus_drill import Sending
 from support.servers.deployments import on_kafka
 from support.servers.logs import wait_until
 from support.servers.processes import Role
+from support.shared_servers import SharedBroker
 
 SHIFTED_CLOCK = Path(__file__).parents[1] / "support" / "shifted_clock"
 SHIFT_S = 600
@@ -30,10 +30,10 @@ def readiness(role: Role) -> tuple[int, str]:
     return status, found.get("reason", "") if found else ""
 
 
-def nothing_is_dropped(scratch: Path, shift_s: int, scrapes: int) -> None:
+def nothing_is_dropped(scratch: Path, kafka: SharedBroker, shift_s: int, scrapes: int) -> None:
     """A gateway with a shifted clock beside a good one."""
     env = {"PYTHONPATH": str(SHIFTED_CLOCK), "CLOCK_SHIFT_S": str(shift_s)}
-    with KafkaCluster() as broker, on_kafka(scratch, broker.bootstrap, gateway=GATEWAY_FLAGS) as deployment:
+    with on_kafka(scratch, kafka.bootstrap, gateway=GATEWAY_FLAGS) as deployment:
         wrong = Role(scratch, "gateway", *deployment.log, *GATEWAY_FLAGS, env=env)
         with wrong, node_exporter() as node, Recorder() as recorder:
             jobs, gateways = {"node": node}, [wrong.http, deployment.gateway.http]
@@ -52,13 +52,15 @@ def nothing_is_dropped(scratch: Path, shift_s: int, scrapes: int) -> None:
 
 @pytest.mark.parametrize("shift_s", [-SHIFT_S, SHIFT_S], ids=["slow", "fast"])
 def test_a_gateway_ten_minutes_off_beside_a_good_one_drops_no_sample_of_prometheus(
-    tmp_path: Path, shift_s: int
+    tmp_path: Path, kafka: SharedBroker, shift_s: int
 ) -> None:
-    nothing_is_dropped(tmp_path, shift_s, scrapes=5)
+    nothing_is_dropped(tmp_path, kafka, shift_s, scrapes=5)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shift_s", [-SHIFT_S, SHIFT_S], ids=["slow", "fast"])
-def test_ten_minutes_beside_a_gateway_that_is_off_drop_no_sample(tmp_path: Path, shift_s: int) -> None:
-    nothing_is_dropped(tmp_path, shift_s, scrapes=SOAK_SCRAPES)
+def test_ten_minutes_beside_a_gateway_that_is_off_drop_no_sample(
+    tmp_path: Path, kafka: SharedBroker, shift_s: int
+) -> None:
+    nothing_is_dropped(tmp_path, kafka, shift_s, scrapes=SOAK_SCRAPES)

@@ -7,7 +7,6 @@ neither memory nor history.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ from support.servers.ways import Strike, history_away, new_way, stop, suspend
 from support.shared_servers import SharedBroker
 
 HOUR_MS = 3600 * 1000
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[CassandraNode]:
-    with CassandraNode() as node:
-        yield node
 
 
 @pytest.mark.parametrize("strike", [pytest.param(stop, marks=pytest.mark.soak), suspend])

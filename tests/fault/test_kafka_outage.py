@@ -28,12 +28,6 @@ from support.servers.deployments import Deployment, on_kafka
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def deployment(broker: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     scratch: Path = tmp_path_factory.mktemp("outage")
     with on_kafka(scratch, broker.bootstrap, gateway=GATEWAY_FLAGS) as running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from stack.kafka import KafkaCluster
 from support.reads.lagging_readers import lag_is_stated
 from support.servers.deployments import on_kafka
 from support.servers.processes import Role
-
-
-@pytest.fixture
-def broker() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
 
 
 @pytest.mark.timeout(1200)

@@ -24,9 +24,10 @@ def test_standalone_has_what_prometheus_sent_across_a_kill_and_a_restart_of_the_
         assert deployment.gateway.terminate() == 0
 
 
-def test_kafka_has_what_prometheus_sent_across_a_kill_and_an_outage_of_the_log(tmp_path: Path) -> None:
+def test_kafka_has_what_prometheus_sent_across_a_kill_and_an_outage_of_the_log(
+    broker: KafkaCluster, tmp_path: Path
+) -> None:
     with (
-        KafkaCluster() as broker,
         on_kafka(tmp_path, broker.bootstrap, gateway=GATEWAY_FLAGS) as deployment,
         sending(tmp_path, deployment) as sender,
     ):

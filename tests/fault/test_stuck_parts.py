@@ -19,18 +19,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[CassandraNode]:
-    with CassandraNode() as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
 def running(broker: KafkaCluster, node: CassandraNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     scratch: Path = tmp_path_factory.mktemp("stuck")
     with fleet(scratch, broker.bootstrap, f"cassandra://{node.host}:{node.port}/stuck") as made:

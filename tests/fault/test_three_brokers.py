@@ -44,12 +44,6 @@ SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
-    with KafkaCluster(3, settings={"broker.rack": "rack-{node}"}) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def deployment(three: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     scratch = tmp_path_factory.mktemp("three")
     with on_kafka(scratch, three.bootstrap, replication=3, gateway=GATEWAY_FLAGS) as running:

@@ -6,19 +6,20 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+import uuid
+from contextlib import closing, suppress
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not marked as exported
 
 from stack.kafka import KafkaCluster
 from support.servers.logs import wait_until
+from support.shared_servers import SharedBroker
 from tsdb.log.kafka import config
 from tsdb.log.settings import LogSettings
 
 SETTINGS = LogSettings(request_timeout_s=3.0, delivery_timeout_s=3.0)
-TOPIC = "moved"
+TOPIC = f"moved-{uuid.uuid4().hex[:12]}"
 FOUND_WITHIN_S = 30.0
 
 
@@ -64,12 +65,9 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_RDWR)
 
 
-@contextmanager
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as brokers:
-        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(30)
-        yield brokers
+def make_topic(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(30)
 
 
 def end_of(consumer: Consumer) -> int | None:
@@ -91,9 +89,13 @@ def appended(producer: Producer) -> bool:
     return errors == [None]
 
 
-def test_clients_whose_brokers_are_gone_begin_again_from_the_bootstrap_address() -> None:
-    with closing(Front()) as front, cluster() as old:
-        front.lead_to(old.bootstrap)
+def test_clients_whose_brokers_are_gone_begin_again_from_the_bootstrap_address(
+    broker: KafkaCluster, kafka: SharedBroker
+) -> None:
+    make_topic(broker.bootstrap)
+    make_topic(kafka.bootstrap)
+    with closing(Front()) as front:
+        front.lead_to(broker.bootstrap)
         producer = Producer(config.producer(front.address, SETTINGS))
         lookup = Consumer(config.consumer(front.address, SETTINGS, group_id="lookup"))
         reader = Consumer(config.consumer(front.address, SETTINGS, group_id="reader"))
@@ -102,12 +104,13 @@ def test_clients_whose_brokers_are_gone_begin_again_from_the_bootstrap_address()
             wait_until(lambda: appended(producer))
             assert end_of(lookup) == 1
             wait_until(lambda: (message := reader.poll(0.1)) is not None and message.value() == b"value")
-            with cluster() as new:
-                front.lead_to(new.bootstrap)
-                old.kill_broker(0)
-                wait_until(lambda: appended(producer), FOUND_WITHIN_S)
-                wait_until(lambda: end_of(lookup) is not None, FOUND_WITHIN_S)
-                reader.assign([TopicPartition(TOPIC, 0, 0)])
-                wait_until(
-                    lambda: (message := reader.poll(0.1)) is not None and message.value() == b"value", FOUND_WITHIN_S
-                )
+            front.lead_to(kafka.bootstrap)
+            broker.kill_broker(0)
+            wait_until(lambda: appended(producer), FOUND_WITHIN_S)
+            wait_until(lambda: end_of(lookup) is not None, FOUND_WITHIN_S)
+            reader.assign([TopicPartition(TOPIC, 0, 0)])
+            wait_until(
+                lambda: (message := reader.poll(0.1)) is not None and message.value() == b"value", FOUND_WITHIN_S
+            )
+    broker.start_broker(0)
+    broker.wait_ready()

@@ -24,21 +24,9 @@ SETTINGS = LogSettings(delivery_timeout_s=3.0, request_timeout_s=3.0)
 RECOVERED_WITHIN_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def one() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
-    with KafkaCluster(3) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def logs(one: KafkaCluster) -> Iterator[LogFactory]:
-    with _factory(one, replication=1) as factory:
+def logs(broker: KafkaCluster) -> Iterator[LogFactory]:
+    with _factory(broker, replication=1) as factory:
         yield factory
 
 
@@ -76,64 +64,68 @@ def _leader(cluster: KafkaCluster, logs: LogFactory) -> int:
 
 @pytest.mark.parametrize("strike", [_stop, _kill, _freeze])
 def test_no_append_is_acknowledged_falsely_and_retries_succeed_after(
-    one: KafkaCluster, logs: LogFactory, strike: Callable[[KafkaCluster], Callable[[], None]]
+    broker: KafkaCluster, logs: LogFactory, strike: Callable[[KafkaCluster], Callable[[], None]]
 ) -> None:
     log = logs.open(SETTINGS)
     with LogWriters(log) as writers:
         wait_until(lambda: writers.acked > 200 and writers.in_flight > 0)
-        mend = strike(one)
+        mend = strike(broker)
         assert writers.in_flight > 0
         wait_until(lambda: writers.failures.total() >= 8)
         mend()
         before = writers.acked
         wait_until(lambda: writers.acked > before + 200, within_s=60)
-    one.wait_ready()
+    broker.wait_ready()
     writers.judge(logs.open())
 
 
-def test_a_reader_stands_still_while_the_broker_is_away_and_goes_on_after(one: KafkaCluster, logs: LogFactory) -> None:
+def test_a_reader_stands_still_while_the_broker_is_away_and_goes_on_after(
+    broker: KafkaCluster, logs: LogFactory
+) -> None:
     log = logs.open(SETTINGS)
     append_all(log, METRICS, 0, [b"before"])
     with log.reader({(METRICS, 0): 0}) as reader:
         assert read_values(reader, 1) == [b"before"]
-        one.kill_broker(0)
+        broker.kill_broker(0)
         wait_until(lambda: reader.poll(0.1) == [] and reader.unavailable_since_monotonic is not None)
         with pytest.raises(Unavailable):
             log.watermarks(METRICS, [0])
         with pytest.raises(Unavailable):
             log.offsets_for_times(METRICS, {0: 0})
-        one.start_broker(0)
-        one.wait_ready()
+        broker.start_broker(0)
+        broker.wait_ready()
         append_all(log, METRICS, 0, [b"after"])
         events = poll_until(reader, lambda events: len(records_of(events)) >= 1)
         assert [record.value for record in records_of(events)] == [b"after"]
         wait_until(lambda: bool(reader.poll(0.1)) or reader.unavailable_since_monotonic is None)
 
 
-def test_a_log_opened_without_a_broker_is_unavailable_until_there_is_one(one: KafkaCluster, logs: LogFactory) -> None:
-    one.stop_broker(0)
+def test_a_log_opened_without_a_broker_is_unavailable_until_there_is_one(
+    broker: KafkaCluster, logs: LogFactory
+) -> None:
+    broker.stop_broker(0)
     log = logs.open(SETTINGS)
     with pytest.raises(Unavailable):
         log.topic_id(METRICS)
     with pytest.raises(Unavailable):
         log.append(METRICS, 0, b"x", on_done=lambda answer: None)
-    one.start_broker(0)
-    one.wait_ready()
+    broker.start_broker(0)
+    broker.wait_ready()
     assert log.append_sync(METRICS, 0, b"x").offset == 0
 
 
-def test_appends_over_the_bound_are_refused_while_the_broker_is_frozen(one: KafkaCluster, logs: LogFactory) -> None:
+def test_appends_over_the_bound_are_refused_while_the_broker_is_frozen(broker: KafkaCluster, logs: LogFactory) -> None:
     log = logs.open(LogSettings(delivery_timeout_s=5.0, queue_bytes_max=1024 * 1024))
     log.append_sync(METRICS, 0, b"warm")
     answers: list[object] = []
-    one.suspend_broker(0)
+    broker.suspend_broker(0)
     try:
         with pytest.raises(Overloaded) as full:
             _append_many(log, 1000, answers)
         assert full.value.reason == "queue_full"
         assert full.value.retry_after_s is not None
     finally:
-        one.resume_broker(0)
+        broker.resume_broker(0)
     log.flush(30)
     assert log.append_sync(METRICS, 0, b"after") is not None
 
@@ -189,17 +181,17 @@ def test_a_frozen_leader_is_replaced_and_its_late_writes_do_not_count(
 @pytest.mark.soak
 def test_two_brokers_of_three_lost_means_refused(three: KafkaCluster, replicated: LogFactory) -> None:
     log = replicated.open(SETTINGS)
-    followers = [broker for broker in range(3) if broker != _leader(three, replicated)]
+    followers = [number for number in range(3) if number != _leader(three, replicated)]
     with LogWriters(log) as writers:
         wait_until(lambda: writers.acked > 200 and writers.in_flight > 0)
-        for broker in followers:
-            three.kill_broker(broker)
+        for number in followers:
+            three.kill_broker(number)
         wait_until(lambda: writers.failures.total() >= 16)
         refused_at = writers.acked
         wait_until(lambda: writers.failures.total() >= 32)
         assert writers.acked == refused_at
-        for broker in followers:
-            three.start_broker(broker)
+        for number in followers:
+            three.start_broker(number)
         wait_until(lambda: writers.acked > refused_at + 200, within_s=60)
     three.wait_ready()
     writers.judge(replicated.open())

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -51,17 +50,15 @@ WINDOWS = Windows(FIRST_MS, FIRST_MS + 3 * DEMO.window_ms)
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaCluster]:
-    """A broker that no other test uses, to freeze it."""
-    with KafkaCluster() as cluster:
-        yield cluster
+def kafka(broker: KafkaCluster) -> KafkaCluster:
+    """A broker of this process, to freeze it."""
+    return broker
 
 
 @pytest.fixture(scope="module")
-def cassandra() -> Iterator[CassandraNode]:
-    """A node that no other test uses, to freeze it."""
-    with CassandraNode() as node:
-        yield node
+def cassandra(node: CassandraNode) -> CassandraNode:
+    """A node of this process, to freeze it."""
+    return node
 
 
 def rows(file: Path) -> str:

@@ -24,11 +24,17 @@ SHORTEST_S = 1.0  # A shorter file is not recorded.
 NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
 
-# Name of a group and its files. A JVM with its Spark workers takes a gigabyte; the pages share a server; tests that
-# stop or freeze a broker or a node share one that no other process uses.
+# Name of a group and its files. A JVM with its Spark workers takes a gigabyte, the pages share a server, and tests that
+# stop or freeze three brokers or a Cassandra node share these.
 TOGETHER = {
     "spark": ("tests/spark/",),
     "pages": ("tests/e2e/ui/",),
+    "three brokers": ("tests/fault/test_three_brokers.py", "tests/integration/test_kafka_faults.py"),
+    "node": (
+        "tests/fault/test_cassandra_outage.py",
+        "tests/fault/test_history_outage.py",
+        "tests/fault/test_stuck_parts.py",
+    ),
 }
 
 

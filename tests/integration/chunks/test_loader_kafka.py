@@ -81,8 +81,8 @@ def test_a_loader_that_is_killed_loses_nothing(factory: LogFactory, store: Chunk
     assert_holds(store, log, expected)
 
 
-def test_a_broker_that_stops_is_waited_for(tmp_path: Path) -> None:
-    with KafkaCluster() as cluster, LogFactory(f"kafka://{cluster.bootstrap}", "") as factory:
+def test_a_broker_that_stops_is_waited_for(broker: KafkaCluster) -> None:
+    with LogFactory(f"kafka://{broker.bootstrap}", f"t{uuid.uuid4().hex[:12]}.") as factory:
         factory.create(partitions=PARTITIONS)
         log, store = factory.open(), FakeChunkStore()
         expected = filled(log, windows=4, packs=4)
@@ -90,11 +90,11 @@ def test_a_broker_that_stops_is_waited_for(tmp_path: Path) -> None:
         loader = Loader(log, store, OPTIONS, SystemClock(), seed=1)
         loader.start()
         wait_until(lambda: len(store.writes) > 20)
-        cluster.stop_broker(0)
+        broker.stop_broker(0)
         store.release()
         # Either error may come first from the client library; a member whose session has ended meanwhile joins again.
         wait_until(lambda: loader.problem()[0] in ("commit_failing", "log_unavailable", "joining"))
-        cluster.start_broker(0)
+        broker.start_broker(0)
         wait_until(lambda: is_loaded(log), 60.0)
         wait_until(lambda: not loader.problem()[0] and all(one.ready for one in loader.health().values()))
         wait_until(lambda: store.loaded(log.topic_id(METRICS)) == expected.loaded)

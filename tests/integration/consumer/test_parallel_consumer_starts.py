@@ -273,27 +273,26 @@ def test_an_unreachable_broker_is_named_and_close_ends_the_wait(
     assert time.monotonic() - closed_at < 2.0
 
 
-def test_a_broker_started_later_is_read(caplog: pytest.LogCaptureFixture) -> None:
-    with KafkaCluster() as cluster:
-        ground = Ground(cluster.bootstrap)
-        ground.fill(40)
-        cluster.kill_broker(0)
-        seen: list[bytes] = []
-        inner = KafkaSource({**ground.settings, "group.id": "transactional"}, [ground.topic])
-        atomic = TransactionalSource(inner, {**ground.settings, "transactional.id": ground.topic})
+def test_a_broker_started_later_is_read(broker: KafkaCluster, caplog: pytest.LogCaptureFixture) -> None:
+    ground = Ground(broker.bootstrap)
+    ground.fill(40)
+    broker.kill_broker(0)
+    seen: list[bytes] = []
+    inner = KafkaSource({**ground.settings, "group.id": "transactional"}, [ground.topic])
+    atomic = TransactionalSource(inner, {**ground.settings, "transactional.id": ground.topic})
 
-        def handle(record: Record) -> list[Any]:
-            seen.append(record.value or b"")
-            return []
+    def handle(record: Record) -> list[Any]:
+        seen.append(record.value or b"")
+        return []
 
-        counted: Counter[bytes] = Counter()
-        with reading(ground, [ground.topic], counted), consumer_of(atomic, atomic.producing(handle)):
-            wait_until(lambda: caplog.text.count("has answered") >= 2)
-            cluster.start_broker(0)
-            cluster.wait_ready()
-            wait_until(lambda: len(counted) == len(seen) == 40)
-            wait_until(ground.all_committed)
-        assert counted == Counter(seen) == numbers(0, 40)
+    counted: Counter[bytes] = Counter()
+    with reading(ground, [ground.topic], counted), consumer_of(atomic, atomic.producing(handle)):
+        wait_until(lambda: caplog.text.count("has answered") >= 2)
+        broker.start_broker(0)
+        broker.wait_ready()
+        wait_until(lambda: len(counted) == len(seen) == 40)
+        wait_until(ground.all_committed)
+    assert counted == Counter(seen) == numbers(0, 40)
 
 
 def test_with_the_consumer_protocol_members_share_and_rebalance(ground: Ground) -> None:

@@ -25,8 +25,8 @@ def parts(address: str) -> Sequence[Any]:
     return found
 
 
-def test_a_log_and_a_store_that_are_away_are_named_by_a_querier(tmp_path: Path) -> None:
-    with KafkaCluster() as broker, on_kafka(tmp_path, broker.bootstrap) as deployment:
+def test_a_log_and_a_store_that_are_away_are_named_by_a_querier(broker: KafkaCluster, tmp_path: Path) -> None:
+    with on_kafka(tmp_path, broker.bootstrap) as deployment:
         stores = ("--stores", deployment.store.grpc)
         with Role(tmp_path, "querier", *deployment.log, *stores) as querier:
             querier.wait_ready()

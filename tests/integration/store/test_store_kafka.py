@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,12 +17,6 @@ from tsdb.v1 import common_pb2
 
 SETTINGS = LogSettings(request_timeout_s=3.0, delivery_timeout_s=3.0)
 LABELS = [label_set(number) for number in range(10)]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaCluster]:
-    with KafkaCluster() as cluster:
-        yield cluster
 
 
 def _freeze(broker: KafkaCluster) -> Callable[[], None]:
