@@ -49,7 +49,8 @@ fmt: .venv/.dev ## format and fix what can be fixed
 bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figures
 	@$(BIN)/python -m bench all
 
-soak: programs kernels ## the long drills
+soak: programs kernels ## the long drills, and all examples of generated inputs
+	@$(BIN)/python -m pytest -m "hypothesis and not soak" --hypothesis-profile full tests/property tests/unit
 	@$(BIN)/python -m pytest -m soak tests
 
 stack-up: .venv/.dev java ## start a Kafka broker and a Cassandra node to play with

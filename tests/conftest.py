@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from stack.cassandra import CassandraNode, NodeAccess
 from stack.kafka import KafkaCluster
-from support import run_order
+from support import run_order, variants
 from support.drills import leftovers
+from support.examples import load_profiles
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 from support.shared_servers import SharedBroker, contract_history, shared_broker, shared_node
@@ -22,9 +22,7 @@ from tsdb.ops.interpreter import import_without_collections
 
 import_without_collections()  # Here of all tests and their modules: 6 % of the CPU of a test process.
 
-# An example is slow on a busy machine or while a kernel compiles. pytest-timeout ends a test that hangs.
-settings.register_profile("tests", deadline=None, print_blob=True)
-settings.load_profile("tests")
+load_profiles()
 
 
 # Session timeout of groups by KIP-848. Otherwise the partitions of a killed member would wait for 45 s.
@@ -51,8 +49,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> run_order.Sc
     return run_order.Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)  # Before tests are chosen by their marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by recorded durations."""
+    """Mark the variants of `make soak`, and order the tests by recorded durations."""
+    variants.leave_others_to_soak(items)
     run_order.longest_first(items)
 
 

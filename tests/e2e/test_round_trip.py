@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from support.data.tables import NODE_5S, assert_equal_samples, read_table
 from support.servers.deployments import Deployment
@@ -22,6 +23,7 @@ GRID_POINTS = 4_000
 SPEED = 30_000  # Two milliseconds a point: the highest speed at which all points have distinct times.
 
 
+@pytest.mark.variant("kafka")
 def test_recorded_host_metrics_come_back_bit_for_bit_before_and_after_a_kill(deployment: Deployment) -> None:
     want = read_table(NODE_5S)
     written = tsdb_json("write", str(NODE_5S), "--address", deployment.gateway.grpc, "--shift-to-now")

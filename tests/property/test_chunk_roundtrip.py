@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.chunk_cases import fragment, samples_of
+from support.examples import examples
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN, Fragment, decode_chunk, encode_chunk
 
 WINDOW_MS = 1_000
@@ -35,7 +36,7 @@ def fragments(draw: st.DrawFn) -> Fragment:
 
 
 @given(fragments(), st.sampled_from([PART_BYTES_MAX, PART_BYTES_MIN, 1024]))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_fragment_comes_back_from_its_parts(given_fragment: Fragment, part_bytes_max: int) -> None:
     parts = encode_chunk(given_fragment, window_ms=WINDOW_MS, part_bytes_max=part_bytes_max)
     assert max(map(len, parts)) <= part_bytes_max

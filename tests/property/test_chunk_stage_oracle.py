@@ -22,6 +22,7 @@ from support.data.heads import (
     decoded_of,
     positions_of,
 )
+from support.examples import examples
 from support.oracles.chunk_twin import ChunkTwin
 from support.servers.chunk_runs import ChunkRun
 from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
@@ -84,7 +85,7 @@ slice_lengths = st.sampled_from([SMALL_SLICES, SliceLengths(5, 5), SliceLengths(
 
 @pytest.mark.slow
 @given(logs, slice_lengths, st.lists(st.integers(0, 60), max_size=6), st.integers(0, 1 << 30))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_batching_and_any_stops_write_the_same_chunks(
     records: list[Record], slices: SliceLengths, stops: list[int], seed: int
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_window_that_closes_in_the_middle_of_a_late_minute_outlives_a_stop_at_
 
 
 @given(logs, st.integers(0, 1 << 30), st.sampled_from([0, OPEN_BYTES_MAX]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_rebuild_of_any_window_writes_the_chunks_of_the_stage(
     records: list[Record], seed: int, open_bytes_max: int
 ) -> None:
@@ -154,7 +155,7 @@ def rebuild(records: list[Record], window_ms: int, twin: ChunkTwin, open_bytes_m
 
 
 @given(logs, st.lists(st.integers(0, 1 << 30), max_size=4), st.integers(0, 1 << 30))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_stretches_between_any_late_minutes_give_the_late_chunks_of_the_stage(
     records: list[Record], cuts: list[int], seed: int
 ) -> None:
@@ -168,7 +169,7 @@ def test_stretches_between_any_late_minutes_give_the_late_chunks_of_the_stage(
 
 
 @given(logs, st.integers(-3, 3), st.integers(0, 1 << 30))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_scan_for_some_windows_gives_their_late_chunks_alone(records: list[Record], windows: int, seed: int) -> None:
     window_ms = SMALL_TIMES.window_ms
     from_ms = records[0].broker_ms // window_ms * window_ms - window_ms

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from support.data.column_cases import bits
+from support.examples import examples
 from support.oracles import columns_twin as twin
 from tsdb.codec.columns.columns import (
     decode_times,
@@ -79,7 +80,7 @@ def test_axes_with_gaps_come_back(first: int, gaps: list[int], unit: int) -> Non
     assert decode_times(encode_times(times), len(times)).tolist() == times.tolist()
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.binary(max_size=120), st.integers(0, 70))
 def test_any_bytes_decode_as_the_twin_says_or_are_corrupt(data: bytes, n: int) -> None:
     try:

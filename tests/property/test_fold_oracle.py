@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.oracles.fragment_twin import Samples, fragment_of, merged_twin, samples_of
 from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
@@ -74,7 +75,7 @@ def chunks_of(several: Sequence[Samples], rng: random.Random) -> list[list[Chunk
 
 
 @given(some_chunks, st.integers(0, 2**32))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_folds_and_deletions_change_no_answer(given_bits: list[dict[tuple[int, int], int]], seed: int) -> None:
     rng = random.Random(seed)
     # The order of a chunk's samples grows with its number, as offsets do; some samples of a chunk are older.
@@ -95,7 +96,7 @@ def test_folds_and_deletions_change_no_answer(given_bits: list[dict[tuple[int, i
 
 
 @given(some_chunks, st.integers(0, 2**32))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_arrives_after_a_fold_is_ranked_as_if_it_had_come_before(
     given_bits: list[dict[tuple[int, int], int]], seed: int
 ) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tsdb.client.select import SelectAnswer
 from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.head.read.gather import RawResult, SealedColumns
@@ -45,7 +46,7 @@ def answer(ids: np.ndarray, start_ms: int, end_ms: int, messages: list[reader_pb
 
 
 @given(counts, st.integers(0, 2**32), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_raw_samples_come_back_in_place_and_bit_for_bit(samples: list[int], seed: int, with_orders: bool) -> None:
     raw = raw_of(samples, seed, with_orders=with_orders)
     frames = [reader_pb2.RawFrame.FromString(frame.joined()) for frame in raw_frames(0, raw)]
@@ -69,7 +70,7 @@ def test_raw_samples_come_back_in_place_and_bit_for_bit(samples: list[int], seed
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), min_size=1, max_size=30),
     st.integers(0, 2**32),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_columns_come_back_wherever_their_frames_were_cut(shapes: list[tuple[int, int, bool]], seed: int) -> None:
     """Each shape is a column: its axis, and either noise of a large part of a frame or a constant."""
     rng = np.random.default_rng(seed)

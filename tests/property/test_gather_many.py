@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import Record, Sample, apply, new_head, refs_of
+from support.examples import examples
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
 from tsdb.head.read import unsealed_cache
@@ -52,7 +53,7 @@ def arrays_of(result: object, names: Sequence[str]) -> list[bytes]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(histories, st.sets(st.integers(0, SERIES - 1))), max_size=4),
     st.tuples(*[st.integers(0, 700)] * 2),
@@ -84,7 +85,7 @@ def test_a_continued_capture_equals_a_capture_from_nothing(monkeypatch: pytest.M
     monkeypatch.setattr(unsealed_cache, "SAMPLES_MAX", samples_max)
     went_on: Counter[bool] = Counter()
 
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(
         st.lists(
             st.tuples(histories, st.booleans(), st.integers(-300, 5), st.integers(1, 400)), min_size=2, max_size=6

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import Record, apply, new_head, refs_of
+from support.examples import examples
 from tsdb.head.head import Head
 from tsdb.head.read.gather import RawResult
 from tsdb.head.state import HeadLimits
@@ -51,7 +52,7 @@ ranges = st.lists(
 
 
 @given(st.lists(record_parts, min_size=1, max_size=60), habits, habits, ranges)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_raw_payloads_are_byte_equal_at_the_same_applied_offset(
     parts: list[tuple[int, list[tuple[int, int, float]]]],
     one: Habits,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_head, refs_of, samples_of
+from support.examples import examples
 from support.oracles.head_twin import HeadTwin
 from tsdb.client.answer.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
@@ -101,7 +102,7 @@ class Log:
 
 @pytest.mark.slow
 @given(operations, slice_lengths, limits, st.sampled_from([None, 0, 7, 60]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_appends_seals_folds_merges_and_drops_answer_as_the_twin(
     done: list[Append | Maintain | Read], slices: SliceLengths, head_limits: HeadLimits, coverage_after: int | None
 ) -> None:

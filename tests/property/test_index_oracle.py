@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from support.data.announcements import announced
+from support.examples import examples
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
@@ -148,5 +149,5 @@ class IndexOracle(RuleBasedStateMachine):
         assert self.index.label_names() == sorted({name for labels in self.known.values() for name in labels})
 
 
-IndexOracle.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+IndexOracle.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=25)
 TestIndexOracle = pytest.mark.slow(IndexOracle.TestCase)

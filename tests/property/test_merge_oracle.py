@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.oracles.fragment_twin import Samples, bits, fragment_of, merged_twin, samples_of
 from tsdb.history.merge import merge
 
@@ -18,13 +19,13 @@ some_parts = st.lists(parts, min_size=1, max_size=7)
 
 @pytest.mark.slow
 @given(some_parts)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_of_each_series_and_time_the_highest_order_stays_bit_for_bit(several: list[Samples]) -> None:
     assert samples_of(merge([fragment_of(part) for part in several])) == merged_twin(several)
 
 
 @given(some_parts, st.randoms(use_true_random=False))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_order_grouping_and_repetition_do_not_matter(several: list[Samples], random: object) -> None:
     fragments = [fragment_of(part) for part in several]
     shuffled = fragments + fragments[:2]
@@ -34,7 +35,7 @@ def test_order_grouping_and_repetition_do_not_matter(several: list[Samples], ran
 
 
 @given(some_parts)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_what_was_given_is_left_as_it_was(several: list[Samples]) -> None:
     fragments = [fragment_of(part) for part in several]
     merge(fragments)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from support.examples import examples
 from tsdb.codec.overlay_kernels import INSERTION_MAX, merge_run_kernel, sort_run_kernel
 
 times = st.lists(st.integers(-50, 50), max_size=2 * INSERTION_MAX + 10)
@@ -24,7 +25,7 @@ def run(ts: list[int], margin: int, room: int = 0) -> tuple[NDArray[np.int64], N
 
 
 @given(times, some_margin, st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_sorted_run_keeps_the_last_of_equal_timestamps(ts: list[int], margin: int, with_orders: bool) -> None:
     got_ts, got_values, orders = run(ts, margin)
     end = sort_run_kernel(
@@ -40,7 +41,7 @@ def test_a_sorted_run_keeps_the_last_of_equal_timestamps(ts: list[int], margin: 
 
 
 @given(times, times, some_margin, st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_merged_run_has_both_and_the_overlays_where_both_have_one(
     ts: list[int], over: list[int], margin: int, with_orders: bool
 ) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.kafka.clusters import MIB, after, cluster_of, during
 from tsdb.log.kafka.operations.plan import Plan, make_plan
 from tsdb.log.kafka.operations.refusals import PlanRefused
@@ -65,7 +66,7 @@ def planned(cluster: Cluster, wish: Wish, at_once: int) -> Plan | None:
         return None
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(clusters(), wishes(), st.integers(1, 5))
 def test_no_step_drops_below_min_isr_or_changes_the_number_of_replicas(
     cluster: Cluster, wish: Wish, at_once: int
@@ -84,7 +85,7 @@ def test_no_step_drops_below_min_isr_or_changes_the_number_of_replicas(
             assert len(one.in_sync) >= len(before.partitions[place].in_sync)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(clusters(), wishes(), st.integers(1, 5))
 def test_the_end_of_a_plan_is_its_target(cluster: Cluster, wish: Wish, at_once: int) -> None:
     plan = planned(cluster, wish, at_once)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import Record, apply, new_head, register
+from support.examples import examples
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.reader.limits import SelectLimits
@@ -45,7 +46,7 @@ def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(records, new_series, st.lists(reads, min_size=1, max_size=3)), min_size=2, max_size=8))
 def test_a_cached_answer_equals_a_computed_one(
     rounds: list[

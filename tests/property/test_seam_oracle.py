@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, canonical_of, id_of, new_head
+from support.examples import examples
 from support.fakes.fake_history import FakeHistory, StagedLog
 from support.oracles.head_twin import HeadTwin
 from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, select, sources_over, stored
@@ -132,7 +133,7 @@ def answered(result: SelectResult) -> dict[int, dict[int, float]]:
 
 @pytest.mark.slow
 @given(log_parts, stages, reads)
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_any_split_between_memory_and_history_answers_as_the_twin(
     parts: list[tuple[int, list[tuple[int, int, float]]]],
     stage: Stage,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from support.data.heads import DAY_MS, Record, apply, new_head, register
 from support.data.snapshots import read_head, write_head
+from support.examples import examples
 from tsdb.head.head import Head
 from tsdb.head.read.gather import RawResult
 from tsdb.head.state import HeadLimits
@@ -82,7 +83,7 @@ head_limits = st.builds(
 
 @pytest.mark.slow
 @given(operations, slice_lengths, head_limits, st.sampled_from([None, 0, 60]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_head_from_its_snapshot_equals_one_that_never_stopped(
     done: list[Append | Announce | Maintain | Restart],
     slices: SliceLengths,

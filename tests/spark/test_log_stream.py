@@ -91,6 +91,7 @@ def local(tmp_path: Path) -> Iterator[Ground]:
         close_worker_log()
 
 
+@pytest.mark.variant("kafka")
 def test_every_sample_comes_once_in_small_batches_over_restarts(ground: Ground) -> None:
     ground.write(5)
     stream = SampleStream(ground.places, start="earliest", max_records_per_batch=4)

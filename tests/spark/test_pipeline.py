@@ -74,6 +74,7 @@ def join_beside(log: Log) -> None:
         pass
 
 
+@pytest.mark.variant("kafka")
 def test_chunker_pipeline_and_rebuild_make_the_same_of_a_log(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path
 ) -> None:

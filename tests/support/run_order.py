@@ -24,9 +24,10 @@ SHORTEST_S = 1.0  # A shorter file is not recorded.
 NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
 
-# Name of a group and its files. A JVM with its Spark workers takes a gigabyte, the pages share a server, and tests that
-# stop or freeze three brokers or a Cassandra node share these.
+# Name of a group and its files, the first that fits. A JVM with its Spark workers takes a gigabyte, so there are two.
+# The pages share a server, and tests that stop or freeze three brokers or a Cassandra node share these.
 TOGETHER = {
+    "jobs of spark": ("tests/spark/jobs/",),
     "spark": ("tests/spark/",),
     "pages": ("tests/e2e/ui/",),
     "three brokers": ("tests/fault/test_three_brokers.py", "tests/integration/test_kafka_faults.py"),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backup.backups import PARTITIONS, Ground, ground
+from support.examples import examples
 from support.servers.histories import HistoryFactory, announcement, write_rows, written
 from tsdb.backup.checks import check_files, read_manifest
 from tsdb.backup.folder import BackupFolder
@@ -82,7 +83,7 @@ def places() -> Iterator[tuple[Ground, HistoryFactory, Path]]:
             yield made, second, path
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(chunks, series, holes, progress)
 def test_a_restored_history_has_the_same_rows(
     rows: dict[ChunkKey, bytes],

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from support.examples import examples
 from tsdb.parallel_consumer.errors import MetadataRefused
 from tsdb.parallel_consumer.offsets.metadata import (
     ATTEMPTS_BYTES_MAX,
@@ -125,7 +126,7 @@ class TrackerMachine(RuleBasedStateMachine):
 
 
 TestTracker = pytest.mark.slow(TrackerMachine.TestCase)
-TestTracker.settings = settings(max_examples=120, stateful_step_count=40)
+TestTracker.settings = settings(max_examples=examples(120), stateful_step_count=40)
 
 
 @given(
@@ -194,7 +195,7 @@ def test_any_bytes_of_a_map_are_read_or_refused(form: int, data: bytes) -> None:
     odd=st.booleans(),
     units_max=st.sampled_from([1_024, UNITS_MAX]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_admitted_offsets_fit_in_any_order_of_completion(slots: int, gap: int, odd: bool, units_max: int) -> None:
     """The worst order: every second record ends, so that no two runs join."""
     tracker, offset = OffsetTracker(0), 0

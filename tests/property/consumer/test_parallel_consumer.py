@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.consumer.orders import TOPIC, Done, covered, everything, filled
+from support.examples import examples
 from tsdb.parallel_consumer.offsets.metadata import decode_metadata
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.order import Order, by_key, by_partition, unordered
@@ -69,7 +70,7 @@ def per_lane(records: list[Record], order: Order) -> Iterator[list[int]]:
     records_max=st.sampled_from([4, 30, 1_000]),
     scheduler=SCHEDULERS,
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_each_record_is_done_once_in_the_order_of_its_lane(
     seed: int, order: Order, failing: float, concurrency: int, records_max: int, scheduler: type[SeededScheduler]
 ) -> None:
@@ -99,7 +100,7 @@ def test_each_record_is_done_once_in_the_order_of_its_lane(
     scheduler=SCHEDULERS,
 )
 @example(seed=7174, kills=[1, 1, 1, 1, 1, 9], order=by_key, commit_records=None, faults=0.0, scheduler=SeededScheduler)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_after_a_kill_only_records_without_a_commit_are_repeated(
     seed: int,
     kills: list[int],
@@ -150,7 +151,7 @@ def test_after_a_kill_only_records_without_a_commit_are_repeated(
     moves=st.lists(st.sampled_from(["join", "leave", "kill", "work"]), min_size=3, max_size=12),
     scheduler=SCHEDULERS,
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_nothing(
     seed: int, moves: list[str], scheduler: type[SeededScheduler]
 ) -> None:
@@ -190,7 +191,7 @@ def test_members_that_come_and_go_lose_nothing_and_a_drained_rebalance_repeats_n
 
 
 @given(seed=st.integers(0, 1 << 32), poison=st.integers(0, 39), limit=st.integers(2, 4), scheduler=SCHEDULERS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_crashing_record_becomes_the_only_dead_letter(
     seed: int, poison: int, limit: int, scheduler: type[SeededScheduler]
 ) -> None:

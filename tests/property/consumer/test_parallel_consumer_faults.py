@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.consumer.orders import PARTITIONS, TOPIC, Done, covered, everything, filled
+from support.examples import examples
 from tsdb.parallel_consumer import (
     Action,
     Backoff,
@@ -159,7 +160,7 @@ class Group:
     failing=st.sampled_from([0.0, 0.1]),
     moves=st.lists(st.sampled_from(["join", "leave", "kill", "lose", "work"]), min_size=2, max_size=8),
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_under_any_faults_no_commit_passes_an_unfinished_record_and_none_is_lost(
     seed: int, order: Order, columns: bool, failing: float, moves: list[str]
 ) -> None:
@@ -185,7 +186,7 @@ def test_under_any_faults_no_commit_passes_an_unfinished_record_and_none_is_lost
 
 
 @given(seed=st.integers(0, 1 << 32), columns=st.booleans(), kills=st.integers(1, 5))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_after_a_kill_only_records_without_a_stored_commit_are_repeated(seed: int, columns: bool, kills: int) -> None:
     group = Group(seed, unordered if seed % 2 else by_key, 0.05, columns=columns)
     before: set[Done] = set()
@@ -220,7 +221,7 @@ FAULTS = {
     ),
     rate=st.sampled_from([-1.0, 200.0]),
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_script_of_faults_is_survived_by_one_member(
     seed: int, plan: list[tuple[str, float, float]], rate: float
 ) -> None:
@@ -249,7 +250,7 @@ def test_a_script_of_faults_is_survived_by_one_member(
     poll=st.sampled_from([1, 30, 1_000]),
     order=st.sampled_from([by_key, unordered]),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_a_crashing_row_becomes_the_only_dead_letter(
     seed: int, poison: int, limit: int, poll: int, order: Order
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tsdb.parallel_consumer import Control, Options, Record, unordered
 from tsdb.parallel_consumer.flow.read_capacity import ReadCapacity
 from tsdb.parallel_consumer.flow.shared_bound import SharedBound
@@ -58,7 +59,7 @@ class StallSimulation:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.integers(2, 6).flatmap(
         lambda count: st.tuples(

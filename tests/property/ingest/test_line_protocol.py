@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.influx.lines import LISTED_MAX, LineRules, Lines, decode_lines, parse_precision
+from support.examples import examples
 from support.oracles.line_twin import Twin, TwinRules, decode
 from tsdb.model.labels import LabelLimits
 
@@ -107,7 +108,7 @@ def test_random_bytes_are_decoded_or_refused(body: bytes) -> None:
     assert decoded.rows.labels.size <= 4 * len(body) + 1024 + 64
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(DECIMALS, min_size=1, max_size=50))
 def test_numbers_are_those_of_float_bit_for_bit(texts: list[str]) -> None:
     texts = [text for text in texts if math.isfinite(float(text))]

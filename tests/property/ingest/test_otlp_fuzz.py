@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from ingest.otlp.decode import OtlpDecoder
 from support.data.otlp_requests import REQUESTS, refused_points, samples_of
+from support.examples import examples
 from support.oracles.otlp_twin import TwinRules, translate
 from tsdb.model.errors import InvalidRequest
 
@@ -32,7 +33,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(copy)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(REQUESTS.filter(lambda request: request.ByteSize() > 0), st.randoms(use_true_random=False))
 def test_a_damaged_request_is_refused_or_decodes_as_protobuf_reads_it(
     request: ExportMetricsServiceRequest, rng: random.Random

@@ -16,6 +16,7 @@ from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy
 from ingest.otlp.wire.json_request import json_to_wire
 from support.data.column_cases import STALE_BITS
 from support.data.otlp_requests import REQUESTS, refused_points, samples_of
+from support.examples import examples
 from support.oracles.otlp_twin import TwinRules, translate
 
 Sample = tuple[dict[str, str], int, int]  # Labels, ts_ms, bits of the value.
@@ -29,7 +30,7 @@ STRATEGIES = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     REQUESTS,
     st.sampled_from(list(STRATEGIES)),
@@ -73,7 +74,7 @@ def without_nan_bits(samples: list[Sample]) -> list[Sample]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(REQUESTS)
 @example(request_of_a_nan(0x7FF8000000000001))
 @example(request_of_a_nan(0xFFF8000000000001))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.limits import IngestLimits
+from support.examples import examples
 from support.fakes.fake_log import Fault, Plan
 from support.servers.gateways import Bench, label_set
 from tsdb.codec.records.log_record import decode_records
@@ -64,7 +65,7 @@ def check_announced(bench: Bench, broker_ms: list[int]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(step, min_size=1, max_size=10), st.sampled_from([300, 2000, 1 << 20]), st.booleans())
 def test_what_was_answered_ok_is_on_the_log_and_announced(
     steps: list[tuple[list[tuple[int, list[int], bool]], str, int, int]], record_bytes_max: int, flood: bool

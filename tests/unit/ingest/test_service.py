@@ -18,6 +18,7 @@ from ingest.grpc.write_request import WriteRequest, claimed_samples, decode_writ
 from ingest.limits import IngestLimits
 from support.counters import sample
 from support.data.fuzz import payloads, send
+from support.examples import examples
 from support.fakes.fake_log import Fault
 from support.fakes.grpc_echo import call_raw
 from support.servers.gateway_server import WRITE, call, gateway_server, ingest_stub, write_request
@@ -206,14 +207,14 @@ def check(data: bytes) -> None:
     assert np.diff(got.rows.starts).tolist() == counts.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(FIELDS)
 @example(b"")
 def test_any_fields_are_read_as_the_generated_class_does(data: bytes) -> None:
     check(data)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=30),

@@ -23,6 +23,7 @@ from spark_backfill.writing.samples.options import SampleOptions
 from spark_backfill.writing.samples.rows import RowBuffer, SampleBatch, whole_rows
 from spark_backfill.writing.samples.sender import SampleSender, SendResult, forget_sender
 from spark_backfill.writing.samples.writers import SamplesWritten, begin_sample_write, report, write_task
+from support.examples import examples
 from support.fakes.fake_log import FakeLog
 from support.fakes.stand_in import StandIn
 from support.servers.histories import META
@@ -99,7 +100,7 @@ def gateway() -> WritePipeline:
 GATEWAY = gateway()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SAMPLES)
 def test_each_sample_is_accepted_or_refused_as_by_the_gateway_alone(
     sender: SampleSender, stream: SampleStream, samples: list[tuple[Pairs, int]]

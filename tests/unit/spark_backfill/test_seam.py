@@ -78,7 +78,9 @@ def refusal(places: Places, **options: object) -> TsdbError:
     return refused.value
 
 
-@pytest.mark.parametrize("ground", range(4), indirect=True)
+@pytest.mark.parametrize(
+    "ground", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))], indirect=True
+)
 @pytest.mark.parametrize(
     ("windows", "position", "more"),
     [(2, 10 * HOUR, 0.0), (2, 9 * HOUR, 0.3), (1, 10 * HOUR, 0.3), (0, 0, 0.0), (0, 0, 0.2), (2, 11 * HOUR, 1.0)],

@@ -11,6 +11,7 @@ from ingest.rows import make_rows
 from ingest.series.canonical import LabelNormalizer, check_hash, hash_rows, source_hash
 from ingest.series.label_kernels import VALID
 from ingest.series.resolver import REASONS
+from support.examples import examples
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, normalize_labels, series_id
 from tsdb.model.partitioner import partition_of
@@ -76,7 +77,7 @@ def check(raws: list[bytes], rule: PlacementRule, limits: LabelLimits) -> None:
         assert got.source[index] == source_hash(place.placement)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.one_of(PAIRS, GOOD, st.binary(max_size=80)), min_size=1, max_size=6), st.sampled_from(RULES))
 @example([b"__name__\xffx\xffa\xff1\xffa\xff0"], RULES[0])
 @example([b"__name__\xff_total", b"__name__\xffa_bucket\xffjob\xff"], RULES[0])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_backfill.jobs.downsample.buckets import LastValues, buckets_of, last_values
+from support.examples import examples
 from support.oracles.derived_twin import Derived, derived_twin
 from support.oracles.fragment_twin import bits, fragment_of
 from tsdb.codec.chunk.chunk import Fragment
@@ -41,7 +42,7 @@ def as_bits(found: Derived) -> dict[tuple[str, int, int], bytes]:
 
 
 @given(windows)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_buckets_equal_those_of_a_loop_over_the_samples(several: list[dict[tuple[int, int], float]]) -> None:
     last: LastValues = {}
     of_twin: LastValues = {}

@@ -8,6 +8,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tsdb.model.errors import InvalidRequest
 from tsdb.selector.pattern import PATTERN_BYTES_MAX, REGEX_BYTES_MAX, compile_pattern, literals_of
 
@@ -109,7 +110,7 @@ def test_other_patterns_are_no_lists(text: str) -> None:
 
 
 @given(st.text("ab|()[]-^$\\.*?:", max_size=12))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_a_list_has_the_values_that_re2_matches(text: str) -> None:
     literals = literals_of(text)
     if literals is None:

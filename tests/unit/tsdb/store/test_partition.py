@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data.heads import new_head
+from support.examples import examples
 from tsdb.head.state import HeadSizes, HeadState, Hole
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
@@ -229,7 +230,7 @@ events = st.one_of(
 
 
 @given(st.lists(events, max_size=30))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_cached_readiness_equals_an_evaluated_one(done: list[tuple[Any, ...]]) -> None:
     watched = Watched()
     for name, *arguments in done:

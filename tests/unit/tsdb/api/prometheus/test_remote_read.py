@@ -25,6 +25,7 @@ from support.api.remote_read import (
     samples_of,
     xor_samples,
 )
+from support.examples import examples
 from tsdb.api.prometheus.errors import failure_of
 from tsdb.api.prometheus.remote_read.page import failed
 from tsdb.api.prometheus.remote_read.request import QUERIES_MAX, REQUEST_BYTES_MAX
@@ -230,7 +231,7 @@ def test_a_text_that_is_no_utf8_is_answered(served: ApiServer) -> None:
 edges = st.sampled_from([1, 15_000, 15_000 + (1 << 13), 1 << 16, 1 << 19, (1 << 19) + 1, 1 << 40])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.integers(-(1 << 50), 1 << 50),
     st.lists(

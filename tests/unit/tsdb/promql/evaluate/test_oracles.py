@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.promql.memory import MemoryStorage
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.evaluate.vectors.block import Block
@@ -100,7 +101,7 @@ ORACLES: dict[str, Callable[[Samples, int], float | None]] = {
 
 
 @pytest.mark.parametrize("query", ORACLES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(series=st.lists(SERIES, min_size=1, max_size=3))
 def test_functions_over_ranges_give_what_lists_give(query: str, series: list[Samples]) -> None:
     found = _found(query, series)
@@ -121,7 +122,7 @@ AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
 
 
 @pytest.mark.parametrize("operator", AGGREGATIONS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(series=st.lists(SERIES, min_size=1, max_size=6))
 def test_aggregations_give_what_lists_give(operator: str, series: list[Samples]) -> None:
     parameter = "0.7, " if operator == "quantile" else ""
@@ -137,7 +138,7 @@ def test_aggregations_give_what_lists_give(operator: str, series: list[Samples])
             _assert_same(found.get((group, step)), wanted, f"{operator} {newest} at {end_ms}")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(series=st.lists(SERIES, min_size=1, max_size=6), count=st.integers(1, 4))
 def test_topk_gives_the_largest_values(series: list[Samples], count: int) -> None:
     found = _found(f"topk({count}, x)", series)
