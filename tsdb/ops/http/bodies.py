@@ -124,8 +124,11 @@ class JoinedRoutes:
         self._parts = parts
 
     def route(self, method: str, path: str) -> BodyRoute | None:
-        found = (part.route(method, path) for part in self._parts)
-        return next((route for route in found if route is not None), None)
+        for part in self._parts:
+            route = part.route(method, path)
+            if route is not None:
+                return route
+        return None
 
 
 class NoBodyRoutes:

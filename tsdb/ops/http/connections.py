@@ -131,7 +131,7 @@ class Connections:
         connection.abort()
 
     def _move(self, connection: Abortable, to: dict[Abortable, float]) -> None:
-        self._waiting.pop(connection, None)
-        self._running.pop(connection, None)
+        known = self._waiting.pop(connection, None) or self._running.pop(connection, None)
         to[connection] = time.monotonic()
-        _open.set(len(self))
+        if known is None:
+            _open.set(len(self))
