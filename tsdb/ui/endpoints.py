@@ -10,12 +10,11 @@ from functools import partial
 
 import orjson
 
+from tsdb.api.prometheus.answer import Representation, accepted_encoding, encoded
 from tsdb.api.prometheus.call import ApiCall
-from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
 from tsdb.api.prometheus.endpoints import Endpoint, WorkerPool
 from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.json.envelope import JSON
-from tsdb.api.prometheus.representation import Representation
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ui.answers.cancel import cancel
 from tsdb.ui.answers.completion import completion

@@ -6,20 +6,17 @@ answer) and, for a large answer, the threads that write pieces while the event l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from tsdb.api.prometheus.answer_stream import AnswerStream, next_pieces
+from tsdb.api.prometheus.answer import AnswerStream, Representation, accepted_encoding, encoded, next_pieces
 from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
-from tsdb.api.prometheus.content_encoding import accepted_encoding, encoded
-from tsdb.api.prometheus.cross_origin import CrossOrigin
 from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, WorkerPool, endpoint_of
 from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
+from tsdb.api.prometheus.form import Form
 from tsdb.api.prometheus.json import envelope
 from tsdb.api.prometheus.json.envelope import Result
-from tsdb.api.prometheus.representation import Representation
-from tsdb.api.prometheus.request.form import Form
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
@@ -29,6 +26,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.answer_bytes import HeldBytes
+from tsdb.selector.pattern import compile_pattern
 
 OPTIONS = "OPTIONS"
 BODY_BYTES_MAX = 4 << 20  # A query has at most 1 Mi characters, of one to three bytes each in a form.
@@ -51,6 +49,15 @@ _failures = counter(
 )
 
 log = get_logger(__name__)
+
+# Headers by which a browser lets a page of another site read an answer.
+_CROSS_ORIGIN = (
+    ("access-control-allow-headers", "Accept, Authorization, Content-Type, Origin"),
+    ("access-control-allow-methods", "GET, POST, OPTIONS"),
+    ("access-control-expose-headers", "Date"),
+    ("vary", "Origin"),
+)
+_ALL_ORIGINS = ".*"
 
 
 class PrometheusApi:
@@ -253,3 +260,26 @@ class _Route:
 
     def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:
         return self._api.refusal(head, error, self._endpoint)
+
+
+class CrossOrigin:
+    """allowed: a regular expression for origins, anchored. Raises InvalidRequest for a malformed one."""
+
+    def __init__(self, allowed: str) -> None:
+        self._all = allowed == _ALL_ORIGINS
+        self._pattern = compile_pattern(allowed)
+
+    def allows(self, origin: str) -> bool:
+        """Whether pages of an origin may read answers."""
+        return self._all or self._pattern.matches(origin.encode(errors="replace"))
+
+    def headers(self, headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """Headers of the answer to a request that has these headers."""
+        origin = headers.get("origin", "")
+        if not origin:
+            return ()
+        if self._all:
+            return (*_CROSS_ORIGIN, ("access-control-allow-origin", "*"))
+        if self.allows(origin):
+            return (*_CROSS_ORIGIN, ("access-control-allow-origin", origin))
+        return _CROSS_ORIGIN

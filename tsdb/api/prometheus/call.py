@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsdb.api.prometheus.request import parameters
-from tsdb.api.prometheus.request.form import Form
+from tsdb.api.prometheus import parameters
+from tsdb.api.prometheus.form import Form
 from tsdb.api.prometheus.storage import OpenStorage, QueryStorage, StorageOptions
 from tsdb.index.cardinality import By
 from tsdb.model.clock import Clock

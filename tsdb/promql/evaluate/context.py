@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.in_hand import VALUE_BYTES, ValuesInHand
 from tsdb.promql.evaluate.prepared import Prepared
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.labels import Pool
@@ -21,6 +20,31 @@ from tsdb.promql.syntax.tree import Duration
 # for each sample that is read, which each step of a query may visit.
 SUBQUERY_WORK_MAX = 20_000_000
 SUBQUERY_WORK_A_SAMPLE = 11_000
+
+VALUE_BYTES = 9  # A float64, and whether it is present.
+
+
+class ValuesInHand:
+    """Counts the results of the parts of an expression until the result of the whole replaces them.
+
+    hold: called with the bytes of all values in hand whenever they change; raises when there is no room. Used by one
+    query, on one thread.
+    """
+
+    __slots__ = ("_hold", "bytes")
+
+    def __init__(self, hold: Callable[[int], None]) -> None:
+        self._hold = hold
+        self.bytes = 0
+
+    def admit(self, size: int) -> None:
+        """Reserve room for `size` bytes beside the values in hand. The next `replace` gives it back."""
+        self._hold(self.bytes + size)
+
+    def replace(self, before: int, size: int) -> None:
+        """A result of `size` bytes replaces all values that came into hand after there were `before` bytes."""
+        self.bytes = before + size
+        self._hold(self.bytes)
 
 
 class SubqueryWork:

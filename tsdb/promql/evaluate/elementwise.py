@@ -16,7 +16,8 @@ _TO_MARCH_OF_YEAR_0 = 719_468  # Days from 0000-03-01 to 1970-01-01. A year that
 _BEYOND_DAYS, _BEYOND_S = divmod(2**63, _DAY_S)  # Where Go puts NaN and what int64 cannot hold.
 
 
-def _sign(values: Values) -> Values:
+def sign(values: Values) -> Values:
+    """-1, 0 or 1; zeros and NaN stay as they are."""
     return np.where(values < 0, -1.0, np.where(values > 0, 1.0, values))
 
 
@@ -26,15 +27,6 @@ def _power(base: Values, exponent: Values) -> Values:
     odd = (np.isneginf(base) | ((base == 0) & np.signbit(base))) & (exponent != np.floor(exponent))
     return np.where(odd, np.power(np.abs(base), exponent), found) if odd.any() else found
 
-
-MATH: dict[str, Callable[[Values], Values]] = {
-    "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "exp": np.exp, "sqrt": np.sqrt, "sgn": _sign,
-    "ln": np.log, "log2": np.log2, "log10": np.log10,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "deg": lambda values: values * 180 / np.pi,
-    "rad": lambda values: values * np.pi / 180,
-}  # fmt: skip
 
 ARITHMETIC: dict[str, Callable[[Values, Values], Values]] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": _power, "atan2": np.arctan2,
@@ -105,6 +97,3 @@ def _calendar(name: str, days: Whole) -> Whole:
         return np.where(month > 2, day_of_year + 60 + leap, day_of_year - 305)
     lengths = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)[month]
     return np.where(leap & (month == 2), 29, lengths)
-
-
-DATE_PARTS = frozenset({*_CLOCK, "day_of_week", "year", "month", "day_of_month", "day_of_year", "days_in_month"})

@@ -13,17 +13,14 @@ import numpy as np
 
 from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
 from tsdb.promql.evaluate.context import EvaluationContext
-from tsdb.promql.evaluate.functions import called, where_absent
+from tsdb.promql.evaluate.functions import BODIES, OfFirst, OfTexts, OfValues, check_extension
 from tsdb.promql.evaluate.groups.aggregate import aggregated, check_label, counted_values
-from tsdb.promql.evaluate.info import with_info
-from tsdb.promql.evaluate.label_functions import LABEL_FUNCTIONS
 from tsdb.promql.evaluate.names import without_name
-from tsdb.promql.evaluate.ranges.range_functions import RANGE_FUNCTIONS, over_range, visits
+from tsdb.promql.evaluate.ranges.range_functions import OverRange, over_range, visits
 from tsdb.promql.evaluate.selection.select import (
     Ranges,
     as_samples,
     newest,
-    newest_with_times,
     no_samples,
     selected,
     shifted_times,
@@ -99,8 +96,7 @@ def _value(context: EvaluationContext, node: Expression) -> Value | Step[Value]:
 
 
 def _range_of(context: EvaluationContext, node: Expression) -> Step[Ranges]:
-    while isinstance(node, Paren):
-        node = node.inner
+    node = _without_parens(node)
     if isinstance(node, MatrixSelector):
         return selected(context, node)
     assert isinstance(node, Subquery), "the parser checks types"
@@ -185,58 +181,50 @@ def _aggregation(context: EvaluationContext, node: Aggregation) -> Step[Value]:
 
 
 def _call(context: EvaluationContext, node: Call) -> Step[Value]:
-    if node.name in RANGE_FUNCTIONS:
-        over: Block = yield _over_range(context, node)
-        return over
-    block: Value
-    if node.name == "info":
-        block = yield _evaluated(context, node.args[0])
-        assert isinstance(block, Block), "the parser checks types"
-        return with_info(context, node, block)
-    if node.name in LABEL_FUNCTIONS:
-        texts: list[Value] = []
-        for argument in node.args[1:]:
-            texts.append((yield _evaluated(context, argument)))
-        relabel = LABEL_FUNCTIONS[node.name]([text.value for text in texts if isinstance(text, Text)])
-        block = yield _evaluated(context, node.args[0])
-        assert isinstance(block, Block), "the parser checks types"
-        return relabel(context, block)
-    if node.name == "timestamp":
-        argument = node.args[0]
-        while isinstance(argument, Paren):
-            argument = argument.inner
-        if isinstance(argument, VectorSelector):
-            block, times_ms = newest_with_times(context, argument, shifted_times(context, argument))
-            return without_name(context, block.with_values(times_ms / 1000))
-    values: list[Value] = []
-    for argument in node.args:
-        values.append((yield _evaluated(context, argument)))
-    return called(context, node, values)
+    match BODIES[node.name]:
+        case OverRange() as body:
+            over: Block = yield _over_range(context, node, body)
+            return over
+        case OfFirst(value):
+            first: Value = yield _evaluated(context, node.args[0])
+            assert isinstance(first, Block), "the parser checks types"
+            return value(context, node, first)
+        case OfTexts(relabel):
+            texts: list[Value] = []
+            for argument in node.args[1:]:
+                texts.append((yield _evaluated(context, argument)))
+            change = relabel([text.value for text in texts if isinstance(text, Text)])
+            block: Value = yield _evaluated(context, node.args[0])
+            assert isinstance(block, Block), "the parser checks types"
+            return change(context, block)
+        case OfValues(value, of_selector):
+            if of_selector is not None and isinstance(selector := _without_parens(node.args[0]), VectorSelector):
+                return of_selector(context, selector)
+            values: list[Value] = []
+            for argument in node.args:
+                values.append((yield _evaluated(context, argument)))
+            return value(context, node, values)
 
 
-def _over_range(context: EvaluationContext, node: Call) -> Step[Block]:
+def _over_range(context: EvaluationContext, node: Call, body: OverRange) -> Step[Block]:
     parameters: list[Scalar] = []
     found: Ranges | None = None
     for argument in node.args:
-        if _is_range(argument):
+        if isinstance(_without_parens(argument), MatrixSelector | Subquery):
             found = yield _range_of(context, argument)
         else:
             value: Value = yield _evaluated(context, argument)
             assert isinstance(value, Scalar), "the parser checks types"
             parameters.append(value)
     assert found is not None, "the parser checks types"
-    block = over_range(context, node, found, parameters)
-    return where_absent(context, _range_node(node), block) if node.name == "absent_over_time" else block
+    check_extension(node, body, found.extension)
+    return over_range(context, node, body, found, parameters)
 
 
-def _range_node(node: Call) -> Expression:
-    return next(argument for argument in node.args if _is_range(argument))
-
-
-def _is_range(node: Expression) -> bool:
+def _without_parens(node: Expression) -> Expression:
     while isinstance(node, Paren):
         node = node.inner
-    return isinstance(node, MatrixSelector | Subquery)
+    return node
 
 
 def _repeated(context: EvaluationContext, value: Value) -> Value:

@@ -1,10 +1,14 @@
-"""Implements functions over instant vectors and scalars."""
+"""The table of functions: what each one computes, and from which of its arguments.
+
+A function that is short stands here; the bodies of others are imported from the file of their subject.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -12,26 +16,62 @@ from numpy.typing import NDArray
 
 from tsdb.model.selector import MatchType
 from tsdb.promql.evaluate.context import EvaluationContext
-from tsdb.promql.evaluate.elementwise import DATE_PARTS, MATH, Values, date_part, greatest, least, rounded
+from tsdb.promql.evaluate.elementwise import Values, date_part, greatest, least, rounded, sign
+from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
+from tsdb.promql.evaluate.info import with_info
+from tsdb.promql.evaluate.label_functions import Relabel, label_join, label_replace
 from tsdb.promql.evaluate.names import without_name
+from tsdb.promql.evaluate.ranges import range_kernels as codes
+from tsdb.promql.evaluate.ranges.range_functions import (
+    OverRange,
+    check_factors,
+    inform_of_gauges,
+    named,
+    warn_of_own_quantile,
+)
+from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets, no_labels
-from tsdb.promql.syntax.tree import Call, Expression, MatrixSelector, Paren, VectorSelector
+from tsdb.promql.syntax.functions import FUNCTIONS
+from tsdb.promql.syntax.tree import Call, Expression, Extension, MatrixSelector, Paren, VectorSelector
 
 Argument = Block | Scalar | Text
 Result = Block | Scalar
 
 
-def called(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Result:
-    """The value of a call whose arguments are not ranges."""
-    if node.name in MATH:
-        block = _block(args[0])
-        return without_name(context, block.with_values(MATH[node.name](block.values)))
-    if node.name in DATE_PARTS:
-        block = _block(args[0]) if args else vector_of(context, Scalar(context.times_ms / 1000))
-        return without_name(context, block.with_values(date_part(node.name, block.values)))
-    return _FUNCTIONS[node.name](context, node, args)
+@dataclass(frozen=True, slots=True)
+class OfValues:
+    """A function of the values of all arguments. of_selector: of the samples, where the argument is a selector."""
+
+    value: Callable[[EvaluationContext, Call, Sequence[Argument]], Result]
+    of_selector: Callable[[EvaluationContext, VectorSelector], Block] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfTexts:
+    """A function that checks its texts before the series are evaluated."""
+
+    relabel: Callable[[Sequence[str]], Relabel]
+
+
+@dataclass(frozen=True, slots=True)
+class OfFirst:
+    """A function of the value of the first argument; it reads the others itself."""
+
+    value: Callable[[EvaluationContext, Call, Block], Block]
+
+
+Body = OverRange | OfValues | OfTexts | OfFirst
+
+
+def check_extension(node: Call, body: OverRange, extension: Extension) -> None:
+    """Raises EvaluationError for a range of a kind that the function does not take."""
+    if extension is not Extension.NONE and extension not in body.extensions:
+        takers = (name for name, one in BODIES.items() if isinstance(one, OverRange) and extension in one.extensions)
+        raise EvaluationError(
+            f"{extension.value} modifier can only be used with: {', '.join(sorted(takers))} - not with {node.name}"
+        )
 
 
 def vector_of(context: EvaluationContext, scalar: Scalar) -> Block:
@@ -67,10 +107,6 @@ def where_absent(context: EvaluationContext, node: Expression, block: Block, *, 
     return Block(labels, np.ones(present.shape), present, np.full(1, loses_name)).compact()
 
 
-def _absent(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
-    return where_absent(context, node.args[0], _block(args[0]))
-
-
 def _clamp(context: EvaluationContext, block: Block, low: NDArray[np.float64], high: NDArray[np.float64]) -> Block:
     values = greatest(low, least(high, block.values))
     return without_name(context, block.with_values(values).with_present(block.present & ~(high < low)))
@@ -100,8 +136,17 @@ def _to_scalar(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Scal
     return Scalar(np.where(counts == 1, totals, np.nan))
 
 
-def _vector(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
-    return vector_of(context, _scalar(args[0]))
+def _math(compute: Callable[[Values], Values]) -> OfValues:
+    def value(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
+        block = _block(args[0])
+        return without_name(context, block.with_values(compute(block.values)))
+
+    return OfValues(value)
+
+
+def _date(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
+    block = _block(args[0]) if args else vector_of(context, Scalar(context.times_ms / 1000))
+    return without_name(context, block.with_values(date_part(node.name, block.values)))
 
 
 def _time(context: EvaluationContext, _: Call, __: Sequence[Argument]) -> Scalar:
@@ -113,16 +158,17 @@ def _timestamp(context: EvaluationContext, _: Call, args: Sequence[Argument]) ->
     return without_name(context, block.with_values(np.broadcast_to(context.times_ms / 1000, block.values.shape).copy()))
 
 
-def _of_query(
-    seconds: Callable[[EvaluationContext], float],
-) -> Callable[[EvaluationContext, Call, Sequence[Argument]], Scalar]:
-    return lambda context, _, __: Scalar(np.full(context.steps, seconds(context)))
+def _timestamp_of_samples(context: EvaluationContext, selector: VectorSelector) -> Block:
+    block, times_ms = newest_with_times(context, selector, shifted_times(context, selector))
+    return without_name(context, block.with_values(times_ms / 1000))
 
 
-def _of_two(
-    choose: Callable[[Values, Values], Values],
-) -> Callable[[EvaluationContext, Call, Sequence[Argument]], Scalar]:
-    return lambda _, __, args: Scalar(choose(_scalar(args[0]).values, _scalar(args[1]).values))
+def _of_query(seconds: Callable[[EvaluationContext], float]) -> OfValues:
+    return OfValues(lambda context, _, __: Scalar(np.full(context.steps, seconds(context))))
+
+
+def _of_two(choose: Callable[[Values, Values], Values]) -> OfValues:
+    return OfValues(lambda _, __, args: Scalar(choose(_scalar(args[0]).values, _scalar(args[1]).values)))
 
 
 def _none(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
@@ -198,16 +244,89 @@ def _scalar(arg: Argument) -> Scalar:
     return arg
 
 
-_FUNCTIONS: dict[str, Callable[[EvaluationContext, Call, Sequence[Argument]], Result]] = {
-    "absent": _absent,
-    "clamp": _clamped,
-    "clamp_min": _clamped,
-    "clamp_max": _clamped,
-    "round": _round,
-    "scalar": _to_scalar,
-    "vector": _vector,
-    "time": _time,
-    "timestamp": _timestamp,
+_ANCHORED, _BOTH = frozenset({Extension.ANCHORED}), frozenset({Extension.ANCHORED, Extension.SMOOTHED})
+
+# The body of each function; syntax.functions has the types of its arguments.
+BODIES: dict[str, Body] = {
+    # Over ranges.
+    "rate": OverRange(codes.RATE, _BOTH, annotate=inform_of_gauges),
+    "increase": OverRange(codes.INCREASE, _BOTH, annotate=inform_of_gauges),
+    "delta": OverRange(codes.DELTA, _BOTH),
+    "irate": OverRange(codes.IRATE),
+    "idelta": OverRange(codes.IDELTA),
+    "resets": OverRange(codes.RESETS, _ANCHORED),
+    "changes": OverRange(codes.CHANGES, _ANCHORED),
+    "deriv": OverRange(codes.DERIV),
+    "predict_linear": OverRange(codes.PREDICT_LINEAR),
+    "avg_over_time": OverRange(codes.AVG),
+    "sum_over_time": OverRange(codes.SUM),
+    "min_over_time": OverRange(codes.MIN),
+    "max_over_time": OverRange(codes.MAX),
+    "count_over_time": OverRange(codes.COUNT),
+    "last_over_time": OverRange(codes.LAST, finish=named),
+    "first_over_time": OverRange(codes.FIRST, finish=named),
+    "stddev_over_time": OverRange(codes.STDDEV),
+    "stdvar_over_time": OverRange(codes.STDVAR),
+    "present_over_time": OverRange(codes.PRESENT),
+    # The labels of its series do not matter.
+    "absent_over_time": OverRange(codes.PRESENT, finish=lambda c, node, block: where_absent(c, node.args[0], block)),
+    "quantile_over_time": OverRange(codes.QUANTILE, annotate=warn_of_own_quantile),
+    "mad_over_time": OverRange(codes.MAD),
+    "double_exponential_smoothing": OverRange(codes.SMOOTHING, check=check_factors),
+    "ts_of_min_over_time": OverRange(codes.TS_OF_MIN),
+    "ts_of_max_over_time": OverRange(codes.TS_OF_MAX),
+    "ts_of_first_over_time": OverRange(codes.TS_OF_FIRST),
+    "ts_of_last_over_time": OverRange(codes.TS_OF_LAST),
+    # Of one value at a time.
+    "abs": _math(np.abs),
+    "ceil": _math(np.ceil),
+    "floor": _math(np.floor),
+    "exp": _math(np.exp),
+    "sqrt": _math(np.sqrt),
+    "sgn": _math(sign),
+    "ln": _math(np.log),
+    "log2": _math(np.log2),
+    "log10": _math(np.log10),
+    "sin": _math(np.sin),
+    "cos": _math(np.cos),
+    "tan": _math(np.tan),
+    "asin": _math(np.arcsin),
+    "acos": _math(np.arccos),
+    "atan": _math(np.arctan),
+    "sinh": _math(np.sinh),
+    "cosh": _math(np.cosh),
+    "tanh": _math(np.tanh),
+    "asinh": _math(np.arcsinh),
+    "acosh": _math(np.arccosh),
+    "atanh": _math(np.arctanh),
+    "deg": _math(lambda values: values * 180 / np.pi),
+    "rad": _math(lambda values: values * np.pi / 180),
+    "round": OfValues(_round),
+    "clamp": OfValues(_clamped),
+    "clamp_min": OfValues(_clamped),
+    "clamp_max": OfValues(_clamped),
+    "minute": OfValues(_date),
+    "hour": OfValues(_date),
+    "day_of_week": OfValues(_date),
+    "day_of_month": OfValues(_date),
+    "day_of_year": OfValues(_date),
+    "days_in_month": OfValues(_date),
+    "month": OfValues(_date),
+    "year": OfValues(_date),
+    # Of vectors and numbers.
+    "absent": OfValues(lambda context, node, args: where_absent(context, node.args[0], _block(args[0]))),
+    "scalar": OfValues(_to_scalar),
+    "vector": OfValues(lambda context, _, args: vector_of(context, _scalar(args[0]))),
+    "timestamp": OfValues(_timestamp, of_selector=_timestamp_of_samples),
+    "sort": OfValues(_sorted),
+    "sort_desc": OfValues(_sorted),
+    "sort_by_label": OfValues(_sorted_by_label),
+    "sort_by_label_desc": OfValues(_sorted_by_label),
+    "label_replace": OfTexts(label_replace),
+    "label_join": OfTexts(label_join),
+    "info": OfFirst(with_info),
+    # Of the query.
+    "time": OfValues(_time),
     "pi": _of_query(lambda _: np.pi),
     "start": _of_query(lambda context: context.query_start_ms / 1000),
     "end": _of_query(lambda context: context.query_end_ms / 1000),
@@ -218,28 +337,26 @@ _FUNCTIONS: dict[str, Callable[[EvaluationContext, Call, Sequence[Argument]], Re
     "range": _of_query(lambda context: (context.query_end_ms - context.query_start_ms) / 1000),
     "min_of": _of_two(least),
     "max_of": _of_two(greatest),
-    "sort": _sorted,
-    "sort_desc": _sorted,
-    "sort_by_label": _sorted_by_label,
-    "sort_by_label_desc": _sorted_by_label,
-    "histogram_quantile": lambda context, node, args: histogram_quantile(
-        context, node, _scalar(args[0]), _block(args[1])
+    # Of classic histograms.
+    "histogram_quantile": OfValues(
+        lambda context, node, args: histogram_quantile(context, node, _scalar(args[0]), _block(args[1]))
     ),
-    "histogram_quantiles": lambda context, node, args: histogram_quantiles(
-        context, node, _block(args[0]), cast(Text, args[1]).value, [_scalar(arg) for arg in args[2:]]
+    "histogram_quantiles": OfValues(
+        lambda context, node, args: histogram_quantiles(
+            context, node, _block(args[0]), cast(Text, args[1]).value, [_scalar(arg) for arg in args[2:]]
+        )
     ),
-    "histogram_fraction": lambda context, node, args: histogram_fraction(
-        context, node, _scalar(args[0]), _scalar(args[1]), _block(args[2])
+    "histogram_fraction": OfValues(
+        lambda context, node, args: histogram_fraction(
+            context, node, _scalar(args[0]), _scalar(args[1]), _block(args[2])
+        )
     ),
-    **dict.fromkeys(
-        (
-            "histogram_avg",
-            "histogram_count",
-            "histogram_sum",
-            "histogram_stddev",
-            "histogram_stdvar",
-            "start_timestamp",
-        ),
-        _none,
-    ),
+    # Of native histograms and start timestamps, which no sample here has.
+    "histogram_avg": OfValues(_none),
+    "histogram_count": OfValues(_none),
+    "histogram_sum": OfValues(_none),
+    "histogram_stddev": OfValues(_none),
+    "histogram_stdvar": OfValues(_none),
+    "start_timestamp": OfValues(_none),
 }
+assert BODIES.keys() == FUNCTIONS.keys(), "each function has types of arguments and a body"

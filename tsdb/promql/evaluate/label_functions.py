@@ -67,13 +67,6 @@ def label_join(texts: Sequence[str]) -> Relabel:
     return relabel
 
 
-# Functions that check their texts before the series are evaluated.
-LABEL_FUNCTIONS: dict[str, Callable[[Sequence[str]], Relabel]] = {
-    "label_replace": label_replace,
-    "label_join": label_join,
-}
-
-
 def _changed(
     context: EvaluationContext, numbers: NDArray[np.int32], change: Callable[[str], str | None]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

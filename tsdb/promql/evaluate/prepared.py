@@ -11,6 +11,7 @@ from functools import cached_property
 
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.features import Features
+from tsdb.promql.syntax.functions import FUNCTIONS
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import (
     Aggregation,
@@ -25,25 +26,6 @@ from tsdb.promql.syntax.tree import (
 
 CHARS_MAX = 1 << 18  # Characters of all remembered texts. A tree takes at most 300 bytes a character: 80 MB.
 TEXT_CHARS_MAX = 1 << 13  # Longer texts are parsed each time.
-
-# Functions of the time of a step, which no `@` below them makes the same at all steps. info() looks for info series at
-# that time where its selectors look at several.
-_OF_TIME = frozenset(
-    [
-        "days_in_month",
-        "day_of_month",
-        "day_of_week",
-        "day_of_year",
-        "hour",
-        "info",
-        "minute",
-        "month",
-        "year",
-        "predict_linear",
-        "time",
-        "timestamp",
-    ]
-)
 
 
 class Prepared:
@@ -73,7 +55,7 @@ def _fixed(node: Expression, known: dict[int, tuple[bool, bool]]) -> tuple[bool,
         return node.at is not None, True
     # The parameter of an aggregation does not count, as in Prometheus: that of the first step then holds at all.
     parts = [known[id(part)] for part in ((node.operand,) if isinstance(node, Aggregation) else children(node))]
-    is_of_time = isinstance(node, Call) and node.name in _OF_TIME
+    is_of_time = isinstance(node, Call) and FUNCTIONS[node.name].of_time
     is_fixed = not is_of_time and all(fixed for fixed, _ in parts)
     return is_fixed, isinstance(node, Call) or any(more for _, more in parts)
 

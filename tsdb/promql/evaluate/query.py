@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.annotations import Annotations
-from tsdb.promql.evaluate.context import EvaluationContext
+from tsdb.promql.evaluate.context import EvaluationContext, ValuesInHand
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
-from tsdb.promql.evaluate.in_hand import ValuesInHand
 from tsdb.promql.evaluate.names import at_end, samples_at_end
 from tsdb.promql.evaluate.prepared import PREPARED, Prepared
 from tsdb.promql.evaluate.selection.matrix import range_vector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.request.parameters import integer
+from tsdb.api.prometheus.parameters import integer
 from tsdb.ui.pages.page import PageCall
 
 

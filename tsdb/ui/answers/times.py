@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.request.parameters import POINTS_MAX, QuerySteps, integer
+from tsdb.api.prometheus.parameters import POINTS_MAX, QuerySteps, integer
 from tsdb.ui.link import range_ms
 
 STEP_MS_MIN = 1000

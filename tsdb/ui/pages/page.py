@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tsdb.api.prometheus.answer import Representation
 from tsdb.api.prometheus.call import ApiCall
-from tsdb.api.prometheus.representation import Representation
 from tsdb.ui.headers import HTML, UNSTORED
 from tsdb.ui.rendering import rendered
 from tsdb.ui.sources import UiOptions, UiSources

@@ -8,11 +8,11 @@ from itertools import groupby
 
 import numpy as np
 
+from tsdb.api.prometheus import parameters
+from tsdb.api.prometheus.answer import Representation
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.representation import Representation
-from tsdb.api.prometheus.request import parameters
-from tsdb.api.prometheus.request.selectors import selectors
+from tsdb.api.prometheus.parameters import selectors
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.promql.evaluate.storage import StoredSeries

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tsdb.api.prometheus.call import ApiCall, Families
 from tsdb.api.prometheus.json.envelope import Result, plain
-from tsdb.api.prometheus.request.parameters import integer
+from tsdb.api.prometheus.parameters import integer
 from tsdb.model.clock import Clock
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family

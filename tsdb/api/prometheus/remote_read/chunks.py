@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.api.prometheus.answer import Representation
 from tsdb.api.prometheus.remote_read.selection import selection
 from tsdb.api.prometheus.remote_read.wire import varint
 from tsdb.api.prometheus.remote_read.xor_chunk import xor_chunks
-from tsdb.api.prometheus.representation import Representation
 from tsdb.codec.crc32c import crc32c
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.v1 import remote_read_pb2

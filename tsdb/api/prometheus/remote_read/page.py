@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from tsdb.api.prometheus.answer import Representation
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.pages.query import MeteredStorage, Timing, report
+from tsdb.api.prometheus.parameters import quoted
 from tsdb.api.prometheus.remote_read.chunks import chunks_answer
 from tsdb.api.prometheus.remote_read.request import Query, ResponseType, read_request
 from tsdb.api.prometheus.remote_read.samples import message_bytes, samples_answer
-from tsdb.api.prometheus.representation import Representation
-from tsdb.api.prometheus.request.parameters import quoted
 from tsdb.model.selector import MATCH_TYPES
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ops.logs import get_logger

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import cramjam
 
+from tsdb.api.prometheus.answer import Representation
 from tsdb.api.prometheus.remote_read.selection import selection
 from tsdb.api.prometheus.remote_read.wire import SAMPLE_BYTES_MAX, message_head, sample_fields
-from tsdb.api.prometheus.representation import Representation
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.v1 import remote_read_pb2
 

@@ -34,14 +34,14 @@ def aggregate_kernel(
 
 
     """
-    size = 0 if code <= GROUP else _largest(group_start)
+    size = 0 if _is_running(code) else _largest(group_start)
     scratch, counts = np.empty((_TILE, size), np.float64), np.empty(_TILE, np.int64)
     for group in range(group_start.size - 1):
         rows = order[group_start[group] : group_start[group + 1]]
         if code == SUM:
             _add_up(rows, first_step, end_step, values, present, out[group], out_present[group])
             continue
-        if code <= GROUP:
+        if _is_running(code):
             _fold(code, rows, first_step, end_step, values, present, out[group], out_present[group])
             continue
         for first in range(first_step, end_step, _TILE):
@@ -53,6 +53,12 @@ def aggregate_kernel(
                 out[group, step] = 0.0
                 if count:
                     out[group, step] = _whole(code, scratch[step - first, :count], parameter[step])
+
+
+@helper
+def _is_running(code: int) -> bool:
+    """Whether the value is updated series by series, so that the values of a group need not stand together."""
+    return code in (SUM, COUNT, MIN, MAX, GROUP)
 
 
 _TILE = 8  # Steps that are gathered at once: a row's values there lie in one cache line.

@@ -91,14 +91,14 @@ def range_kernel(
                     )
                 continue
             present[series, step] = high - low >= _least(code)
-            if code in (IRATE, IDELTA) and present[series, step]:
+            if _is_instant(code) and present[series, step]:
                 present[series, step] = ts_ms[high - 1] != ts_ms[high - 2]
             if not present[series, step]:
                 continue
             if is_counter:
                 while fall < end and (fall <= low or not values[fall] < values[fall - 1]):
                     fall += 1
-            if code <= DELTA:
+            if _is_extrapolated(code):
                 out[series, step] = _extrapolated(ts_ms, values, low, high, fall, at_ms[step], range_ms, code)
             else:
                 out[series, step] = _value(code, ts_ms, values, low, high, time_ms[step], one[step], two[step], scratch)
@@ -115,7 +115,19 @@ def _longest(starts: NDArray[np.int64]) -> int:
 @helper
 def _least(code: int) -> int:
     """Samples that a function needs."""
-    return 2 if code <= IDELTA or code in (DERIV, PREDICT_LINEAR, SMOOTHING) else 1
+    of_two = _is_extrapolated(code) or _is_instant(code) or code in (DERIV, PREDICT_LINEAR, SMOOTHING)
+    return 2 if of_two else 1
+
+
+@helper
+def _is_extrapolated(code: int) -> bool:
+    return code in (RATE, INCREASE, DELTA)
+
+
+@helper
+def _is_instant(code: int) -> bool:
+    """Whether the last two samples alone count."""
+    return code in (IRATE, IDELTA)
 
 
 @helper
@@ -130,7 +142,7 @@ def _value(
     two: float,
     scratch: NDArray[np.float64],
 ) -> float:
-    if code <= IDELTA:
+    if _is_instant(code):
         return _instant(ts_ms, values, high, code == IRATE)
     if code in (RESETS, CHANGES):
         return _turns(values, low, high, code == RESETS)

@@ -13,8 +13,8 @@ import pytest
 import zstandard
 
 from support.api.prometheus_server import ApiServer, api_server
+from tsdb.api.prometheus.answer import accepted_encoding
 from tsdb.api.prometheus.call import ApiOptions
-from tsdb.api.prometheus.content_encoding import accepted_encoding
 from tsdb.api.prometheus.pages.syntax import FORMATTED_CHARS_MAX
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import date
 
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.request.form import Form
+from tsdb.api.prometheus.form import Form
 from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher
 from tsdb.promql.syntax.literals import duration_ms_of
-from tsdb.selector.selectors import matches_empty
+from tsdb.selector.selectors import matchers_of, matches_empty
 
+SELECTORS_MAX = 256  # Of one request. Each is a read.
 POINTS_MAX = 11_000  # The limit of Prometheus: a week at 60 s, a year at 1 h.
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
@@ -189,6 +190,16 @@ def check_not_empty(selectors: Sequence[Sequence[Matcher]]) -> None:
     """Each selector of `match[]` refuses a series without labels. Raises InvalidRequest."""
     if any(all(map(matches_empty, matchers)) for matchers in selectors):
         raise InvalidRequest("match[] must contain at least one non-empty matcher", reason="bad_selector")
+
+
+def selectors(form: Form) -> list[tuple[Matcher, ...]]:
+    """The matchers of each `match[]`. Raises InvalidRequest."""
+    texts = form.all("match[]")
+    if len(texts) > SELECTORS_MAX:
+        raise InvalidRequest(f"{len(texts)} match[] parameters; the limit is {SELECTORS_MAX}", reason="bad_selector")
+    found = [matchers_of(text) for text in texts]
+    check_not_empty(found)
+    return found
 
 
 def quoted(text: str) -> str:

@@ -1,1 +1,0 @@
-"""Requests: parses the parameters of a request as Prometheus does."""
