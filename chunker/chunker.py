@@ -7,7 +7,6 @@ import threading
 from dataclasses import dataclass
 
 from chunker.member import Member
-from chunker.outbox import Budget
 from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
 from chunker.stage_metrics import StageMetrics
 from chunker.status import ChunkerReporter, ChunkPartitionStatus
@@ -16,6 +15,7 @@ from tsdb.chunks.warm_up import warm_up as warm_up_stage
 from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.model.clock import Clock
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
@@ -53,7 +53,14 @@ class Chunker:
         metrics = StageMetrics("python")
         group = log_.group(GROUP_ID, metrics.engine, linger_s=LINGER_S)
         context = ChunkerContext(
-            log_, group, self._series, Budget(options.inflight_bytes_max), changed, clock, options.stage, metrics
+            log_,
+            group,
+            self._series,
+            ByteBudget(options.inflight_bytes_max, admits_one=True),
+            changed,
+            clock,
+            options.stage,
+            metrics,
         )
         self._member = Member(
             group,

@@ -15,33 +15,12 @@ from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Appended, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.logs import get_logger
 
 SEND_AGAIN_S = 0.5
 
 log = get_logger(__name__)
-
-
-class Budget:
-    """Budget for the bytes in flight of all outboxes of a process. Thread-safe."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._lock = threading.Lock()  # Guards _bytes; an innermost lock.
-
-    def take(self, size: int) -> bool:
-        """Reserve `size` bytes. Returns False over the limit, but never when nothing else is in flight."""
-        with self._lock:
-            if self._bytes and self._bytes + size > self._bytes_max:
-                return False
-            self._bytes += size
-            return True
-
-    def give_back(self, size: int) -> None:
-        """Release `size` bytes that were answered."""
-        with self._lock:
-            self._bytes -= size
 
 
 class Outbox:
@@ -51,7 +30,7 @@ class Outbox:
         self,
         log_: Log,
         partition: int,
-        budget: Budget,
+        budget: ByteBudget,
         changed: threading.Event,
         clock: Clock,
         metrics: StageMetrics,

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from chunker.outbox import Budget, Outbox
+from chunker.outbox import Outbox
 from chunker.source import PartitionSource
 from chunker.stage_metrics import StageMetrics
 from chunker.takeover import TakeOver, take_over
@@ -27,6 +27,7 @@ from tsdb.log.interface import METRICS, SERIES, Group, Log, Position
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.time_set import SliceLengths, TimeSet
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.replay.replay import FreshStart, PartitionProgress, Replay
@@ -72,7 +73,7 @@ class ChunkerContext:
     log: Log
     group: Group
     series: SeriesFeed
-    budget: Budget
+    budget: ByteBudget
     changed: threading.Event
     clock: Clock
     options: StageOptions

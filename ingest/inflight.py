@@ -10,6 +10,7 @@ import threading
 from types import TracebackType
 
 from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.metrics import gauge
 
 # A healthy log answers its queue within this time, and a sender's buffer grows little.
@@ -20,67 +21,33 @@ DRAINING_RETRY_AFTER_S = 1.0
 inflight_bytes = gauge("tsdb_ingest_inflight_bytes", "Bytes of requests that the log has not answered yet.")
 
 
-class Inflight:
-    """Reservations of at most `bytes_max` bytes in total; none after `close()`."""
+def reserve(budget: ByteBudget, size: int) -> Reservation:
+    """Reserve `size` bytes, at least one, so that a drain waits for each request.
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._changed = threading.Condition()  # Guards all below.
-        self._bytes = 0
-        self._open = 0
-        self._closed = False
-
-    def reserve(self, size: int) -> Reservation:
-        """Raises Overloaded (inflight_bytes) when the bytes are not free now, Unavailable (draining) after close()."""
-        with self._changed:
-            if self._closed:
-                raise Unavailable(
-                    "the gateway is draining: send to another one",
-                    reason="draining",
-                    retry_after_s=DRAINING_RETRY_AFTER_S,
-                )
-            if self._bytes + size > self._bytes_max:
-                raise Overloaded(
-                    f"{self._bytes} bytes wait for the log and this request has {size}; limit is {self._bytes_max} "
-                    "(inflight_bytes_max)",
-                    reason="inflight_bytes",
-                    retry_after_s=RETRY_AFTER_S,
-                    got=self._bytes + size,
-                    limit=self._bytes_max,
-                )
-            self._add_locked(size, 1)
-        return Reservation(self, size)
-
-    def close(self) -> None:
-        """Refuse further reservations; existing ones stay."""
-        with self._changed:
-            self._closed = True
-
-    def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is in flight; False after the timeout."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._open == 0, timeout_s)
-
-    @property
-    def bytes(self) -> int:
-        with self._changed:
-            return self._bytes
-
-    def _give_back(self, size: int) -> None:
-        with self._changed:
-            self._add_locked(-size, -1)
-            self._changed.notify_all()
-
-    def _add_locked(self, size: int, count: int) -> None:
-        self._bytes += size
-        self._open += count
-        inflight_bytes.set(self._bytes)
+    Raises Overloaded (inflight_bytes) when the bytes are not free now, Unavailable (draining) after a close.
+    """
+    size = max(size, 1)
+    if budget.take(size):
+        return Reservation(budget, size)
+    if budget.closed:
+        raise Unavailable(
+            "the gateway is draining: send to another one", reason="draining", retry_after_s=DRAINING_RETRY_AFTER_S
+        )
+    waiting = budget.bytes
+    raise Overloaded(
+        f"{waiting} bytes wait for the log and this request has {size}; limit is {budget.bytes_max} "
+        "(inflight_bytes_max)",
+        reason="inflight_bytes",
+        retry_after_s=RETRY_AFTER_S,
+        got=waiting + size,
+        limit=budget.bytes_max,
+    )
 
 
 class Reservation:
     """Counts its holders: the request (as a context manager) and each batch of appends. The last release frees it."""
 
-    def __init__(self, inflight: Inflight, size: int) -> None:
+    def __init__(self, inflight: ByteBudget, size: int) -> None:
         self._inflight = inflight
         self._size = size
         self._lock = threading.Lock()  # Guards _holders.
@@ -98,7 +65,7 @@ class Reservation:
             self._holders -= 1
             last = self._holders == 0
         if last:
-            self._inflight._give_back(self._size)
+            self._inflight.give_back(self._size)
 
     def __enter__(self) -> Reservation:
         return self

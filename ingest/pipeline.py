@@ -20,7 +20,7 @@ from ingest.appends.joined import JoinedAppends
 from ingest.appends.timer import ThreadTimer, Timer
 from ingest.broker_clock import BrokerClock
 from ingest.grouping import group
-from ingest.inflight import Inflight, Reservation
+from ingest.inflight import Reservation, inflight_bytes, reserve
 from ingest.limits import IngestLimits
 from ingest.quota.limits_file import LiveLimits
 from ingest.quota.source_quota import PackSources, SourceQuota
@@ -44,6 +44,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, histogram
@@ -110,7 +111,7 @@ class WritePipeline:
         self._time_set = time_set
         self._limits = limits
         self._clock = clock
-        self._inflight = Inflight(limits.inflight_bytes_max)
+        self._inflight = ByteBudget(limits.inflight_bytes_max, gauge=inflight_bytes)
         self._age = AgeClock(clock)
         self._table = SeriesTable(limits.series_table_bytes, time_set.window_ms)
         self._resolver = SeriesResolver(self._table, rule, partitions, limits)
@@ -145,7 +146,7 @@ class WritePipeline:
         try:
             check_shape(rows, self._limits)
             self._broker_clock.check()
-            with self._inflight.reserve(rows.nbytes) as reservation:
+            with reserve(self._inflight, rows.nbytes) as reservation:
                 self._write(write, partial, deadline.at_most(self._limits.produce_timeout_s), reservation)
         except TsdbError as error:
             write.fail(error.with_traceback(None))  # Its frames hold the rows, and the future holds the error.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from chunker.outbox import Budget, Outbox
+from chunker.outbox import Outbox
 from chunker.stage_metrics import StageMetrics
 from tsdb.chunks.records import ChunkRecord
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 
 WAIT_S = 0.1
 
@@ -24,7 +25,9 @@ class RecordSender:
         self._patience_s = patience_s
         self._answered = threading.Event()
         metrics = StageMetrics("spark")
-        self._outbox = Outbox(log, partition, Budget(inflight_bytes_max), self._answered, clock, metrics)
+        self._outbox = Outbox(
+            log, partition, ByteBudget(inflight_bytes_max, admits_one=True), self._answered, clock, metrics
+        )
         self.records = 0
         self.bytes = 0
 

@@ -1,74 +1,41 @@
-"""Bytes in flight: bounds the bytes that wait for a store's answer. Thread-safe.
-
-Answers to writes: several joined into one, or a wait for the answer to one.
-"""
+"""Writes: their bytes in flight, and their answers: several joined into one, or a wait for the answer to one."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from tsdb.history.interface import OnDone
 from tsdb.history.statement_metrics import count_failure, inflight_bytes
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 
 ROW_BYTES = 256  # Memory of a row beside its value: keys and the driver's objects.
 
 
-class InflightBytes:
-    """A count with a bound. `take` waits until the count is low enough; the caller of `take` calls `give_back`."""
+def write_budget(bytes_max: int) -> ByteBudget:
+    """A budget for the bytes that wait for a store's answer. A write of any size may start alone."""
+    return ByteBudget(bytes_max, admits_one=True, gauge=inflight_bytes)
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._changed = threading.Condition()  # Guards the fields below.
-        self._bytes = 0
-        self._waiting_for = 0
-        self._closing = False
 
-    def take(self, size: int, timeout_s: float) -> None:
-        """Count `size` bytes as in flight. A write of any size may start when nothing else is in flight.
+def reserve(budget: ByteBudget, size: int, timeout_s: float) -> None:
+    """Reserve `size` bytes for a write, until its answer gives them back.
 
-        Raises Overloaded (inflight_full) when the bytes do not fit within timeout_s, and Unavailable (store_closed)
-        after `close`.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._has_room_locked(size), timeout_s)
-            if self._closing:
-                raise count_failure(Unavailable("the history connection is closed", reason="store_closed"))
-            if not self._has_room_locked(size):
-                raise count_failure(
-                    Overloaded(
-                        f"{self._bytes} bytes wait for history's answer and {size} more found no room in "
-                        f"{timeout_s:g} s; limit is {self._bytes_max}",
-                        reason="inflight_full",
-                        retry_after_s=1.0,
-                    )
-                )
-            self._bytes += size
-            self._waiting_for += 1
-        inflight_bytes.inc(size)
-
-    def give_back(self, size: int) -> None:
-        """Release the `size` bytes of an answered write."""
-        with self._changed:
-            self._bytes -= size
-            self._waiting_for -= 1
-            self._changed.notify_all()
-        inflight_bytes.dec(size)
-
-    def close(self, timeout_s: float) -> int:
-        """Refuse new writes and wait for the answers to all others. Returns the number of writes without an answer."""
-        give_up_at = time.monotonic() + timeout_s
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._waiting_for == 0, give_up_at - time.monotonic())
-            return self._waiting_for
-
-    def _has_room_locked(self, size: int) -> bool:
-        return self._bytes == 0 or self._bytes + size <= self._bytes_max
+    Raises Overloaded (inflight_full) without room within timeout_s, Unavailable (store_closed) after a close.
+    """
+    if budget.take(size, within_s=timeout_s):
+        return
+    if budget.closed:
+        raise count_failure(Unavailable("the history connection is closed", reason="store_closed"))
+    raise count_failure(
+        Overloaded(
+            f"{budget.bytes} bytes wait for history's answer and {size} more found no room in {timeout_s:g} s; "
+            f"limit is {budget.bytes_max}",
+            reason="inflight_full",
+            retry_after_s=1.0,
+        )
+    )
 
 
 class WriteGroup:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.metrics import counter, gauge
 
 RETRY_AFTER_S = 0.25
@@ -20,19 +19,17 @@ class RequestBytes:
     constant."""
 
     def __init__(self, bytes_max: int, setting: str = "") -> None:
-        self._bytes_max = bytes_max
+        self._budget = ByteBudget(bytes_max, gauge=_bytes)
         self._setting = f" ({setting})" if setting else ""
-        # Guards _taken; an innermost lock.
-        self._lock = threading.Lock()
-        self._taken = 0
 
     def take(self, size: int, held: int = 0) -> None:
         """Raise the reservation of a request from `held` to `size` bytes.
 
         Raises Overloaded (request_bytes); InvalidRequest (message_too_large) when `size` can never fit.
         """
-        small = size <= self._bytes_max // SMALL_SHARE
-        limit = self._bytes_max if small else self._bytes_max - self._bytes_max // RESERVED_SHARE
+        limit = self._budget.bytes_max
+        if size > limit // SMALL_SHARE:
+            limit -= limit // RESERVED_SHARE
         if size > limit:
             raise InvalidRequest(
                 f"the request would take {size} bytes of memory; limit is {limit}{self._setting}: split it",
@@ -40,26 +37,20 @@ class RequestBytes:
                 got=size,
                 limit=limit,
             )
-        with self._lock:
-            others = self._taken - held
-            if others + size > limit:
-                _refused.inc()
-                raise Overloaded(
-                    f"requests in hand take {others} bytes and this one would take {size}; "
-                    f"limit is {limit}{self._setting}",
-                    reason="request_bytes",
-                    retry_after_s=RETRY_AFTER_S,
-                    got=others + size,
-                    limit=limit,
-                )
-            self._taken += size - held
-        _bytes.inc(size - held)
+        if not self._budget.take(size - held, limit=limit):
+            others = self._budget.bytes - held
+            _refused.inc()
+            raise Overloaded(
+                f"requests in hand take {others} bytes and this one would take {size}; limit is {limit}{self._setting}",
+                reason="request_bytes",
+                retry_after_s=RETRY_AFTER_S,
+                got=others + size,
+                limit=limit,
+            )
 
     def give_back(self, size: int) -> None:
         """Free `size` reserved bytes."""
-        with self._lock:
-            self._taken -= size
-        _bytes.dec(size)
+        self._budget.give_back(size)
 
 
 class Reserved:
@@ -73,7 +64,7 @@ class Reserved:
         """Change the reservation to `size` bytes. Raises Overloaded, InvalidRequest."""
         if size > self.size:
             self._held.take(size, self.size)
-        else:
+        elif size < self.size:
             self._held.give_back(self.size - size)
         self.size = size
 

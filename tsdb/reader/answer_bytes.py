@@ -7,12 +7,11 @@ message are not counted: there are never more of them than calls. Thread-safe.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter as Tally
 from collections.abc import Callable, Collection
 
 from tsdb.model.errors import Overloaded
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, gauge
 
@@ -38,12 +37,8 @@ class AnswerBytes:
 
     def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES) -> None:
         self.small_bytes = small_bytes
-        self._bytes_max = bytes_max
-        self._share_max = bytes_max // 2
+        self._budget = ByteBudget(bytes_max, share_max=bytes_max // 2, gauge=held_bytes)
         self._wait_s = wait_s
-        self._changed = threading.Condition()  # Guards all below; an innermost lock.
-        self._bytes = 0
-        self._of_peer: Tally[str] = Tally()
 
     def take(self, peer: str, size: int, held: int, check_going: Callable[[], None]) -> None:
         """Reserve `size` more bytes for a read on connection `peer` that has reserved `held` bytes. Waits for capacity.
@@ -53,59 +48,39 @@ class AnswerBytes:
 
 
         """
-        if size + held > self._share_max:
+        if size + held > self._budget.share_max:
             refused_total.labels("answer_too_large").inc()
             raise Overloaded(
-                f"the answer needs {size + held} bytes of memory; limit is {self._share_max}, half of"
+                f"the answer needs {size + held} bytes of memory; limit is {self._budget.share_max}, half of"
                 " answers_bytes_max: ask for a shorter range or fewer series",
                 reason="answer_too_large",
-                limit=self._share_max,
+                limit=self._budget.share_max,
                 asked=size + held,
             )
-        if not self._taken(peer, size, 0.0):
+        if not self._budget.take(size, owner=peer):
             with waiting():
                 self._wait(peer, size, check_going)
 
     def give_back(self, peer: str, size: int) -> None:
         """Release `size` bytes that were sent or are no longer needed."""
-        with self._changed:
-            self._bytes -= size
-            self._of_peer[peer] -= size
-            if not self._of_peer[peer]:
-                del self._of_peer[peer]
-            self._changed.notify_all()
-        held_bytes.dec(size)
+        self._budget.give_back(size, peer)
 
     def _wait(self, peer: str, size: int, check_going: Callable[[], None]) -> None:
         give_up_at = time.monotonic() + self._wait_s
-        while not self._taken(peer, size, CHECK_EVERY_S):
+        while not self._budget.take(size, owner=peer, within_s=CHECK_EVERY_S):
             check_going()
             if time.monotonic() >= give_up_at:
                 refused_total.labels("answers_bytes").inc()
+                budget, own = self._budget, self._budget.bytes_of(peer)
                 raise Overloaded(
-                    f"answers being gathered and sent take {self._bytes} bytes, {self._of_peer[peer]} of them on this"
-                    f" connection, and {size} more found no room in {self._wait_s:g} s; limit is answers_bytes_max"
-                    f" {self._bytes_max}, half of it a connection: read answers to their end, then try again",
+                    f"answers being gathered and sent take {budget.bytes} bytes, {own} of them on this connection, and"
+                    f" {size} more found no room in {self._wait_s:g} s; limit is answers_bytes_max {budget.bytes_max},"
+                    " half of it a connection: read answers to their end, then try again",
                     reason="answers_bytes",
                     retry_after_s=RETRY_AFTER_S,
-                    limit=self._bytes_max,
+                    limit=budget.bytes_max,
                     asked=size,
                 )
-
-    def _taken(self, peer: str, size: int, within_s: float) -> bool:
-        with self._changed:
-            if not self._has_room_locked(peer, size):
-                if not within_s:
-                    return False
-                if not self._changed.wait_for(lambda: self._has_room_locked(peer, size), within_s):
-                    return False
-            self._bytes += size
-            self._of_peer[peer] += size
-        held_bytes.inc(size)
-        return True
-
-    def _has_room_locked(self, peer: str, size: int) -> bool:
-        return self._bytes + size <= self._bytes_max and self._of_peer[peer] + size <= self._share_max
 
 
 class HeldBytes:

@@ -35,7 +35,7 @@ class QueuedWrite(Protocol):
 
     @property
     def weight(self) -> int:
-        """Bytes counted against the bounds of group and queue."""
+        """Bytes counted against the bound of a group."""
 
 
 Write = TypeVar("Write", bound=QueuedWrite)
@@ -59,20 +59,16 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
         self._writes: deque[Write] = deque()
         self._jobs: deque[tuple[Job, Future[None]]] = deque()
         self._unanswered = 0
-        self._unanswered_bytes = 0
         self._closing = False
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def put(self, write: Write) -> None:
-        """Queue a write. Raises the thread's error, or the error of a subclass for a closed or full queue."""
+        """Queue a write. Raises the thread's error, or that of a subclass for a closed queue."""
         with self._changed:
             self._ensure_thread_locked()
-            weight = write.weight
-            self._check_room_locked(write, weight)
             self._writes.append(write)
             self._unanswered += 1
-            self._unanswered_bytes += weight
             self._changed.notify_all()
 
     def run(self, job: Job, timeout_s: float) -> None:
@@ -114,9 +110,6 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
         """The error for a write after `close`."""
 
     # A subclass may override these.
-
-    def _check_room_locked(self, write: Write, weight: int) -> None:
-        """Raise for a write of `weight` bytes that finds the queue full. No bound without an override."""
 
     def _before_start_locked(self) -> None:
         """Called before the thread starts. An exception keeps it from starting and is raised by the write."""
@@ -227,7 +220,6 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
                 report_failure(error, self._thread_name)
         with self._changed:
             self._unanswered -= len(group)
-            self._unanswered_bytes -= sum(write.weight for write in group)
             self._changed.notify_all()
 
     def _run_job(self, connection: sqlite3.Connection, job: Job, done: Future[None]) -> None:

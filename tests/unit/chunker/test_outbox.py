@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from chunker.outbox import SEND_AGAIN_S, Budget, Outbox
+from chunker.outbox import SEND_AGAIN_S, Outbox
 from chunker.stage_metrics import StageMetrics
 from support.fakes.fake_log import FakeLog, Fault
 from tsdb.chunks.records import ChunkRecord
@@ -15,6 +15,7 @@ from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable, WrongTopic
+from tsdb.ops.byte_budget import ByteBudget
 
 RECORD = ChunkRecord(b"key", b"value")
 
@@ -24,7 +25,7 @@ class Bench:
         self.clock = ManualClock()
         self.log = FakeLog(1, self.clock)
         self.changed = threading.Event()
-        self.budget = Budget(bytes_max)
+        self.budget = ByteBudget(bytes_max, admits_one=True)
         self.outbox = Outbox(cast(Log, self.log), 0, self.budget, self.changed, self.clock, StageMetrics("python"))
 
     def fail(self, *faults: Fault | None) -> None:

@@ -6,27 +6,28 @@ import threading
 
 import pytest
 
-from ingest.inflight import Inflight
+from ingest.inflight import inflight_bytes, reserve
 from support.counters import sample
 from tsdb.model.errors import Overloaded, Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 
 
 def test_the_limit_itself_is_allowed_and_one_byte_more_is_not() -> None:
-    inflight = Inflight(10)
-    inflight.reserve(6)
-    last = inflight.reserve(4)
+    inflight = ByteBudget(10, gauge=inflight_bytes)
+    reserve(inflight, 6)
+    last = reserve(inflight, 4)
     with pytest.raises(Overloaded, match="10 bytes wait for the log and this request has 1; limit is 10") as caught:
-        inflight.reserve(1)
+        reserve(inflight, 1)
     assert caught.value.retry_after_s
     last.release()
     assert inflight.bytes == 6
     assert sample("tsdb_ingest_inflight_bytes") == 6
-    inflight.reserve(4)
+    reserve(inflight, 4)
 
 
 def test_bytes_stay_reserved_until_the_last_holder_lets_go() -> None:
-    inflight = Inflight(10)
-    with inflight.reserve(10) as reservation:
+    inflight = ByteBudget(10, gauge=inflight_bytes)
+    with reserve(inflight, 10) as reservation:
         reservation.hold()
         reservation.hold()
     assert inflight.bytes == 10
@@ -39,18 +40,18 @@ def test_bytes_stay_reserved_until_the_last_holder_lets_go() -> None:
 
 
 def test_an_exception_gives_the_bytes_back() -> None:
-    inflight = Inflight(10)
-    with pytest.raises(KeyError), inflight.reserve(10):
+    inflight = ByteBudget(10, gauge=inflight_bytes)
+    with pytest.raises(KeyError), reserve(inflight, 10):
         raise KeyError
     assert inflight.bytes == 0
 
 
 def test_after_close_nothing_is_reserved_and_the_wait_ends_with_the_last() -> None:
-    inflight = Inflight(10)
-    reservation = inflight.reserve(0)
+    inflight = ByteBudget(10, gauge=inflight_bytes)
+    reservation = reserve(inflight, 0)
     inflight.close()
     with pytest.raises(Unavailable, match="draining") as caught:
-        inflight.reserve(0)
+        reserve(inflight, 0)
     assert (caught.value.reason, caught.value.retry_after_s) == ("draining", 1.0)
     assert not inflight.wait_idle(0.01)
     letting_go = threading.Thread(target=reservation.release)

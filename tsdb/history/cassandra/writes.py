@@ -18,7 +18,7 @@ from tsdb.history import statement_metrics as metrics
 from tsdb.history.cassandra.errors import is_busy, to_error
 from tsdb.history.interface import OnDone
 from tsdb.history.settings import HistorySettings
-from tsdb.history.writes import ROW_BYTES, InflightBytes
+from tsdb.history.writes import ROW_BYTES, reserve, write_budget
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread
@@ -52,7 +52,7 @@ class CassandraWrites:
 
     def __init__(self, settings: HistorySettings) -> None:
         self._settings = settings
-        self._inflight = InflightBytes(settings.inflight_bytes_max)
+        self._inflight = write_budget(settings.inflight_bytes_max)
         self._changed = threading.Condition()  # Guards the fields below.
         self._busy: deque[Write] = deque()
         self._refused_again = False
@@ -61,7 +61,7 @@ class CassandraWrites:
 
     def put(self, write: Write) -> None:
         """Send a write. Raises Overloaded (inflight_full) and Unavailable (store_closed)."""
-        self._inflight.take(write.weight, self._settings.write_timeout_s)
+        reserve(self._inflight, write.weight, self._settings.write_timeout_s)
         metrics.statements_total.labels(write.kind).inc()
         with self._changed:
             queued = bool(self._busy)
@@ -72,9 +72,9 @@ class CassandraWrites:
 
     def close(self) -> None:
         """Wait for the writes in flight. A second call does nothing."""
-        left = self._inflight.close(self._settings.write_timeout_s)
-        if left:
-            log.warning("history closed with writes unanswered", writes=left)
+        self._inflight.close()
+        if not self._inflight.wait_idle(self._settings.write_timeout_s):
+            log.warning("history closed with writes unanswered", bytes=self._inflight.bytes)
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -32,7 +32,7 @@ from tsdb.history.parquet.files import add_table, put_json, read_json, translate
 from tsdb.history.parquet.folder import SinkLayout, check_key
 from tsdb.history.rows import check_size
 from tsdb.history.settings import HistorySettings
-from tsdb.history.writes import ROW_BYTES, InflightBytes
+from tsdb.history.writes import ROW_BYTES, reserve, write_budget
 from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.model.labels import labels_json
 from tsdb.ops.logs import get_logger
@@ -78,7 +78,7 @@ class ParquetSink:
     def __init__(self, folder: Path, settings: HistorySettings) -> None:
         self._layout = SinkLayout(folder)
         self._settings = settings
-        self._inflight = InflightBytes(WAITING_BYTES_MAX)
+        self._inflight = write_budget(WAITING_BYTES_MAX)
         self._work = threading.Condition()  # Guards the fields below.
         self._writes: deque[_Write] = deque()
         self._waiting_bytes = 0
@@ -133,13 +133,13 @@ class ParquetSink:
         with self._work:
             self._closing = True
             self._work.notify()
-        left = self._inflight.close(self._settings.write_timeout_s)
-        if left:
-            log.warning("sink closed with writes unanswered", writes=left)
+        self._inflight.close()
+        if not self._inflight.wait_idle(self._settings.write_timeout_s):
+            log.warning("sink closed with writes unanswered", bytes=self._inflight.bytes)
         self._thread.join()
 
     def _put(self, write: _Write) -> None:
-        self._inflight.take(write.weight, self._settings.write_timeout_s)
+        reserve(self._inflight, write.weight, self._settings.write_timeout_s)
         with self._work:
             if self._error is None:
                 self._writes.append(write)

@@ -21,7 +21,7 @@ from tsdb.history.statement_metrics import (
     write_seconds,
     written_bytes_total,
 )
-from tsdb.history.writes import ROW_BYTES, InflightBytes
+from tsdb.history.writes import ROW_BYTES, reserve, write_budget
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.sqlite.database import transaction
@@ -60,13 +60,13 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
     def __init__(self, path: Path, settings: HistorySettings) -> None:
         super().__init__("history-writer", "history", path)
         self._settings = settings
-        self._inflight = InflightBytes(settings.inflight_bytes_max)
+        self._inflight = write_budget(settings.inflight_bytes_max)
         self._rest_s = 0.0  # Before the next group. Of the writer's thread.
         self._rests = True  # Until `close`.
         self._hurry = threading.Event()  # A write came that should not wait for rows of series.
 
     def put(self, write: StatementGroup) -> None:
-        self._inflight.take(write.weight, self._settings.write_timeout_s)
+        reserve(self._inflight, write.weight, self._settings.write_timeout_s)
         try:
             super().put(write)
         except BaseException:
@@ -78,9 +78,9 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
     def close(self) -> None:
         self._rests = False
         self._hurry.set()
-        left = self._inflight.close(self._settings.write_timeout_s)
-        if left:
-            log.warning("history closed with writes unanswered", writes=left)
+        self._inflight.close()
+        if not self._inflight.wait_idle(self._settings.write_timeout_s):
+            log.warning("history closed with writes unanswered", bytes=self._inflight.bytes)
         super().close()
 
     def _connect(self) -> sqlite3.Connection:

@@ -19,6 +19,7 @@ from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.values import LaneCoders
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.file_lock import FileLock
 from tsdb.ops.logs import get_logger
 from tsdb.sqlite.database import transaction
@@ -43,6 +44,7 @@ class LogWriter(GroupWriter[Append, Appended]):
         self._arrivals = arrivals
         self._lock = WriterLock(path)
         self._maintain_at = 0.0
+        self._queued = ByteBudget(settings.queue_bytes_max, admits_one=True)  # Appends without an answer.
         self._coders = LaneCoders(own_dictionaries=not settings.embedded_guest)
 
     def claim(self) -> None:
@@ -57,6 +59,23 @@ class LogWriter(GroupWriter[Append, Appended]):
             self._arrivals.notify()
 
         super().run(notifying, timeout_s)
+
+    def put(self, write: Append) -> None:
+        """See GroupWriter. Raises Overloaded (queue_full)."""
+        if not self._queued.take(write.weight):
+            raise _count(
+                Overloaded(
+                    f"topic {write.topic}, partition {write.partition}: {self._queued.bytes} bytes wait for an "
+                    f"answer; the limit is {self._queued.bytes_max}",
+                    reason="queue_full",
+                    retry_after_s=1.0,
+                )
+            )
+        try:
+            super().put(write)
+        except BaseException:
+            self._queued.give_back(write.weight)
+            raise
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all appends so far are answered. Raises Unavailable (timeout)."""
@@ -107,21 +126,11 @@ class LogWriter(GroupWriter[Append, Appended]):
             _count(outcome)
         else:
             appends_total.inc()
+        self._queued.give_back(write.weight)
         write.on_done(outcome)
 
     def _closed_error(self) -> TsdbError:
         return _count(Unavailable("the log is closed", reason="log_closed"))
-
-    def _check_room_locked(self, write: Append, weight: int) -> None:
-        if self._unanswered_bytes + weight > self._settings.queue_bytes_max and self._unanswered:
-            raise _count(
-                Overloaded(
-                    f"topic {write.topic}, partition {write.partition}: {self._unanswered_bytes} bytes wait for an "
-                    f"answer; the limit is {self._settings.queue_bytes_max}",
-                    reason="queue_full",
-                    retry_after_s=1.0,
-                )
-            )
 
     def _before_start_locked(self) -> None:
         # The lock keeps a role from running twice. It is not needed for correct offsets: each group of appends is one

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
 from tsdb.client.call import Method
-from tsdb.query.shadow.shadow_metrics import held_bytes
-
-
-class CaptureBudget:
-    """Bytes of all captures. Thread-safe."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._lock = threading.Lock()  # Guards _bytes.
-        self._bytes = 0
-        self._bytes_max = bytes_max
-
-    def take(self, size: int) -> bool:
-        """Reserve bytes. False when the budget does not have them."""
-        with self._lock:
-            if self._bytes + size > self._bytes_max:
-                return False
-            self._bytes += size
-            held_bytes.set(self._bytes)
-        return True
-
-    def give_back(self, size: int) -> None:
-        with self._lock:
-            self._bytes -= size
-            held_bytes.set(self._bytes)
+from tsdb.ops.byte_budget import ByteBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +28,7 @@ class Capture:
     """Used by the thread of its read. `lost`: the budget was too small; all bytes are released, and no message is
     kept."""
 
-    def __init__(self, budget: CaptureBudget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self.messages: list[Message] = []
         self.size = 0

@@ -19,12 +19,13 @@ from tsdb.client import SelectResult
 from tsdb.client.call import Method
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.logs import get_logger
 from tsdb.ops.queue_threads import QueueThreads
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages as query_messages
-from tsdb.query.shadow.capture import Capture, CaptureBudget, Captured
+from tsdb.query.shadow.capture import Capture, Captured
 from tsdb.query.shadow.comparison import Differences, compare, rows_of
 from tsdb.query.shadow.kept import KeptPairs, Other, Times
 from tsdb.query.shadow.seen import Answer
@@ -33,6 +34,7 @@ from tsdb.query.shadow.shadow_metrics import (
     dropped_total,
     duration,
     failures_total,
+    held_bytes,
     keep_failures_total,
     reads_total,
 )
@@ -66,7 +68,7 @@ class Shadow:
         self._options = options
         self._clock = clock
         self._draw = draw
-        self._budget = CaptureBudget(options.bytes_max)
+        self._budget = ByteBudget(options.bytes_max, gauge=held_bytes)
         self._lock = threading.Lock()  # Guards _waiting and _closing.
         self._waiting = 0
         self._closing = False

@@ -12,7 +12,7 @@ from ingest.appends.joined import Deadlines
 from ingest.appends.partition_queue import AppendWaits
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import ThreadTimer
-from ingest.inflight import Inflight
+from ingest.inflight import reserve
 from support.fakes.gap_lock import GapLock
 from support.fakes.manual_timer import ManualTimer
 from support.servers.gateways import Bench, label_set
@@ -20,6 +20,7 @@ from support.servers.logs import wait_until
 from tsdb.log.interface import METRICS, Appended
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 
 TIMEOUT_S = 10.0
 AHEAD_MS = 600_000
@@ -37,9 +38,9 @@ class _Expirable:
             raise self._error
 
 
-def a_request(inflight: Inflight, answers: list[list[Appended] | TsdbError]) -> AppendRequest:
+def a_request(inflight: ByteBudget, answers: list[list[Appended] | TsdbError]) -> AppendRequest:
     """A request with one part; its caller's answers go to the list."""
-    with inflight.reserve(100) as reservation:
+    with reserve(inflight, 100) as reservation:
         request = AppendRequest((), AHEAD_MS, reservation, str, 0, answers.append)
     request.expect(1)
     request.seal()
@@ -101,7 +102,7 @@ def test_a_request_whose_deadline_fails_keeps_no_other_from_its_own() -> None:
 def test_the_answer_has_one_owner_whatever_comes_when_the_lock_is_left(
     begin: Callable[[AppendRequest], None], in_gap: Callable[[AppendRequest], None], acknowledged: bool
 ) -> None:
-    inflight, answers = Inflight(1_000), list[list[Appended] | TsdbError]()
+    inflight, answers = ByteBudget(1_000), list[list[Appended] | TsdbError]()
     request = a_request(inflight, answers)
     request._lock = GapLock(lambda: in_gap(request))  # type: ignore[assignment]
     begin(request)
@@ -111,7 +112,7 @@ def test_the_answer_has_one_owner_whatever_comes_when_the_lock_is_left(
 
 
 def test_the_last_answer_gives_the_bytes_back_in_spite_of_a_deadline_at_the_same_moment() -> None:
-    inflight, answers = Inflight(1_000), list[list[Appended] | TsdbError]()
+    inflight, answers = ByteBudget(1_000), list[list[Appended] | TsdbError]()
     request = a_request(inflight, answers)
     request._lock = GapLock(lambda: request.part_done(APPENDED, 0))  # type: ignore[assignment]
     request.expire()

@@ -9,37 +9,38 @@ import pytest
 from tsdb.history.interface import OnDone
 from tsdb.history.known_names import KnownNames
 from tsdb.history.settings import CassandraAccess, HistorySettings
-from tsdb.history.writes import InflightBytes, WriteGroup, write_sync
+from tsdb.history.writes import WriteGroup, reserve, write_budget, write_sync
 from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
 
 
 def test_a_large_write_may_start_alone_and_nothing_beside_it() -> None:
-    inflight = InflightBytes(100)
-    inflight.take(1000, 0)
+    inflight = write_budget(100)
+    reserve(inflight, 1000, 0)
     with pytest.raises(Overloaded, match=r"1000 bytes wait .* 1 more .* limit is 100"):
-        inflight.take(1, 0.01)
+        reserve(inflight, 1, 0.01)
     inflight.give_back(1000)
-    inflight.take(60, 0)
-    inflight.take(40, 0)
+    reserve(inflight, 60, 0)
+    reserve(inflight, 40, 0)
     with pytest.raises(Overloaded):
-        inflight.take(1, 0.01)
+        reserve(inflight, 1, 0.01)
 
 
 def test_a_waiting_write_takes_room_that_becomes_free() -> None:
-    inflight = InflightBytes(100)
-    inflight.take(80, 0)
+    inflight = write_budget(100)
+    reserve(inflight, 80, 0)
     threading.Timer(0.05, inflight.give_back, (80,)).start()
-    inflight.take(50, 10)
+    reserve(inflight, 50, 10)
 
 
 def test_closing_waits_for_bytes_in_flight_and_refuses_new_ones() -> None:
-    inflight = InflightBytes(100)
-    inflight.take(80, 0)
-    assert inflight.close(0.01) == 1
+    inflight = write_budget(100)
+    reserve(inflight, 80, 0)
+    inflight.close()
+    assert not inflight.wait_idle(0.01)
     threading.Timer(0.05, inflight.give_back, (80,)).start()
-    assert inflight.close(10) == 0
+    assert inflight.wait_idle(10)
     with pytest.raises(Unavailable) as closed:
-        inflight.take(1, 10)
+        reserve(inflight, 1, 10)
     assert closed.value.reason == "store_closed"
 
 
