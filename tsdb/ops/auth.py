@@ -18,8 +18,7 @@ from typing import NoReturn
 
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, Unauthenticated
-from tsdb.ops.log_repeats import HELD_BACK
-from tsdb.ops.logs import get_logger
+from tsdb.ops.logs import HELD_BACK, get_logger
 from tsdb.ops.metrics import counter, gauge
 from tsdb.ops.watched_file import WatchedFile
 

@@ -1,7 +1,11 @@
 """Logs: writes structlog events to stderr, as coloured lines or as JSON, together with records of the standard library.
 
 `get_logger` writes through `logging`, so a program that imports only our client keeps its own log configuration. Only
-`main` calls `configure_logging`. Secrets are masked in every event, of ours or of a library; repeats are held back.
+`main` calls `configure_logging`. Secrets are masked in every event, of ours or of a library.
+
+Of repeated lines with one cause the first is written, and repeats within the next minute are only counted: the repeats
+of an attack or an outage would fill the disk and hide the line that explains it. The next line of the same cause
+contains the number of lines held back; metrics have the exact counts.
 """
 
 from __future__ import annotations
@@ -9,7 +13,10 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO, cast
 
 import structlog
@@ -17,7 +24,6 @@ from pydantic import SecretBytes, SecretStr
 from structlog.typing import Processor
 
 from tsdb.model.secrets import MASK, masked
-from tsdb.ops.log_repeats import RepeatFilter
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -25,6 +31,26 @@ LEVELS = ("debug", "info", "warning", "error")
 _SILENT = ("cassandra",)
 
 _SECRET_KEY = re.compile(r"(^|_)(token|password|passwd|secret|authorization|api_key)$", re.IGNORECASE)
+
+EVERY_S = 60.0
+CAUSES_MAX = 1000  # Above it the cause written longest ago is dropped.
+HELD_BACK = "held_back"
+# Fields that identify a cause, beside logger, level and event. Other fields change from line to line.
+_FIELDS = (
+    "reason",
+    "source",
+    "partition",
+    "topic",
+    "store",
+    "target",
+    "name",
+    "component",
+    "thread",
+    "method",
+    "path",
+    "caller",
+    "server",
+)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -104,3 +130,57 @@ def _formatter(*, json: bool, colors: bool) -> logging.Formatter:
         plain = structlog.dev.plain_traceback
         processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain))
     return structlog.stdlib.ProcessorFormatter(processors=processors, foreign_pre_chain=_shared_processors())
+
+
+class RepeatFilter(logging.Filter):
+    """Passes one warning or error of each cause every `every_s` seconds. Lower levels always pass. Thread-safe."""
+
+    def __init__(self, every_s: float = EVERY_S, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._monotonic = monotonic
+        # Guards _written; an innermost lock.
+        self._lock = threading.Lock()
+        self._written: OrderedDict[tuple[object, ...], _Cause] = OrderedDict()  # Written longest ago first.
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write the record. Adds the number of records of its cause that were held back before it."""
+        if record.levelno < logging.WARNING:
+            return True
+        key, now = _cause(record), self._monotonic()
+        with self._lock:
+            cause = self._written.get(key)
+            if cause is not None and now - cause.at < self._every_s:
+                cause.held_back += 1
+                return False
+            self._written[key] = _Cause(now)
+            self._written.move_to_end(key)
+            if len(self._written) > CAUSES_MAX:
+                self._written.popitem(last=False)
+        if cause is not None and cause.held_back:
+            _say(record, cause.held_back)
+        return True
+
+
+class _Cause:
+    __slots__ = ("at", "held_back")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.held_back = 0
+
+
+def _cause(record: logging.LogRecord) -> tuple[object, ...]:
+    message: Any = record.msg  # An event of structlog is a dict until it is formatted.
+    if not isinstance(message, dict):
+        return record.name, record.levelno, str(message)
+    fields = (str(message[field]) for field in _FIELDS if field in message)
+    return record.name, record.levelno, message.get("event"), *fields
+
+
+def _say(record: logging.LogRecord, held_back: int) -> None:
+    message: Any = record.msg
+    if isinstance(message, dict):
+        message[HELD_BACK] = held_back
+    else:
+        record.msg = f"{message} ({HELD_BACK}={held_back})"

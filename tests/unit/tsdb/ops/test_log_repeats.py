@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tsdb.ops.log_repeats import CAUSES_MAX, RepeatFilter
-from tsdb.ops.logs import configure_logging, get_logger
+from tsdb.ops.logs import CAUSES_MAX, RepeatFilter, configure_logging, get_logger
 
 
 @pytest.fixture
