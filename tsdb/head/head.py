@@ -44,10 +44,10 @@ from tsdb.head.write.pack_cache import PackCache
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import SliceLengths, TimeSet
+from tsdb.model.window import TIME_MAX_MS
 
 __all__ = ["Applied", "Head", "HeadSizes", "HeadState", "Hole", "Maintained"]
 
-TIME_MAX_MS = 1 << 61  # Ranges beyond it would leave 64 bits in the arithmetic of steps.
 SAMPLES_MAX = 1 << 40  # In effect no limit.
 _NO_SLICES = rows_of(())
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest, WrongTopic
 from tsdb.model.selector import MATCHERS_MAX, Matcher, MatchType
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.v1 import common_pb2, reader_pb2
 
 STEPS_MAX = 100_000  # Most steps of one series in one answer.

@@ -11,9 +11,9 @@ from datetime import date
 
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.form import Form
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.syntax.literals import duration_ms_of
 from tsdb.selector.selectors import matchers_of, matches_empty
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 
 from tsdb.client.options import ReadOptions, wire_matchers
 from tsdb.client.wire import U64, block_labels, unpack
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.selector import Matcher
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.query.labels import LabelsRead
 from tsdb.query.promql.losses import losses
 from tsdb.query.series import SeriesRead

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tsdb.client.options import ReadOptions
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages

@@ -13,8 +13,8 @@ import numpy as np
 
 from tsdb.client.answer.frames import AnswerFrames, FramedAnswer
 from tsdb.client.options import ReadOptions, wire_matchers
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.selector import Matcher
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.join.pieces import AnswerTotals
 from tsdb.query.promql.arrays import SAMPLE_BYTES, Partitions

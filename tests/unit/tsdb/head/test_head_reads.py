@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from support.data.heads import Record, apply, new_head, refs_of, samples_of
-from tsdb.head.head import TIME_MAX_MS, Head
+from tsdb.head.head import Head
 from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.model.window import TIME_MAX_MS
 
 LAST, AVG, MIN, MAX, SUM, COUNT = range(1, 7)
 NAN = float("nan")

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.model.errors import InvalidRequest, WrongTopic
 from tsdb.model.selector import MATCHERS_MAX, Matcher, MatchType
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.reader.request import STEPS_MAX, TOKENS_MAX, partitions_of, select_spec, series_spec, tokens_of
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -14,7 +14,6 @@ from support.servers.queriers import Context, ServedHeads, sources_over, stored
 from support.servers.seams import END_MS, HELD_MS, NUMBERS, START_MS, STEP_MS, WINDOW_MS, Seam
 from tsdb.client import ReadOptions
 from tsdb.codec.chunk.marker import HoleRecord
-from tsdb.head.head import TIME_MAX_MS
 from tsdb.head.state import Hole
 from tsdb.history.interface import HistoryHole
 from tsdb.model.errors import (
@@ -27,6 +26,7 @@ from tsdb.model.errors import (
     Unavailable,
 )
 from tsdb.model.times import time_text
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.stores.interface import StoreReader
