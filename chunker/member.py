@@ -13,10 +13,11 @@ from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import ThreadComponent
+from tsdb.replay.upkeep import Upkeep
 
-POLL_S = 0.05  # Bounds how long a close waits for an idle member.
+POLL_S = 1.0  # A record, a change of the assignment, and a close end a poll early.
+JOINING_POLL_S = 0.05  # Without a partition, until the group assigns one.
 ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll of the group.
-MAINTAIN_EVERY_S = 0.25
 JOIN_AGAIN_S = 0.5
 DRAIN_S = 10.0
 
@@ -48,12 +49,14 @@ class Member(ThreadComponent):
         self.partitions: Mapping[int, ChunkPartition] = {}
         """The assigned partitions. The mapping is replaced, never changed, so any thread may read it."""
         self._trimmer = MallocTrimmer(clock)
+        self._upkeep = Upkeep(clock)
         self._aborting = threading.Event()
         self._beat_at: float | None = None
 
     def close(self) -> None:
         """Stop beginning new work; finish writes that wait for the log, then leave the group."""
         super().close()
+        self._group.wake()
 
     def abort(self) -> None:
         """Drop all work and leave the group."""
@@ -116,17 +119,21 @@ class Member(ThreadComponent):
         return False
 
     def _loop(self) -> None:
-        maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()
-            states = {partition.step() for partition in list(self.partitions.values())}
+            states = {partition.step() for partition in list(self.partitions.values()) if partition.rest_s() <= 0.0}
             if WriteState.WAITING in states and WriteState.WRITING not in states:
                 self._changed.wait(ANSWERS_S)
             self._changed.clear()
-            self._poll(POLL_S if states <= {WriteState.IDLE} else 0.0)
-            if self._clock.monotonic() >= maintain_at:
+            self._poll(self._idle_s() if states <= {WriteState.IDLE} else 0.0)
+            if self._upkeep.due_in_s() <= 0.0:
                 self._maintain()
-                maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
+
+    def _idle_s(self) -> float:
+        """How long a poll may wait: until a partition or the upkeep has something to do."""
+        longest_s = POLL_S if self.partitions or self._group.is_spare() else JOINING_POLL_S
+        rests_s = [partition.rest_s() for partition in self.partitions.values()]
+        return min(longest_s, self._upkeep.due_in_s(), *rests_s)
 
     def _poll(self, timeout_s: float) -> None:
         try:
@@ -141,15 +148,24 @@ class Member(ThreadComponent):
             log.warning("group not available", reason=error.reason, error=error.message)
             self._closing.wait(JOIN_AGAIN_S)
             return
+        if events:
+            self._upkeep.hurry()
         for event in events:
             # The partition may have been given up within this poll.
             if event.partition in self.partitions:
                 self.partitions[event.partition].source.put(event)
 
     def _maintain(self) -> None:
-        for partition in self.partitions.values():
-            if partition.stage is not None and not partition.stopped:
-                partition.stage.maintain()
+        stages = {
+            number: partition.stage
+            for number, partition in self.partitions.items()
+            if partition.stage is not None and not partition.stopped
+        }
+        self._upkeep.run(stages)
+        # Without room a partition reads nothing, so only a round can make some.
+        waiting = [number for number in stages if self.partitions[number].waiting]
+        if waiting:
+            self._upkeep.hurry(waiting)
         self._trimmer.trim_if_due()
 
     def _drain(self) -> None:

@@ -35,6 +35,8 @@ from tsdb.replay.series_feed import SeriesFeed
 
 COMMIT_EVERY_S = 5.0  # How often a position is committed that moves while nothing is emitted.
 AGAIN_S = 0.5
+ANSWERS_S = 0.05  # Between steps while records wait for the log, or the log for something else.
+REST_S_MAX = 1.0  # Bounds how late a step sees that the clock of the machine was set.
 
 log = get_logger(__name__)
 
@@ -103,6 +105,7 @@ class ChunkPartition:
         self._state = WriteState.IDLE
         self._topic_id = ""
         self._again_at = 0.0
+        self._rests_until = 0.0
         self._committed_at = 0.0
 
     @property
@@ -114,13 +117,21 @@ class ChunkPartition:
         """Apply read records and write due output. Never waits for the log's acknowledgements."""
         if self.stopped:
             return WriteState.IDLE
+        state = WriteState.IDLE
         try:
-            return self._step()
+            state = self._step()
         except Unavailable as error:
             self._wait(error)
         except TsdbError as error:
             self._stop(error.reason, error.message)
-        return WriteState.IDLE
+        self._rests_until = self._clock.monotonic() + (self._next_in_s() if state is WriteState.IDLE else 0.0)
+        return state
+
+    def rest_s(self) -> float:
+        """Seconds for which a step has nothing to do; 0: a step is due."""
+        if self.stopped:
+            return REST_S_MAX
+        return 0.0 if self.source.has_events else max(0.0, self._rests_until - self._clock.monotonic())
 
     def drain(self) -> bool:
         """Continue the current write. True: it is finished, or it failed."""
@@ -154,6 +165,21 @@ class ChunkPartition:
         assert self.stage is not None, "begun"
         self._ticker.tick_if_due(at_end=progress.next_offset == self.source.end_offset, due_ms=self.stage.tick_due_ms)
         return self._state
+
+    def _next_in_s(self) -> float:
+        """Seconds from an idle step to the next, if no event comes before."""
+        now = self._clock.monotonic()
+        if self.replay is None or self.stage is None:
+            return self._again_at - now
+        if self.waiting or not self._outbox.empty:
+            return ANSWERS_S
+        rests = [REST_S_MAX, self._ticker.rest_s(self.stage.tick_due_ms)]
+        due_ms = self.stage.next_due_ms()
+        if due_ms is not None:
+            rests.append((due_ms - self._clock.now_ms()) / 1000)
+        if self.stage.progress != self.committed:
+            rests.append(self._committed_at + COMMIT_EVERY_S - now)
+        return min(rests)
 
     # Beginning.
 

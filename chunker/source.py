@@ -38,6 +38,11 @@ class PartitionSource:
         """Record the group's error that the next records are lost; the next poll raises it."""
         self._lost = error
 
+    @property
+    def has_events(self) -> bool:
+        """Whether the next poll returns or raises something, or has to read dropped records again."""
+        return bool(self._waiting) or self._lost is not None or self._dropped_from is not None
+
     def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
         """The queued events. Returns at once. Raises LostOffsets."""
         if self._lost is not None:
@@ -49,6 +54,9 @@ class PartitionSource:
             self._group.seek(*self._place, self._dropped_from)
             self._dropped_from = None
         return events
+
+    def wake(self) -> None:
+        """Does nothing: a poll never waits."""
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """Implements LogReader.seek. Drops all queued events."""

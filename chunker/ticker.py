@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from chunker.stage_metrics import StageMetrics
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Appended, Log
@@ -25,6 +27,13 @@ class Ticker:
         self._metrics = metrics
         self._idle_since: float | None = None
         self._again_at = 0.0
+
+    def rest_s(self, due_ms: int) -> float:
+        """Seconds until `tick_if_due` may append a tick, while the partition stays at its end."""
+        if self._idle_since is None:
+            return math.inf
+        idle_until = max(self._again_at, self._idle_since + IDLE_S)
+        return max(idle_until - self._clock.monotonic(), (due_ms - self._clock.now_ms()) / 1000)
 
     def tick_if_due(self, *, at_end: bool, due_ms: int) -> None:
         """Append a tick if the partition has been at its end for IDLE_S and this process's clock has passed due_ms."""

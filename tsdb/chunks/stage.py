@@ -138,6 +138,11 @@ class ChunkStage:
             first = last
         return done
 
+    @property
+    def next_offset(self) -> int:
+        """The first record to apply."""
+        return self._next_offset
+
     def maintain(self) -> Maintained:
         """Does what Head.maintain does, but drops nothing."""
         return self.head.maintain()
@@ -151,6 +156,12 @@ class ChunkStage:
         if self._late.ended:
             return self._due_minutes()
         return self._due_windows(now_ms) if self._closed else None
+
+    def next_due_ms(self) -> int | None:
+        """When `due` has an output, if no record comes before; None: never. In the past where it has one now."""
+        if self._holes or self._late.ended:
+            return NEVER_MS
+        return self._closed[0].next_due_ms() if self._closed else None
 
     def finish(self, emission: Emission) -> None:
         """Confirm the last output of `due`: its records are sent, or acknowledged when it has `progress`."""

@@ -110,6 +110,12 @@ class ClosedWindow:
         due = int(np.searchsorted(due_times(self.packs.ids, self.end_ms, self._times), now_ms, side="right"))
         return min(due - self._next, self.within_bounds())
 
+    def next_due_ms(self) -> int:
+        """When `due` has the next pack; in the past where the window has none left."""
+        if self.finished:
+            return self.end_ms
+        return int(due_times(self.packs.ids[self._next : self._next + 1], self.end_ms, self._times)[0])
+
     def within_bounds(self) -> int:
         """Number of next packs to take at a time: about GATHER_SERIES series, at least one pack."""
         starts = self.packs.starts

@@ -114,6 +114,8 @@ class Head:
         """Seal, fold, merge and drop slices, and forget series, as the watermark and the memory limits require."""
         done = self._maintenance.run()
         done.forgotten_series = self._expiry.run()
+        found = done.sealed or done.merged or done.folded or done.dropped
+        done.more = bool(found) or self._expiry.is_releasing
         return done
 
     def drop_before(self, start_ms: int, since_offset: int) -> None:
@@ -318,6 +320,11 @@ class Expiry:
     @progress.setter
     def progress(self, progress: tuple[int | None, int | None]) -> None:
         self._checked_at_ms, self._release_in = progress
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether refs of forgotten series wait for their release, which counts the rounds."""
+        return self._release_in is not None
 
     def run(self) -> int:
         """Forget the series that are due. Returns their number."""

@@ -93,13 +93,17 @@ class Applied:
 
 @dataclass(slots=True)
 class Maintained:
-    """Counts of one round of maintenance: slices sealed, merged (the inputs), dropped; late samples folded."""
+    """Counts of one round of maintenance: slices sealed, merged (the inputs), dropped; late samples folded.
+
+    more: whether the next round may find work although no record comes.
+    """
 
     sealed: int = 0
     merged: int = 0
     folded: int = 0
     dropped: int = 0
     forgotten_series: int = 0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

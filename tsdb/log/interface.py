@@ -139,6 +139,10 @@ class LogReader(Protocol):
         partition rests until `seek`; WrongTopic (topic_recreated, topic_deleted): the reader is no longer usable.
         """
 
+    def wake(self) -> None:
+        """End the poll that waits now, or else the next one, early. Any thread. Takes up to a quarter of a second over
+        Kafka."""
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """Continue at next_offset. Records fetched before are dropped."""
 
@@ -292,7 +296,10 @@ class Group(Protocol):
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
-        """See LogReader.poll; over the assigned partitions."""
+        """See LogReader.poll; over the assigned partitions. A change of the partitions ends it early too."""
+
+    def wake(self) -> None:
+        """See LogReader.wake for the contract."""
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """See LogReader.seek for the contract."""

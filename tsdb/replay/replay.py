@@ -24,10 +24,12 @@ from tsdb.model.errors import LostOffsets, Overloaded, TsdbError, Unavailable, U
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.replay.series_feed import Registry, SeriesFeed
-from tsdb.replay.waiting_room import WaitingRoom
+from tsdb.replay.waiting_room import AGAIN_S, WaitingRoom
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
-SERIES_WAIT_S = 1.0  # Bound of a step; the next step reads the rest.
+SERIES_WAIT_S = 1.0  # Bounds a step; the next step reads the rest.
+RETRY_S = 0.05  # After an error of the log.
+STOPPED_S = 0.25  # Length of a step of stopped partitions: bounds how long their owner takes to end.
 
 log = get_logger(__name__)
 
@@ -56,6 +58,9 @@ class RecordSource(Protocol):
 
     def poll(self, timeout_s: float, *, max_records: int) -> list[Event]:
         """See LogReader.poll for the contract."""
+
+    def wake(self) -> None:
+        """See LogReader.wake for the contract."""
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """See LogReader.seek for the contract."""
@@ -140,7 +145,8 @@ class Replay(Generic[AnyTarget]):
         self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
     def step(self, timeout_s: float, *, records_max: int) -> StepCounts:
-        """Fetch once and apply the fetched records. Waits up to timeout_s for the first record.
+        """Fetch once and apply the fetched records. Waits up to timeout_s for the first record; less where a partition
+        waits for room or for the log.
 
         A batch that cannot be applied because `series` is not readable stays pending, and nothing more is fetched until
         it is applied. A batch that does not fit into memory is dropped, and read again when it fits. The other
@@ -148,17 +154,21 @@ class Replay(Generic[AnyTarget]):
         """
         done = StepCounts()
         if all(progress.stopped for progress in self.progress.values()):
-            self._clock.sleep(timeout_s)
+            self._clock.sleep(min(timeout_s, STOPPED_S))
             return done
         try:
             self._advance(timeout_s, records_max, done)
             self._waiting = None
         except Unavailable as error:
-            self._wait(error, timeout_s)
+            self._wait(error, min(timeout_s, RETRY_S))
         except WrongTopic as error:
             for partition in self.progress:
                 self._stop(partition, error)
         return done
+
+    def wake(self) -> None:
+        """End a step that waits for records. Any thread."""
+        self._source.wake()
 
     def waiting_for(self, partition: int) -> TsdbError | None:
         """The error that holds up a partition at the moment; None when its records can be applied."""
@@ -174,15 +184,15 @@ class Replay(Generic[AnyTarget]):
         self._series.close()
 
     def _advance(self, timeout_s: float, records_max: int, done: StepCounts) -> None:
-        if self._series_read:
-            self._series.poll()
-        else:
+        if not self._series_read:
             self._read_series(timeout_s)
         self._offer_room()
         for partition in list(self._lost):
             self._start_again(partition)
         if not self._pending:
-            self._pending.extend(self._fetch(timeout_s, records_max))
+            self._pending.extend(self._fetch(self._fetch_s(timeout_s), records_max))
+        # After the fetch: the announcements of its records came before it.
+        self._series.poll()
         while self._pending:
             self._apply(self._pending[0], done)
             self._pending.popleft()
@@ -220,6 +230,13 @@ class Replay(Generic[AnyTarget]):
             else:
                 self._without_room.leave(partition)
                 self._source.seek(METRICS, partition, self.progress[partition].next_offset)
+
+    def _fetch_s(self, timeout_s: float) -> float:
+        """How long a fetch may wait, so that partitions without room are offered it in time."""
+        due_s = self._without_room.due_in_s()
+        if self._series.holds_back:
+            due_s = AGAIN_S if due_s is None else min(due_s, AGAIN_S)
+        return timeout_s if due_s is None else min(timeout_s, due_s)
 
     def _fetch(self, timeout_s: float, records_max: int) -> list[Event]:
         try:

@@ -115,6 +115,11 @@ class SeriesFeed:
         if partition in self._held_back:
             raise self._held_back[partition]
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether announcements of a partition wait for memory: `poll` offers it again."""
+        return bool(self._held_back)
+
     def next_offset(self, partition: int) -> int:
         """The first announcement of a partition that its index lacks."""
         return self._next_offset[partition]

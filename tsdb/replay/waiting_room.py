@@ -54,6 +54,12 @@ class WaitingRoom:
         """End the wait: the partition has capacity, or starts afresh."""
         self._waits.pop(partition, None)
 
+    def due_in_s(self) -> float | None:
+        """Seconds until the next check is due; None: no partition waits."""
+        if not self._waits:
+            return None
+        return max(0.0, min(wait.again_at for wait in self._waits.values()) - self._clock.monotonic())
+
     def due(self) -> list[int]:
         """Partitions whose next check is due."""
         now = self._clock.monotonic()

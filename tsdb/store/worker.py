@@ -1,7 +1,7 @@
 """Worker: runs one consumer and its share of the partitions on one thread.
 
 It warms up, opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
-newly visible records.
+newly visible records. Its poll waits for records: an idle worker makes a step a second.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tsdb.ops.interpreter import MallocTrimmer
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import ThreadComponent
 from tsdb.replay.replay import Replay
+from tsdb.replay.upkeep import Upkeep
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.memory_reports import MemoryReports
 from tsdb.store.partition import Partition
 from tsdb.store.snapshots.snapshots import Snapshots
 from tsdb.store.warm_up import warm_up
 
-POLL_S = 0.05  # Bounds how long a close waits for an idle worker.
-MAINTAIN_EVERY_S = 0.25
+POLL_S = 1.0  # A record, and a close, end a poll early.
 OPEN_AGAIN_S = 0.5
 
 log = get_logger(__name__)
@@ -53,7 +53,15 @@ class Worker(ThreadComponent):
         self._records_max = records_max
         self._trimmer = trimmer
         self._memory_reports = MemoryReports(placement_labels, clock)
+        self._upkeep = Upkeep(clock)
         self._beat_at: float | None = None
+        self._replay: Replay[Head] | None = None
+
+    def close(self) -> None:
+        """See ThreadComponent.close for the contract."""
+        super().close()
+        if self._replay is not None:
+            self._replay.wake()
 
     def silent_s(self) -> float:
         """Seconds since the last step began; 0 before the first step, which may wait for kernels to compile."""
@@ -67,6 +75,7 @@ class Worker(ThreadComponent):
             replay = self._open()
             if replay is None:
                 return
+            self._replay = replay
             try:
                 self._loop(replay)
                 self._take_last_snapshots(replay)
@@ -91,19 +100,18 @@ class Worker(ThreadComponent):
         return None
 
     def _loop(self, replay: Replay[Head]) -> None:
-        maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()
-            step = replay.step(POLL_S, records_max=self._records_max)
-            self._publish_waiting(replay)
+            step = replay.step(min(POLL_S, self._upkeep.due_in_s()), records_max=self._records_max)
+            without_room = self._publish_waiting(replay)
             if step.records:
                 self._applied.notify()
-            if self._clock.monotonic() >= maintain_at:
-                for partition in self._partitions.values():
-                    partition.head.maintain()
+            if step.records or without_room:
+                self._upkeep.hurry(without_room)
+            if self._upkeep.due_in_s() <= 0.0:
+                self._upkeep.run({number: partition.head for number, partition in self._partitions.items()})
                 self._take_snapshots(replay)
                 self._trimmer.trim_if_due()
-                maintain_at = self._clock.monotonic() + MAINTAIN_EVERY_S
 
     def _take_snapshots(self, replay: Replay[Head]) -> None:
         if self._snapshots is None:
@@ -118,13 +126,17 @@ class Worker(ThreadComponent):
             if not partition.progress.stopped:
                 self._snapshots.offer_last(number, partition.head, replay.series_next_offset(number))
 
-    def _publish_waiting(self, replay: Replay[Head]) -> None:
+    def _publish_waiting(self, replay: Replay[Head]) -> list[int]:
+        """Returns the partitions without room in memory."""
+        without_room: list[int] = []
         for number, partition in self._partitions.items():
             waiting = replay.waiting_for(number)
             if waiting is None:
                 partition.observe_waiting("")
             else:
                 partition.observe_waiting(waiting.reason, self._memory_reports.message(partition.head, waiting))
+                without_room.append(number)
+        return without_room
 
     def _set_waiting(self, waiting: str) -> None:
         for partition in self._partitions.values():

@@ -79,6 +79,11 @@ class _HeldReader:
         self._reader = self._reader or self._log.reader(self._starts)
         return self._reader.poll(timeout_s, max_records=max_records, max_bytes=max_bytes)
 
+    def wake(self) -> None:
+        """Its polls are short while nothing is held."""
+        if self._reader is not None:
+            self._reader.wake()
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         assert self._reader is not None, "a replay seeks after a poll"
         self._reader.seek(topic, partition, next_offset)

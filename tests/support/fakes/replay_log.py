@@ -105,6 +105,9 @@ class ReplayReader:
             self._log.clock.sleep(timeout_s)
         return events
 
+    def wake(self) -> None:
+        """A poll never waits for long."""
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._places[topic, partition] = next_offset
         self._told.pop((topic, partition), None)

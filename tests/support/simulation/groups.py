@@ -58,6 +58,9 @@ class Member:
             return []
         return self._reader.poll(timeout_s, max_records=max_records)
 
+    def wake(self) -> None:
+        """A poll never waits for long."""
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         if self._reader is not None:
             self._reader.seek(topic, partition, next_offset)

@@ -279,6 +279,9 @@ class SimulatedReader:
             self._clock.sleep(timeout_s)
         return events
 
+    def wake(self) -> None:
+        """A poll never waits for long."""
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._next[topic, partition] = next_offset
         self._ended.pop((topic, partition), None)

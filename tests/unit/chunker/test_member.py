@@ -35,6 +35,12 @@ class LosingGroup:
         self.polled_again.set()
         return []
 
+    def is_spare(self) -> bool:
+        return False
+
+    def wake(self) -> None:
+        pass
+
     def leave(self) -> None:
         pass
 
@@ -43,6 +49,9 @@ class IdlePartition:
     """A partition without work."""
 
     stage = None
+
+    def rest_s(self) -> float:
+        return 0.0
 
     def step(self) -> WriteState:
         return WriteState.IDLE

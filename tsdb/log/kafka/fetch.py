@@ -9,6 +9,7 @@ Consumed messages to record batches, with as few Python steps per record as the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -32,6 +33,7 @@ from tsdb.ops.metrics import counter
 
 CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
 BYTES_GUESS = 1024.0  # Size of a record before the first was seen.
+WAKE_WITHIN_S = 0.2  # The library cannot end a wait early, so a long poll is several waits.
 # A longer pause between two polls is the owner's: it counts no more than this as a wait for records.
 PAUSE_S_MAX = 1.0
 
@@ -85,10 +87,29 @@ class Fetch:
         self._polled_at = clock.monotonic()
         self._polled_s = 0.0  # Time of all polls.
         self._moves: dict[TopicPartition, Wait] = {}  # State at the last event. waited_s is `_polled_s` of that moment.
+        self._woken = False
         self.stuck = Stuck()  # Set by the watch.
 
     def poll(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
-        """See LogReader.poll for the contract."""
+        """See LogReader.poll for the contract. A partition named in `stuck`, and a change of `owned`, end it too."""
+        owned, give_up_at = set(self.owned), self._clock.monotonic() + timeout_s
+        events: list[Event] = []
+        for _ in range(max(1, math.ceil(timeout_s / WAKE_WITHIN_S))):
+            left_s = give_up_at - self._clock.monotonic()
+            events = self._poll_once(max(0.0, min(left_s, WAKE_WITHIN_S)), max_records, max_bytes)
+            if events or self._take_woken() or left_s <= WAKE_WITHIN_S or self.stuck.partitions or self.owned != owned:
+                break
+        return events
+
+    def wake(self) -> None:
+        """See LogReader.wake for the contract."""
+        self._woken = True
+
+    def _take_woken(self) -> bool:
+        woken, self._woken = self._woken, False
+        return woken
+
+    def _poll_once(self, timeout_s: float, max_records: int, max_bytes: int) -> list[Event]:
         try:
             return self._poll(timeout_s, max_records, max_bytes)
         finally:

@@ -136,6 +136,9 @@ class KafkaGroup:
             raise error
         return events
 
+    def wake(self) -> None:
+        self._fetch.wake()
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._fetch.assign((topic, partition), next_offset)
 
@@ -299,6 +302,7 @@ class KafkaGroup:
             # Without its commits a partition has no start. The library takes the partition anyway when this returns;
             # its records are dropped, and `poll` joins the group again.
             self._failed = error
+            self._fetch.wake()
             return
         assert set(starts) == set(ours), f"a start for each of {ours}; got {dict(starts)}"
         consumer.incremental_assign([self._fetch.kafka_partition(tp, offset) for tp, offset in starts.items()])

@@ -58,6 +58,9 @@ class KafkaReader:
             end_client(old.close)
         return self._fetch.poll(timeout_s, max_records, max_bytes)
 
+    def wake(self) -> None:
+        self._fetch.wake()
+
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self._fetch.assign((topic, partition), next_offset)
 

@@ -7,7 +7,7 @@ then the next owner takes it during its next poll. Every change of members start
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tsdb.log.interface import TopicPartition
@@ -20,6 +20,7 @@ POLL_INTERVAL_MAX_S = 300.0  # The default of Kafka: a member that is silent for
 class _Member:
     topics: frozenset[str]
     client_id: str
+    wake: Callable[[], None]
     seen_at: float
     held: set[TopicPartition] = field(default_factory=set)
     target: set[TopicPartition] = field(default_factory=set)
@@ -45,13 +46,18 @@ class Coordinator:
         self._numbers = 0
         self.generation = 0
 
-    def join(self, partitions: dict[str, int], client_id: str = "") -> int:
-        """Add a member for these topics (name -> number of partitions). Returns the member's number."""
+    def join(self, partitions: dict[str, int], client_id: str = "", wake: Callable[[], None] = lambda: None) -> int:
+        """Add a member for these topics (name -> number of partitions). Returns the member's number.
+
+        wake: called, from any thread and without waiting, when other members' changes give the member something to do:
+        it should `beat`.
+        """
         with self._lock:
             self._numbers += 1
             self._partitions.update(partitions)
-            self._members[self._numbers] = _Member(frozenset(partitions), client_id, self._clock.monotonic())
+            self._members[self._numbers] = _Member(frozenset(partitions), client_id, wake, self._clock.monotonic())
             self._rebalance_locked()
+            self._wake_others_locked(self._numbers)
             return self._numbers
 
     def leave(self, number: int) -> None:
@@ -59,6 +65,7 @@ class Coordinator:
         with self._lock:
             if self._members.pop(number, None) is not None:
                 self._rebalance_locked()
+                self._wake_others_locked(number)
 
     def beat(self, number: int) -> Change:
         """Report the member alive and return its actions. It owns the partitions to take from this answer on."""
@@ -69,6 +76,7 @@ class Coordinator:
                 del self._members[other]
             if dead:
                 self._rebalance_locked()
+                self._wake_others_locked(number)
             member = self._members.get(number)
             if member is None:
                 return Change(lost=True)
@@ -82,8 +90,9 @@ class Coordinator:
         """The member has given these partitions up."""
         with self._lock:
             member = self._members.get(number)
-            if member is not None:
+            if member is not None and not member.held.isdisjoint(partitions):
                 member.held.difference_update(partitions)
+                self._wake_others_locked(number)
 
     def holds(self, number: int, partition: TopicPartition) -> bool:
         """Whether the member may commit a partition: it holds it and has not timed out."""
@@ -101,6 +110,11 @@ class Coordinator:
         """Client ids of all members."""
         with self._lock:
             return [member.client_id for member in self._members.values()]
+
+    def _wake_others_locked(self, number: int) -> None:
+        for other, member in self._members.items():
+            if other != number:
+                member.wake()
 
     def _rebalance_locked(self) -> None:
         """Even shares. Members keep the partitions they hold as far as even shares allow."""

@@ -68,13 +68,16 @@ class SqliteGroup:
             self._queries.partitions(topic)  # Raises for a missing topic.
         self._topics = {topic: self._queries.partitions(topic) for topic in topics}
         self._listener = listener
-        self._number = self._coordinator.join(self._topics, self._client_id)
+        self._number = self._coordinator.join(self._topics, self._client_id, self._reader.wake)
 
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
         self._rebalance()
         return self._reader.poll(timeout_s, max_records=max_records, max_bytes=max_bytes)
+
+    def wake(self) -> None:
+        self._reader.wake()
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         assert (topic, partition) in self._assigned, f"topic {topic}, partition {partition} is not ours"
@@ -147,7 +150,7 @@ class SqliteGroup:
         if change.lost:
             gone = sorted(self._assigned)
             self._drop(gone)
-            self._number = self._coordinator.join(self._topics, self._client_id)
+            self._number = self._coordinator.join(self._topics, self._client_id, self._reader.wake)
             if gone:
                 self._listener.on_lost(gone)
             return

@@ -15,6 +15,7 @@ from tsdb.log.settings import LogSettings
 from tsdb.log.sqlite.appends import Append, FaultPlan
 from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.coordinator import Coordinator
+from tsdb.log.sqlite.database import connect
 from tsdb.log.sqlite.group import SqliteGroup
 from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.queries import SqliteQueries
@@ -35,7 +36,7 @@ class SqliteLog:
         self._prefix = prefix
         self._settings = settings
         self._clock = clock
-        self._arrivals = Arrivals()
+        self._arrivals = Arrivals(lambda: connect(path))
         self._queries = SqliteQueries(path, prefix)
         self._writer = LogWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
         if settings.embedded_claim:
@@ -141,6 +142,7 @@ class SqliteLog:
 
     def close(self) -> None:
         self._writer.close()
+        self._arrivals.close()
         self._queries.close()
 
     def _coordinator(self, group_id: str) -> Coordinator:

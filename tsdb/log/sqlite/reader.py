@@ -29,7 +29,6 @@ from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.sqlite.database import transaction
 
 SELECT = "SELECT id, broker_ms, value, key, headers, coding FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
-OTHER_PROCESS_S = 0.05  # Time between checks for records of other processes; writes of this process wake the reader.
 
 Row = tuple[Any, ...]
 
@@ -78,9 +77,12 @@ class SqliteReader:
                 self._unavailable_since = self._unavailable_since or time.monotonic()
                 events = []
             left_s = give_up_at - time.monotonic()
-            if events or left_s <= 0:
+            if events or self._arrival.take_woken() or left_s <= 0:
                 return events
-            self._arrival.wait(arrived, min(left_s, OTHER_PROCESS_S))
+            self._arrival.wait(arrived, left_s)
+
+    def wake(self) -> None:
+        self._arrival.wake()
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         self.assign({(topic, partition): next_offset})

@@ -42,6 +42,9 @@ class FakeReplay:
         CLOCK.sleep(0.001)
         return StepCounts()
 
+    def wake(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closed = True
 
