@@ -15,7 +15,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import ThreadComponent
 from tsdb.replay.upkeep import Upkeep
 
-POLL_S = 1.0  # A record, a change of the assignment, and a close end a poll early.
+POLL_S = 5.0  # A record, a change of the assignment, and a close end a poll early.
 JOINING_POLL_S = 0.05  # Without a partition, until the group assigns one.
 ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll of the group.
 JOIN_AGAIN_S = 0.5

@@ -1,4 +1,5 @@
-"""Status: computes the status of each assigned partition, for probes at any time and for metrics every half second.
+"""Status: computes the status of each assigned partition, for probes at any time, and for metrics within half a second
+of a change.
 
 A partition is ready while it keeps up with the log and the log accepts its chunks.
 """
@@ -24,6 +25,7 @@ from tsdb.ops.periodic import Periodic
 from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, PartitionReadiness, ReadinessEvaluator
 
 EVERY_S = 0.5
+ALL_EVERY_S = 5.0  # Windows become overdue by time alone.
 UNACKNOWLEDGED_S_MAX = 20.0  # Chunks without an acknowledgement for longer are a stall.
 
 log = get_logger(__name__)
@@ -116,7 +118,8 @@ class ChunkerReporter(Periodic):
         self._evaluators: dict[ChunkPartition, ReadinessEvaluator] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and the monotonic time of its request.
         self._answered_at: float | None = None
-        self._shown: set[int] = set()  # Partitions with gauges.
+        self._shown: dict[int, tuple[object, ...]] = {}  # By partition with gauges: what they show.
+        self._all_at = clock.monotonic()
 
     def statuses(self) -> list[ChunkPartitionStatus]:
         """Status of every assigned partition now. Any thread."""
@@ -134,15 +137,34 @@ class ChunkerReporter(Periodic):
     def _update(self) -> None:
         ours = self._member.partitions
         self._fetch_watermarks(list(ours) or [0])
-        for status in self.statuses():
-            if status.partition in ours:
-                self._metrics.show(status.place)
-                _set_gauges(status, ours[status.partition])
-        for partition in self._shown - ours.keys():
-            self._metrics.forget(partition)
+        if self._clock.monotonic() >= self._all_at:
+            self._all_at = self._clock.monotonic() + ALL_EVERY_S
+            self._shown = dict.fromkeys(self._shown, ())
+        for partition in ours.values():
+            self._show(partition)
+        for gone in self._shown.keys() - ours.keys():
+            self._metrics.forget(gone)
             for shown in (lag_seconds, late_waiting, head_bytes):
-                shown.remove(str(partition))
-        self._shown = set(ours)
+                shown.remove(str(gone))
+            del self._shown[gone]
+
+    def _show(self, partition: ChunkPartition) -> None:
+        """Set the gauges of a partition that has changed. Its evaluator sees each high watermark all the same."""
+        high, at = self._high.get(partition.partition, (None, 0.0))
+        progress = partition.progress
+        next_offset = progress.next_offset if progress else 0
+        reasons = partition.stopped, partition.waiting, partition.unacknowledged_since
+        now = high, next_offset, partition.committed, *reasons
+        with self._lock:
+            evaluator = self._evaluators.get(partition) or self._evaluator()
+            self._evaluators[partition] = evaluator
+            if now == self._shown.get(partition.partition) and high is not None and high <= next_offset:
+                evaluator.observe(next_offset, high, at)
+                return
+            status = self._status(partition, evaluator)
+        self._shown[partition.partition] = now
+        self._metrics.show(status.place)
+        _set_gauges(status, partition)
 
     def _evaluator(self) -> ReadinessEvaluator:
         enter_s, leave_s = self._lag_s

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from support.servers.logs import LogFactory, append_all, poll_until, read_values, records_of, wait_until
+from support.servers.logs import WITHIN_S, LogFactory, append_all, poll_until, read_values, records_of, wait_until
 from tsdb.log.interface import CHUNKS, METADATA_UNITS_MAX, METRICS, SERIES, Event, Group, Log, Position, TopicPartition
 from tsdb.model.errors import InvalidRequest, LostOffsets, Unavailable, WrongTopic
 
@@ -54,6 +56,28 @@ def settle(*members: Group) -> list[list[Event]]:
 
     wait_until(settled)
     return events
+
+
+def test_a_member_that_waits_gives_partitions_to_one_that_joins(log: Log) -> None:
+    first, second = log.group("g"), log.group("g")
+    first.join([METRICS], Listener())
+    wait_until(lambda: bool(first.poll(0.02)) or len(first.assigned()) == PARTITIONS)
+    polls = []
+
+    def wait_long() -> None:
+        while len(first.assigned()) > PARTITIONS // 2:
+            polls.append(first.poll(WITHIN_S))
+
+    thread = threading.Thread(target=wait_long)
+    thread.start()
+    with second:
+        second.join([METRICS], Listener())
+        began = time.monotonic()
+        while len(second.assigned()) < PARTITIONS // 2:
+            second.poll(0.05)
+            assert time.monotonic() - began < WITHIN_S / 2, f"after {len(polls)} polls of the first"
+        thread.join(WITHIN_S)
+        first.leave()
 
 
 def test_a_lone_member_gets_all_partitions_without_commits(log: Log) -> None:

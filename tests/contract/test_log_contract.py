@@ -128,6 +128,32 @@ def test_poll_returns_what_is_there_without_waiting_for_more(log: Log) -> None:
         assert time.monotonic() - started < 10.0
 
 
+def test_a_poll_that_waits_ends_with_a_record_with_a_wake_and_at_its_timeout(log: Log) -> None:
+    with log.reader({(METRICS, 0): 0, (METRICS, 1): 0}) as reader:
+        poll_until(reader, lambda events: len([event for event in events if isinstance(event, EndOfLog)]) == 2)
+        for act in (reader.wake, lambda: append_all(log, METRICS, 1, [b"x"])):
+            other = threading.Timer(0.3, act)
+            other.start()
+            began = time.monotonic()
+            reader.poll(WITHIN_S)
+            other.join()
+            assert 0.2 < time.monotonic() - began < WITHIN_S / 2
+        reader.wake()  # Before the poll: it ends the next one.
+        reader.poll(WITHIN_S)
+        assert time.monotonic() - began < WITHIN_S
+
+
+def test_the_records_of_another_process_end_a_poll_too(log_factory: LogFactory, log: Log) -> None:
+    with log.reader({(METRICS, 0): 0, (METRICS, 1): 0}) as reader:
+        poll_until(reader, lambda events: len([event for event in events if isinstance(event, EndOfLog)]) == 2)
+        other = threading.Timer(0.3, lambda: append_all(log_factory.open(), METRICS, 0, [b"theirs"]))
+        other.start()
+        began = time.monotonic()
+        assert [record.value for record in records_of(reader.poll(WITHIN_S))] == [b"theirs"]
+        assert time.monotonic() - began < WITHIN_S / 2
+        other.join()
+
+
 def test_poll_returns_no_more_records_than_asked(log: Log) -> None:
     append_all(log, METRICS, 0, [b"%d" % i for i in range(100)])
     with log.reader({(METRICS, 0): 0}) as reader:

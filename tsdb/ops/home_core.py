@@ -29,6 +29,7 @@ from tsdb.ops.periodic import Periodic
 EVERY_S = 1.0
 MOVE_SHARE = 0.25  # Share of a core. The threads move when another core has so much more time for them.
 MOVE_CHANCE = 0.5
+IDLE_SHARE = 0.05  # Share of a core. A process that used less needs no measurement, which takes 2 ms.
 LARGE_BYTES = 1 << 19
 CROWD = 32  # Number of bound threads that worked in an interval.
 
@@ -45,11 +46,19 @@ class HomeCore(Periodic):
     def __init__(self, names: str, *, interrupts: bool = True) -> None:
         """names: a regular expression for whole names of threads. interrupts: whether these threads interrupt a running
         one even when they are fewer than CROWD."""
-        super().__init__("home-core", EVERY_S, self.look)
+        super().__init__("home-core", EVERY_S, self._look_if_busy)
         self._interrupts = interrupts
         self._names = re.compile(names)
         self._core: int | None = None
         self._before: _Spent | None = None
+        self._process_s = time.process_time()
+
+    def _look_if_busy(self) -> None:
+        spent_s, self._process_s = time.process_time() - self._process_s, time.process_time()
+        if spent_s >= IDLE_SHARE * EVERY_S:
+            self.look()
+        else:
+            self._before = None  # An interval with an idle part would say little about the other work.
 
     def look(self) -> None:
         """Measure the last interval, choose the core, and keep the threads there."""

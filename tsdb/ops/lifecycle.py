@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-POLL_S = 0.2  # Interval of the check for failed components.
+POLL_S = 1.0  # Interval of the check for failed components. A failure of a thread is seen at once.
 JOIN_SLICE_S = 0.2  # Interval of the check for a second signal during a drain.
 ABORT_SHARE = 0.2  # Share of drain_s reserved for the steps after the drain: abort and interpreter shutdown.
 ABORT_S_MAX = 2.0
@@ -102,6 +102,7 @@ def run_until_signal(
         failure = _start(components, started)
         if failure is None:
             on_started()
+            threads.on_news = stop.look
             failure = _wait([*fallible_of(started), threads], stop)
         if failure is not None:
             # Our own errors name the problem, the object and the next step. Only a bug needs a traceback.
@@ -137,7 +138,7 @@ class _LastResort(threading.Thread):
 
 
 class _Stop:
-    """Counts stop signals. `wait` returns at the first. Both run on the main thread."""
+    """Counts stop signals. `wait` returns at the first, and after `look`. Signals and `wait` are of the main thread."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -150,6 +151,11 @@ class _Stop:
         # No logging here: the handler may interrupt code that holds the lock of the log.
         self.count += 1
         with suppress(RuntimeError):  # This is not the first signal.
+            self._none_yet.release()
+
+    def look(self) -> None:
+        """End the wait without a signal. Any thread."""
+        with suppress(RuntimeError):  # The wait has not begun since the last time.
             self._none_yet.release()
 
     def wait(self, timeout_s: float) -> bool:

@@ -24,14 +24,16 @@ _P = ParamSpec("_P")
 
 
 class ThreadFailures:
-    """Failures of all threads since it was made. Thread-safe."""
+    """Failures of all threads since it was made. Thread-safe. on_news: called, on any thread, after a failure."""
 
     def __init__(self) -> None:
         self._first: BaseException | None = None
+        self.on_news: Callable[[], None] = lambda: None
 
     def add(self, error: BaseException) -> None:
         """Record a failure. Only the first one is kept, because later ones are mostly its consequences."""
         self._first = self._first or error
+        self.on_news()
 
     def failure(self) -> BaseException | None:
         """The first exception that ended a thread; None while all work."""
@@ -70,6 +72,12 @@ def report_failure(error: BaseException, thread: str) -> bool:
     for failures in watchers:
         failures.add(error)
     return bool(watchers)
+
+
+def tell_failure() -> None:
+    """A component keeps an exception in its `failure`: let the process look for it now."""
+    for failures in list(_watchers):
+        failures.on_news()
 
 
 def new_thread(target: Callable[_P, object], name: str, *args: _P.args, **kwargs: _P.kwargs) -> threading.Thread:

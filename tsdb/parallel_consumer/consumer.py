@@ -33,12 +33,13 @@ from tsdb.parallel_consumer.record import Record, TopicPartition
 from tsdb.parallel_consumer.scheduling.completion import ThreadMailbox
 from tsdb.parallel_consumer.scheduling.executor import Executor, SupportsFailure
 from tsdb.parallel_consumer.setup import Setup, always, ignore_commits
-from tsdb.parallel_consumer.source import PolledSource, Source
+from tsdb.parallel_consumer.source import PolledSource, Source, WakeableSource
 from tsdb.parallel_consumer.status import Status
 
 log = logging.getLogger("tsdb.parallel_consumer")
 
-STEP_S = 0.1  # Bounds how long an idle consumer takes to see a close.
+STEP_S = 0.1  # Bounds how long an idle consumer takes to see a close, where its source cannot be woken.
+IDLE_STEP_S = 2.0  # Of an idle consumer that can be woken.
 
 
 class ParallelConsumer:
@@ -90,6 +91,8 @@ class ParallelConsumer:
         )
         if isinstance(source, PolledSource):
             source.check_drains({name: getattr(self._options, name) for name in ("drain_s", "rebalance_drain_s")})
+        self._wakeable = source if isinstance(source, WakeableSource) else None
+        self._idle_step_s = STEP_S if self._wakeable is None else IDLE_STEP_S
         parts: list[object] = [executor, producer]
         self._threaded = [part for part in parts if isinstance(part, SupportsFailure)]
         self._core = Core(source, executor, self._mailbox, setup)
@@ -100,7 +103,7 @@ class ParallelConsumer:
 
     @property
     def status(self) -> Status:
-        """The latest snapshot, at most a quarter of a second old while the consumer runs."""
+        """The latest snapshot: at most a quarter of a second old while records run, else two seconds."""
         return self._core.status
 
     @property
@@ -111,6 +114,7 @@ class ParallelConsumer:
     @control.setter
     def control(self, control: Control) -> None:
         self._core.control = control
+        self._wake()
 
     def pause(self) -> None:
         """Begin no more records; running ones go on to their end."""
@@ -128,6 +132,7 @@ class ParallelConsumer:
         """Stop the intake. Returns at once; running records go on to their end, at most for drain_s."""
         self._closing.set()
         self._mailbox.wake()
+        self._wake()
 
     def join(self, timeout_s: float) -> bool:
         """Call it after close: waits until all records are drained and committed and the partitions are given up; False
@@ -197,10 +202,14 @@ class ParallelConsumer:
     def _loop(self) -> None:
         while not self._closing.is_set() and self._failure() is None:
             self._beat_at = self._clock.monotonic()
-            self._core.step(STEP_S)
+            self._core.step(self._idle_step_s if self._core.is_idle else STEP_S)
         # Set before the drain, so that `failure` reports it without waiting for the drain.
         self._error = self._failure()
         self._core.drain()
+
+    def _wake(self) -> None:
+        if self._wakeable is not None:
+            self._wakeable.wake()
 
     def _failure(self) -> BaseException | None:
         """The error of the core, or of a thread of the executor or the producer."""

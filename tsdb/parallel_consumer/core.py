@@ -77,6 +77,7 @@ class Core:
         self._ended = False
         self._aborted = False
         self._status_at = env.clock.monotonic()
+        self._changed = True  # Since the last status.
         self.status: Status = EMPTY
 
     @property
@@ -92,6 +93,11 @@ class Core:
     @property
     def failure(self) -> BaseException | None:
         return self._failure or self._runner.failure or self._commits.failure
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether only the source, or a change from another thread, can bring something to do."""
+        return not self._intake.records and not self._changed
 
     @property
     def running(self) -> int:
@@ -126,6 +132,7 @@ class Core:
             wait_s = 0.0 if idle else min(wait_s, BUSY_WAIT_S)
         if not moved and wait_s > 0:
             self._mailbox.wait(wait_s)
+        self._changed |= moved
         self._publish_status()
 
     def drain(self) -> None:
@@ -146,6 +153,7 @@ class Core:
     # SourceListener.
 
     def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
+        self._changed = True
         log.info(
             "assigned: %s",
             _listed(
@@ -242,7 +250,10 @@ class Core:
         for due_s in (self._runner.next_due_in_s(), self._admission.due_in_s()):
             wait_s = wait_s if due_s is None else min(wait_s, due_s)
         if any(part.dirty for part in self._partitions.values()):
+            self._changed = True
             wait_s = min(wait_s, self._commits.due_in_s())
+        if self._changed:
+            wait_s = min(wait_s, max(0.0, self._status_at - self._clock.monotonic()))
         return wait_s
 
     def _drain(self, parts: list[PartitionState], within_s: float) -> None:
@@ -281,6 +292,7 @@ class Core:
             )
 
     def _forget(self, parts: list[PartitionState]) -> None:
+        self._changed = True
         for part in parts:
             part.closed = True
             self._intake.forget(part)
@@ -293,7 +305,7 @@ class Core:
         now = self._clock.monotonic()
         if now < self._status_at:
             return
-        self._status_at = now + STATUS_EVERY_S
+        self._status_at, self._changed = now + STATUS_EVERY_S, False
         self.status = status_of(
             self._partitions,
             self._runner,

@@ -100,6 +100,14 @@ class ColumnSource(Source, Protocol):
 
 
 @runtime_checkable
+class WakeableSource(Protocol):
+    """A source whose poll another thread can end. An idle consumer then waits for seconds in one poll."""
+
+    def wake(self) -> None:
+        """End the poll that waits now, or else the next one, early. Any thread."""
+
+
+@runtime_checkable
 class PolledSource(Protocol):
     """A source whose member is expelled from the group when it is not polled in time. A source around another one
     passes the call on.

@@ -18,7 +18,7 @@ from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, NoBodyRoutes
 from tsdb.ops.interpreter import freeze_started
 from tsdb.ops.lifecycle import Component, Deadline, Fallible, fallible_of
 from tsdb.ops.logs import get_logger
-from tsdb.ops.threads import new_thread
+from tsdb.ops.threads import new_thread, tell_failure
 from tsdb.roles.early_writes import EarlyWrites
 from tsdb.roles.kernels import KernelStart, WarmUps
 from tsdb.ui.early_page import EarlyPage
@@ -163,6 +163,7 @@ class RoleProcess:
             self._waiting = Readiness()
         except BaseException as error:
             self._failure = error
+            tell_failure()
 
     def _refusal(self) -> Unavailable:
         """The error of a call that comes before the role serves."""

@@ -239,11 +239,12 @@ class Partition:
     def observe_high_watermark(self, high_watermark: int, at: float) -> None:
         """Set the high watermark that was fetched at monotonic time `at`."""
         with self._lock:
+            if high_watermark != self._high_watermark:
+                self._stable = None
             self._high_watermark, self._high_watermark_at = high_watermark, at
             # Observed even without reads. Otherwise the first read after an idle stretch would see the lag of the last
             # read.
             self._evaluator.observe(self._progress.next_offset, high_watermark, at)
-            self._stable = None
 
     def check_going(self) -> None:
         """Raises Unavailable with the reason when this partition will apply no more records."""

@@ -1,4 +1,5 @@
-"""Reporter: publishes every partition's status to gRPC health, metrics and the log, every half second.
+"""Reporter: publishes every partition's status to gRPC health, metrics and the log: within half a second of a change,
+and every five seconds, because reads change the size of caches.
 
 Readiness over HTTP reads the same statuses at the time of the probe.
 """
@@ -7,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tsdb.head.state import HeadState
 from tsdb.model.clock import Clock
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
 from tsdb.ops.periodic import Periodic
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import StorePartitionStatus
+from tsdb.store.partition import Partition, ReadinessSnapshot, StorePartitionStatus
 from tsdb.store.store import Store
 
 EVERY_S = 0.5
-PROGRESS_EVERY_S = 5.0
+ALL_EVERY_S = 5.0
 
 log = get_logger(__name__)
 
@@ -61,19 +63,36 @@ class StoreReporter(Periodic):
         self._set_health = set_health
         self._clock = clock
         self._ready: dict[int, bool] = {}
+        self._shown: dict[int, tuple[ReadinessSnapshot, HeadState]] = {}
         self._progress_at = clock.monotonic()
         self._records = 0
 
     def _update(self) -> None:
-        statuses = self._store.statuses()
+        for_all = not self._shown or self._clock.monotonic() - self._progress_at >= ALL_EVERY_S
+        statuses = [
+            status
+            for partition in self._store.partitions.values()
+            if (status := self._status(partition, even_unchanged=for_all)) is not None
+        ]
         for status in statuses:
             _set_gauges(status)
             memory_max.labels(str(status.partition)).set(self._store.memory_hard_bytes)
             self._note_change(status)
             self._set_health(status.partition, status.readiness.ready)
-        self._set_health(None, all(status.readiness.ready for status in statuses))
-        if self._clock.monotonic() - self._progress_at >= PROGRESS_EVERY_S:
+        if statuses:
+            self._set_health(None, all(self._ready.values()))
+        if for_all:
             self._log_progress(statuses)
+
+    def _status(self, partition: Partition, *, even_unchanged: bool) -> StorePartitionStatus | None:
+        """The status now; None where readiness and head are as they were shown."""
+        head, readiness = partition.evaluate()
+        state = head.state()
+        shown = self._shown.get(partition.partition)
+        if not even_unchanged and shown is not None and shown[0] is readiness and shown[1] is state:
+            return None
+        self._shown[partition.partition] = readiness, state
+        return readiness.status(state, head.sizes())
 
     def _note_change(self, status: StorePartitionStatus) -> None:
         before = self._ready.get(status.partition)

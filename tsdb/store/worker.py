@@ -1,7 +1,7 @@
 """Worker: runs one consumer and its share of the partitions on one thread.
 
 It warms up, opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
-newly visible records. Its poll waits for records: an idle worker makes a step a second.
+newly visible records. Its poll waits for records: an idle worker makes a step every five seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tsdb.store.partition import Partition
 from tsdb.store.snapshots.snapshots import Snapshots
 from tsdb.store.warm_up import warm_up
 
-POLL_S = 1.0  # A record, and a close, end a poll early.
+POLL_S = 5.0  # A record, and a close, end a poll early.
 OPEN_AGAIN_S = 0.5
 
 log = get_logger(__name__)

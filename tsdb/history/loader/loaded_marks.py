@@ -117,6 +117,12 @@ class LoadedMarks:
         self._raises.add(loaded_of(partition, marker), on_done)
         return True
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether `write_due` has something to write, now or soon."""
+        with self._lock:
+            return bool(self._from_zero) or self._raises.is_due
+
     def from_zero(self, partition: int) -> bool:
         """Whether a partition has not yet reached the end that it had at its start from zero."""
         with self._lock:

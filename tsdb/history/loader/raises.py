@@ -48,6 +48,11 @@ class Raises:
         self._replaced: set[int] = set()  # Partitions that must start from zero and have not yet.
         self._older: dict[int, Loaded] = {}  # Claims of an older copy of history, to be withdrawn.
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a raise waits for `write_all`. Takes no lock."""
+        return bool(self._due)
+
     def begin(self, partitions: Collection[int], found: Mapping[int, Loaded]) -> None:
         """Start these partitions. found: `loaded` of each in history; a partition that starts from zero is left out."""
         with self._lock:

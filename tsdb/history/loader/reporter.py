@@ -19,7 +19,7 @@ from tsdb.ops.periodic import Periodic
 from tsdb.parallel_consumer import Status, TopicPartition
 
 EVERY_S = 0.25
-ENDS_EVERY_S = 5.0
+ENDS_EVERY_S = 5.0  # And a whole round, while the consumer stands still.
 BLOCKED_PATIENCE_S = 5.0  # A shorter refusal is no outage.
 LOG_EVERY_S = 30.0
 
@@ -60,12 +60,16 @@ class LoaderReporter(Periodic):
         self._blocked_since: float | None = None
         self._logged_at: float | None = None
         self._shown: set[TopicPartition] = set()  # Partitions with a value in the gauges.
+        self._last: tuple[Status, float] | None = None  # Of the last whole round, and its time.
         self.health: dict[int, PartitionHealth] = {}
         self.problem = HealthProblem()
 
     def look(self) -> None:
-        """One round: update health and gauges, raise `loaded`."""
+        """One round: update health and gauges, raise `loaded`. Nothing where nothing has changed."""
         status, now = self._status(), self._clock.monotonic()
+        if self._rests(status, now):
+            return
+        self._last = status, now
         self._blocked_since = (self._blocked_since or now) if status.blocked_error else None
         blocked_for_s = 0.0 if self._blocked_since is None else now - self._blocked_since
         refusal = self._refusal(BLOCKED_PATIENCE_S)
@@ -76,6 +80,15 @@ class LoaderReporter(Periodic):
         self._marks.write_due(status.partitions, status.at)
         # Last, because it may wait for a log that does not answer; known facts must show before that.
         self._refresh_ends(status, now)
+
+    def _rests(self, status: Status, now: float) -> bool:
+        """Whether a round would do what the last one did: the consumer stands still, and nothing is wrong."""
+        if self._last is None or self.problem.reason or self._marks.is_writing:
+            return False
+        last, at = self._last
+        same = status is last or (status.partitions == last.partitions and bool(status.partitions))
+        wrong = status.blocked_error or status.stalls or status.commit_error or self._refusal(BLOCKED_PATIENCE_S)
+        return same and not wrong and not last.blocked_error and now - at < ENDS_EVERY_S
 
     def _refresh_ends(self, status: Status, now: float) -> None:
         places = set(status.partitions)

@@ -25,6 +25,7 @@ from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, Sourc
 
 POLL_BYTES_MAX = 16 << 20
 RETRY_S = 1.0  # Between two tries, while the start of a partition cannot be found.
+RETRY_LOOK_S = 0.1  # Of this wait, in one poll: bounds how long a close waits.
 
 log = get_logger(__name__)
 
@@ -92,6 +93,11 @@ class LogSource:
         """Start those of these partitions that are assigned from zero with the next poll. Any thread may call it."""
         with self._lock:
             self._again.update(partitions)
+        self.wake()
+
+    def wake(self) -> None:
+        """See WakeableSource for the contract."""
+        self._group.wake()
 
     def start(self, listener: SourceListener) -> None:
         self._listener = listener
@@ -103,7 +109,7 @@ class LogSource:
     def poll(self, timeout_s: float, records_max: int) -> Polled:
         early_s = self._poll_at - self._clock.monotonic()
         if early_s > 0:
-            self._clock.sleep(min(early_s, timeout_s))
+            self._clock.sleep(min(early_s, timeout_s, RETRY_LOOK_S))
             return Polled()
         try:
             self._start_over()

@@ -107,6 +107,9 @@ class Receipts:
     def relieve(self) -> None:
         """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread and will
         not be served soon."""
+        if not self._holding and not self._waiting and not self._threads.queued and not self._pressed:
+            self._arrived, self._relieved_at = 0, time.monotonic()
+            return
         now = time.monotonic()
         with self._lock:
             holding = [receipt for receipt in self._holding if not receipt.arrived]
