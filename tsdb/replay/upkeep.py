@@ -26,7 +26,7 @@ class Maintainable(Protocol):
         """Offset after the last applied record."""
 
     def maintain(self) -> Maintained:
-        """One round."""
+        """Make one round of maintenance; its counts."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Pace:
 
 
 class Upkeep:
-    """One thread."""
+    """Paces of some heads. One thread uses it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

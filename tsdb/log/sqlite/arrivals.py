@@ -14,7 +14,7 @@ from contextlib import closing
 from tsdb.model.errors import TsdbError
 from tsdb.ops.threads import new_thread
 
-OTHER_PROCESS_S = 0.05  # Between two questions: a question takes 20 us and opens no transaction of its own.
+OTHER_PROCESS_S = 0.05  # Time between two questions; one takes 20 us.
 FAILED_S = 1.0  # After a question without an answer. The readers are woken meanwhile: their reads tell the reason.
 
 
