@@ -69,6 +69,7 @@ def serve(argv: Sequence[str]) -> None:
     from tsdb.ops.grpc.health import Health
     from tsdb.ops.grpc.server import GrpcService, build_server
     from tsdb.reader.limits import SelectLimits
+    from tsdb.store.reads import StoreReads
     from tsdb.store.service import ReaderService
     from tsdb.store.snapshots.snapshots import SnapshotOptions
     from tsdb.store.store import Store, StoreOptions
@@ -98,7 +99,8 @@ def serve(argv: Sequence[str]) -> None:
     warm_up()
     started = time.monotonic()
     store = Store(log, range(log.partitions(METRICS)), options, SystemClock())
-    servicer = ReaderService(store.topic_id, store.partitions, store.applied, SelectLimits())
+    reads = StoreReads(store.topic_id, store.partitions, store.applied, SelectLimits())
+    servicer = ReaderService(reads)
     service = GrpcService("tsdb.v1.Reader", servicer, reader_pb2_grpc.add_ReaderServicer_to_server)
     server = build_server([service], host="127.0.0.1", port=0, health=Health())
     store.start()

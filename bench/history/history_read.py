@@ -47,7 +47,7 @@ from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
-from tsdb.store.service import ReaderService
+from tsdb.store.reads import StoreReads
 from tsdb.v1 import reader_pb2
 
 WINDOW_MS = PRODUCTION.window_ms
@@ -241,13 +241,13 @@ def _head(workload: Workload, start_ms: int) -> Head:
     return head
 
 
-def _served(head: Head) -> ReaderService:
+def _served(head: Head) -> StoreReads:
     clock = SystemClock()
     progress = PartitionProgress(head.next_offset)
     partition = Partition(0, TOPIC_ID, head, progress, ReadinessEvaluator(), clock)
     threading.Thread(target=_keep_fresh, args=(partition,), daemon=True).start()
     partition.observe_high_watermark(head.next_offset, clock.monotonic())
-    return ReaderService(TOPIC_ID, {0: partition}, AppliedSignal(clock), SelectLimits())
+    return StoreReads(TOPIC_ID, {0: partition}, AppliedSignal(clock), SelectLimits())
 
 
 def _keep_fresh(partition: Partition) -> None:

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.examples import examples
+from tsdb.answer.answer import AnswerSeries, RawResult, SealedColumns
 from tsdb.client.select import SelectAnswer
 from tsdb.codec.columns.columns import encode_times, encode_values
-from tsdb.head.read.gather import RawResult, SealedColumns
-from tsdb.reader.frames import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, raw_frames, series_block
 from tsdb.v1 import reader_pb2
+from tsdb.wire.select import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, encode_block, raw_frames
 
 # Around the size of a frame, so that cuts fall within a series, between two, and on the last one.
 counts = st.lists(
@@ -38,7 +38,7 @@ def raw_of(samples: list[int], seed: int, *, with_orders: bool) -> RawResult:
 def answer(ids: np.ndarray, start_ms: int, end_ms: int, messages: list[reader_pb2.SelectResponse]) -> SelectAnswer:
     """A client's reader of a header and these messages."""
     reader = SelectAnswer(start_ms, end_ms)
-    reader.add(reader_pb2.SelectResponse(header=reader_pb2.SelectHeader(), series=[series_block(0, ids, None)]))
+    reader.add(reader_pb2.SelectResponse(header=reader_pb2.SelectHeader(), series=[encode_block(AnswerSeries(0, ids))]))
     for message in messages:
         # Encoded and parsed again, as over the wire.
         reader.add(reader_pb2.SelectResponse.FromString(message.SerializeToString()))

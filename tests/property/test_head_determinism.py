@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from support.data.heads import Record, apply, new_head, refs_of
 from support.examples import examples
+from tsdb.answer.answer import RawResult
 from tsdb.head.head import Head
-from tsdb.head.read.gather import RawResult
 from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths
 

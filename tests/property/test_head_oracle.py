@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from support.data.heads import DAY_MS, SMALL_TIMES, Record, apply, bits, new_head, refs_of, samples_of
 from support.examples import examples
 from support.oracles.head_twin import HeadTwin
-from tsdb.client.answer.columns import PartitionColumns, decode_partitions
+from tsdb.answer.answer import RawResult
+from tsdb.answer.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
-from tsdb.head.read.gather import RawResult
 from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths
-from tsdb.reader.frames import column_frames, raw_frames
-from tsdb.v1 import reader_pb2
 
 SERIES = range(5)
 START_MS = 10_000
@@ -169,9 +167,9 @@ def same_numbers(raw: RawResult, want: dict[int, dict[int, float]]) -> bool:
 def check_columns(head: Head, want: dict[int, dict[int, float]], start: int, end: int) -> None:
     """COLUMNS, decoded and trimmed as the client does, are the same samples."""
     columns = head.gather_columns(refs_of(head, SERIES), start, end)
-    frames = [reader_pb2.ColumnsFrame.FromString(one.joined()) for one in column_frames(0, columns.columns)]
-    overlay = [reader_pb2.RawFrame.FromString(one.joined()) for one in raw_frames(0, columns.overlay, overlay=True)]
-    decoded = RawResult(*decode_partitions([PartitionColumns(len(SERIES), frames, overlay)], start, end))
+    columns.columns.freeze()
+    part = PartitionColumns(len(SERIES), [columns.columns], [columns.overlay])
+    decoded = RawResult(*decode_partitions([part], start, end))
     assert bits(samples_of(decoded, SERIES)) == bits(want)
 
 

@@ -9,19 +9,20 @@ from hypothesis import strategies as st
 
 from support.data.heads import Record, apply, new_head, register
 from support.examples import examples
+from tsdb.answer.answer import AnswerBody
+from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.request import SelectSpec
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
 from tsdb.store import select
-from tsdb.store.body import Body
 from tsdb.store.partition import Partition
+from tsdb.store.read_states import Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selections
-from tsdb.store.tolerance import Tolerance
+from tsdb.wire.select import AnswerEncoder
 
 SERIES = 6
 SELECTORS = ['{job="test"}', '{__name__="m_1"}']
@@ -42,7 +43,7 @@ def partition_of(head: Head) -> Partition:
 
 
 def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -> bytes:
-    return b"".join(select.messages(select.gather(partitions, query, ANY, SelectLimits(), memory)))
+    return b"".join(AnswerEncoder().messages([select.gather(partitions, query, ANY, SelectLimits(), memory)]))
 
 
 @pytest.mark.slow
@@ -86,7 +87,7 @@ def test_a_body_is_reused_until_a_sample_of_its_series_arrives() -> None:
     memory, partitions = ReadMemory(), [partition_of(head)]
     query = SelectSpec(parse_selector('{__name__="m_1"}'), None, 0, 2000, 0, 0, 0, True, True, partial=True)
 
-    def body() -> Body:
+    def body() -> AnswerBody:
         return select.gather(partitions, query, ANY, SelectLimits(), memory).body
 
     apply(head, [Record(0, 1000, ((1, 1000, 1.0), (0, 1000, 1.0)))])
@@ -95,4 +96,4 @@ def test_a_body_is_reused_until_a_sample_of_its_series_arrives() -> None:
     apply(head, [Record(1, 1001, ((0, 1001, 2.0),))])
     assert body() is first, "a sample of another series"
     apply(head, [Record(2, 1002, ((1, 1002, 2.0),))])
-    assert (body().samples, first.samples) == (2, 1)
+    assert [counts.samples for counts in (body().counts, first.counts) if counts] == [2, 1]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.data.heads import DAY_MS, Record, apply, new_head, register
 from support.data.snapshots import read_head, write_head
 from support.examples import examples
+from tsdb.answer.answer import RawResult
 from tsdb.head.head import Head
-from tsdb.head.read.gather import RawResult
 from tsdb.head.state import HeadLimits
 from tsdb.model.errors import OutOfCoverage
 from tsdb.model.time_set import SliceLengths

@@ -11,11 +11,11 @@
 `connect` gives a blocking client, `connect_async` one for asyncio. Errors are the classes of tsdb.model.errors.
 """
 
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.aio import AsyncClient, connect_async
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
-from tsdb.client.options import ReadOptions
 from tsdb.client.queries import QueryInfo
 from tsdb.client.query import QueryResult
 from tsdb.client.read import SeriesGroup, SeriesInfo

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsdb.client.arguments import arguments_of
-from tsdb.client.wire import F64, I64, U32
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import ingest_pb2
+from tsdb.wire.fields import F64, I64, U32
 
 SAMPLE_BYTES = 16
 COUNT_MAX = np.iinfo(np.uint32).max

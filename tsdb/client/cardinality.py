@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import ClientCall, Method, Single
-from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
+from tsdb.client.options import Selector, wire_matchers, wire_options
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2, reader_pb2

@@ -1,45 +1,20 @@
-"""Read options and selectors, and their conversion to wire messages."""
+"""Selectors and read options of a caller, as wire messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
+from tsdb.answer.spec import ReadOptions
 from tsdb.model.selector import Matcher
 from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.wire.state import encode_matchers, encode_options
 
 Selector = str | Iterable[Matcher]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """Deviations from an exact and fresh answer that the caller accepts. The default accepts no deviation.
-
-    after: tokens of writes that the answer must contain; the server waits for them within the timeout.
-    allow_stale: answer although a partition lags. max_lag_ms: refuse above this lag; None: the server's bound.
-    allow_holes: answer although a named loss touches the range. partitions: read only these; empty: all of the server.
-
-    """
-
-    after: Sequence[common_pb2.Token] = ()
-    allow_stale: bool = False
-    max_lag_ms: int | None = None
-    allow_holes: bool = False
-    partitions: Sequence[int] = ()
-
-    def to_wire(self) -> reader_pb2.ReadOptions:
-        return reader_pb2.ReadOptions(
-            allow_stale=self.allow_stale,
-            max_lag_ms=self.max_lag_ms,
-            after=self.after,
-            allow_holes=self.allow_holes,
-            partitions=self.partitions,
-        )
-
-
 def wire_options(options: ReadOptions | None) -> reader_pb2.ReadOptions | None:
     """The wire message; None without options."""
-    return None if options is None else options.to_wire()
+    return None if options is None else encode_options(options)
 
 
 def wire_matchers(selector: Selector) -> list[common_pb2.Matcher]:
@@ -49,9 +24,4 @@ def wire_matchers(selector: Selector) -> list[common_pb2.Matcher]:
         from tsdb.selector.selectors import parse_selector
 
         selector = parse_selector(selector)
-    return [
-        common_pb2.Matcher(
-            type=common_pb2.Matcher.Type.ValueType(matcher.type.value), name=matcher.name, value=matcher.value
-        )
-        for matcher in selector
-    ]
+    return encode_matchers(selector)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client.answer.tables import samples_arrow, samples_pandas
+from tsdb.answer.answer import malformed
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import ClientCall, Method
-from tsdb.client.options import ReadOptions, wire_options
-from tsdb.client.wire import F64, I64, U32, malformed, split_labels, unpack
+from tsdb.client.options import wire_options
+from tsdb.client.tables import samples_arrow, samples_pandas
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import reader_pb2
+from tsdb.wire.fields import F64, I64, U32, split_labels, unpack
 
 if TYPE_CHECKING:
     import pandas

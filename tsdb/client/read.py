@@ -9,13 +9,16 @@ from typing import Any, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import malformed
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import ClientCall, Method, Single
-from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
-from tsdb.client.wire import I64, U64, block_labels, malformed, unpack
+from tsdb.client.options import Selector, wire_matchers, wire_options
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.wire.select import decode_block
+from tsdb.wire.state import coverage_states
 
 _NO_FIRST_MS = np.iinfo(np.int64).max
 _NO_LAST_MS = np.iinfo(np.int64).min
@@ -191,13 +194,8 @@ def experiment() -> ClientCall[str]:
     )
 
 
-def partition_states(answer: reader_pb2.CoverageResponse) -> Sequence[common_pb2.PartitionState]:
-    """The states of production or of an experiment, in the order of the answer."""
-    return answer.experiment.partitions if answer.HasField("experiment") else answer.partitions
-
-
 def _partitions(answer: reader_pb2.CoverageResponse) -> list[common_pb2.PartitionState]:
-    return sorted(partition_states(answer), key=lambda state: state.partition)
+    return sorted(coverage_states(answer), key=lambda state: state.partition)
 
 
 def _names(answer: reader_pb2.LabelNamesResponse) -> Listed[str]:
@@ -247,16 +245,14 @@ class _SeriesAnswer:
 
 
 def _infos(block: common_pb2.SeriesBlock) -> list[SeriesInfo]:
-    ids = unpack(block.series_ids, U64, "series_ids")
-    firsts = _seen(block.first_seen_ms, len(ids), _NO_FIRST_MS)
-    lasts = _seen(block.last_seen_ms, len(ids), _NO_LAST_MS)
-    rows = zip(ids.tolist(), block_labels(block, len(ids)), firsts, lasts, strict=True)
+    series = decode_block(block)
+    firsts, lasts = _seen(series.first_ms, len(series), _NO_FIRST_MS), _seen(series.last_ms, len(series), _NO_LAST_MS)
+    rows = zip(series.series_ids.tolist(), series.canonical(), firsts, lasts, strict=True)
     return [SeriesInfo(key, labels, block.partition, first, last) for key, labels, first, last in rows]
 
 
-def _seen(data: bytes, series: int, none: int) -> list[int | None]:
-    times: NDArray[np.int64] = unpack(data, I64, "seen_ms", series) if data else np.full(series, none)
-    return [None if time == none else time for time in times.tolist()]
+def _seen(times: NDArray[np.int64] | None, series: int, none: int) -> list[int | None]:
+    return [None] * series if times is None else [None if time == none else time for time in times.tolist()]
 
 
 class _GroupsAnswer:

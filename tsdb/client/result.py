@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client.answer.tables import samples_arrow, samples_pandas
+from tsdb.client.tables import samples_arrow, samples_pandas
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2
@@ -94,7 +94,7 @@ class SelectResult:
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each sample: a column for each label, then ts_ms int64 and value float64, bit for bit.
 
-        Columns and errors: tsdb.client.answer.tables.samples_pandas.
+        Columns and errors: tsdb.client.tables.samples_pandas.
         """
         self._need_labels()
         return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)

@@ -12,27 +12,12 @@ import time
 from collections.abc import Callable
 
 from tsdb.client.arguments import arguments_of
-from tsdb.model.errors import InvalidRequest, LostOffsets, Overloaded, TsdbError, Unavailable
+from tsdb.model.errors import InvalidRequest, TsdbError, worth_retrying
 
 FIRST_DELAY_S = 0.05
 DELAY_MAX_S = 2.0
 SPREAD = 0.25  # The largest share added to a wait.
 SHORT_ATTEMPT_S = 0.5  # An attempt with less time may end before a busy machine has connected.
-
-# Final reasons of Unavailable: the call's time is over, the call was cancelled, or the two sides do not agree on TLS or
-# HTTP/2. A server with a shorter bound uses the same reason with a hint; that error is retryable.
-_FINAL_REASONS = frozenset({"deadline", "cancelled", "client_closed", "tls", "wrong_port"})
-# Retryable overload without a hint: gRPC refused the call before our code ran.
-_PASSING_REASONS = frozenset({"server_overloaded", "concurrent_requests"})
-
-
-def worth_retrying(error: TsdbError) -> bool:
-    """Whether the same call may succeed later. Overload by the size of the request has no hint and is final."""
-    if isinstance(error, Unavailable):
-        return error.reason not in _FINAL_REASONS or error.retry_after_s is not None
-    if isinstance(error, Overloaded):
-        return error.retry_after_s is not None or error.reason in _PASSING_REASONS
-    return isinstance(error, LostOffsets)
 
 
 class Attempts:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client.answer.frames import AnswerFrames, PartitionFrames
+from tsdb.answer.answer import Answer
+from tsdb.answer.joined import joined_parts, joined_series
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import ClientCall, Method
-from tsdb.client.options import ReadOptions, Selector, wire_matchers, wire_options
+from tsdb.client.options import Selector, wire_matchers, wire_options
 from tsdb.client.result import SelectResult
-from tsdb.client.wire import F64, I64, U32, U64, block_labels, malformed, unpack
 from tsdb.model.errors import InvalidRequest
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import reader_pb2
+from tsdb.wire.fields import U64
+from tsdb.wire.select import AnswerDecoder
 
 AGGREGATIONS = tuple(name.lower() for name, _ in reader_pb2.Aggregation.items() if name != "NONE")
 ENCODINGS = tuple(name.lower() for name, _ in reader_pb2.Encoding.items())
@@ -113,118 +116,35 @@ class _Samples:
 
 
 class SelectAnswer:
-    """Reader of one Select answer: collects the frames, checks their order, and joins them in `finish`."""
+    """Reader of one Select answer: checks its messages, joins them in `finish`. partitions: only these; None: all."""
 
-    def __init__(self, start_ms: int, end_ms: int) -> None:
+    def __init__(self, start_ms: int, end_ms: int, partitions: Collection[int] | None = None) -> None:
         self._range = start_ms, end_ms
-        self._frames = AnswerFrames()
+        self._partitions = partitions
+        self._decoder = AnswerDecoder()
+        self._answers: list[Answer] = []
+        self._header = reader_pb2.SelectHeader()
 
     def add(self, message: Any) -> None:
-        self._frames.add(message)
+        self._answers.append(self._decoder.add(message))
+        if message.HasField("header"):
+            self._header = message.header
 
     def finish(self) -> SelectResult:
-        """Raises Unavailable (answer_cut) without a trailer, CorruptData for frames that contradict each other."""
-        answer = self._frames.finish()
-        found = joined_result(answer.parts, answer.states, *self._range)
-        return replace(found, warnings=tuple(answer.warnings))
+        """Raises Unavailable (answer_cut) without a trailer, CorruptData for messages that contradict each other."""
+        self._decoder.finish()
+        parts = [part for part in joined_parts(self._answers) if self._is_wanted(part.partition)]
+        found = joined_series(parts, *self._range)
+        return SelectResult(
+            series_ids=found.series_ids,
+            canonical=found.canonical,
+            starts=found.starts,
+            ts_ms=found.ts_ms,
+            values=found.values,
+            orders=found.orders,
+            partitions=[state for state in self._header.partitions if self._is_wanted(state.partition)],
+            warnings=tuple(self._header.warnings),
+        )
 
-
-def joined_result(
-    parts: Iterable[PartitionFrames],
-    states: Iterable[common_pb2.PartitionState],
-    start_ms: int,
-    end_ms: int,
-    admit: Callable[[int], None] = lambda size: None,
-) -> SelectResult:
-    """The result of the frames of all partitions, which may come from several answers to one request.
-
-    admit: called with the bytes of the decoded samples of a COLUMNS answer before they are allocated; it may raise.
-    Raises CorruptData for frames that contradict each other.
-    """
-    ordered = sorted(parts, key=lambda part: part.block.partition)
-    ids = [unpack(part.block.series_ids, U64, "series_ids") for part in ordered]
-    labels = [block_labels(part.block, len(i)) for part, i in zip(ordered, ids, strict=True)]
-    samples = _samples(ordered, [len(i) for i in ids], start_ms, end_ms, admit)
-    return _join(ids, labels, samples, list(states))
-
-
-def _samples(
-    parts: Sequence[PartitionFrames], series: Sequence[int], start_ms: int, end_ms: int, admit: Callable[[int], None]
-) -> _Samples:
-    columns = any(part.columns or part.overlay for part in parts)
-    if not columns:
-        return _joined_samples([_raw_samples(part.raw, count) for part, count in zip(parts, series, strict=True)])
-    for part in parts:
-        if part.raw:
-            raise malformed(f"partition {part.block.partition} mixes RAW and COLUMNS")
-    # Imported here because it loads numba, which takes half a second. Readers of RAW do not need it.
-    from tsdb.client.answer.columns import PartitionColumns, decode_partitions
-
-    framed = [PartitionColumns(count, part.columns, part.overlay) for part, count in zip(parts, series, strict=True)]
-    return _Samples(*decode_partitions(framed, start_ms, end_ms, admit))
-
-
-def _raw_samples(frames: list[reader_pb2.RawFrame], series: int) -> _Samples:
-    counts = np.zeros(series, np.uint32)
-    ts_ms: list[NDArray[np.int64]] = []
-    values: list[NDArray[np.float64]] = []
-    orders: list[NDArray[np.int64]] = []
-    reached = 0
-    for frame in frames:
-        found = unpack(frame.counts, U32, "counts")
-        last = frame.first_series + len(found)
-        # A series may continue in the next frame, so a frame begins at the last series of the previous one or later.
-        if last > series or frame.first_series < reached:
-            raise malformed(f"frame of series [{frame.first_series}, {last}) after {reached}; there are {series}")
-        reached = max(last - 1, reached)
-        counts[frame.first_series : last] += found
-        total = int(found.sum(dtype=np.int64))
-        ts_ms.append(unpack(frame.ts_ms, I64, "ts_ms", total))
-        values.append(unpack(frame.values, F64, "values", total))
-        if frame.orders:
-            orders.append(unpack(frame.orders, I64, "orders", total))
-    if orders and len(orders) != len(frames):
-        raise malformed("orders in some frames only")
-    joined_orders = _flat(orders, np.int64) if orders else None
-    return _Samples(counts, _flat(ts_ms, np.int64), _flat(values, np.float64), joined_orders)
-
-
-def _joined_samples(parts: Sequence[_Samples]) -> _Samples:
-    orders = [part.orders for part in parts if part.orders is not None]
-    samples = sum(len(part.ts_ms) for part in parts)
-    if orders and sum(map(len, orders)) != samples:
-        raise malformed("orders of some partitions only")
-    return _Samples(
-        _flat([part.counts for part in parts], np.uint32),
-        _flat([part.ts_ms for part in parts], np.int64),
-        _flat([part.values for part in parts], np.float64),
-        _flat(orders, np.int64) if orders else None,
-    )
-
-
-def _join(
-    ids: list[NDArray[np.uint64]],
-    labels: list[list[bytes]],
-    samples: _Samples,
-    partitions: list[common_pb2.PartitionState],
-) -> SelectResult:
-    # A matching series without samples in the range is not in the result, as in Prometheus.
-    kept = np.flatnonzero(samples.counts)
-    canonical = [label for part in labels for label in part]
-    starts = np.zeros(len(kept) + 1, np.int64)
-    np.cumsum(samples.counts[kept], out=starts[1:])
-    return SelectResult(
-        series_ids=_flat(ids, np.uint64)[kept],
-        canonical=canonical if len(kept) == len(canonical) else [canonical[index] for index in kept.tolist()],
-        starts=starts,
-        ts_ms=samples.ts_ms,
-        values=samples.values,
-        orders=samples.orders,
-        partitions=partitions,
-    )
-
-
-def _flat(parts: list[Any], dtype: Any) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
+    def _is_wanted(self, partition: int) -> bool:
+        return self._partitions is None or partition in self._partitions

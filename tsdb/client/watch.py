@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import malformed
 from tsdb.client.arguments import arguments_of
 from tsdb.client.options import Selector, wire_matchers
-from tsdb.client.wire import F64, I64, U64, block_labels, malformed, unpack
 from tsdb.model.errors import WrongTopic
 from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.wire.fields import F64, I64, U64, unpack
+from tsdb.wire.select import decode_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ class WatchState:
         return batch
 
     def _batch(self, message: reader_pb2.WatchResponse) -> WatchBatch:
-        ids = unpack(message.series.series_ids, U64, "series_ids").tolist()
-        self._labels.update(zip(ids, block_labels(message.series, len(ids)), strict=True))
+        series = decode_block(message.series)
+        self._labels.update(zip(series.series_ids.tolist(), series.canonical(), strict=True))
         ts_ms = unpack(message.ts_ms, I64, "ts_ms")
         series_ids = unpack(message.series_ids, U64, "series_ids", len(ts_ms))
         return WatchBatch(

@@ -13,8 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import RawResult, SealedColumns
 from tsdb.head.head import Head, check_range
-from tsdb.head.read.gather import Admit, RawResult, SealedColumns, admit_all, check_samples
+from tsdb.head.read.gather import Admit, admit_all, check_samples
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,

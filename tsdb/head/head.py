@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import RawResult
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.maintain import Maintenance
@@ -22,7 +23,6 @@ from tsdb.head.read.gather import (
     SAMPLE_BYTES,
     Admit,
     ColumnsResult,
-    RawResult,
     Runs,
     admit_all,
     check_samples,

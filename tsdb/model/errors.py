@@ -91,3 +91,19 @@ class LostOffsets(TsdbError):
     """The log no longer holds the next offset to read: an error and a fresh start, never a skip."""
 
     default_reason = "lost_offsets"
+
+
+# Final reasons of Unavailable: the call's time is over, the call was cancelled, or the two sides do not agree on TLS or
+# HTTP/2. A server with a shorter bound uses the same reason with a hint; that error is retryable.
+_FINAL_REASONS = frozenset({"deadline", "cancelled", "client_closed", "tls", "wrong_port"})
+# Retryable overload without a hint: gRPC refused the call before our code ran.
+_PASSING_REASONS = frozenset({"server_overloaded", "concurrent_requests"})
+
+
+def worth_retrying(error: TsdbError) -> bool:
+    """Whether the same call may succeed later. Overload by the size of the request has no hint and is final."""
+    if isinstance(error, Unavailable):
+        return error.reason not in _FINAL_REASONS or error.retry_after_s is not None
+    if isinstance(error, Overloaded):
+        return error.retry_after_s is not None or error.reason in _PASSING_REASONS
+    return isinstance(error, LostOffsets)

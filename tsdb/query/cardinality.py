@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
+from tsdb.query.sources import Sources, joined_warnings, stores_answering
 from tsdb.query.stores.fan_out import open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.cardinality import (
@@ -26,6 +26,7 @@ from tsdb.reader.cardinality import (
 )
 from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.v1 import reader_pb2
+from tsdb.wire.state import decode_options
 
 Response = reader_pb2.CardinalityResponse
 
@@ -51,7 +52,7 @@ class CardinalityRead:
         self._caller.hold(GROUP_BYTES * sum(len(part.hashes) for part in parts))
         groups = combined(parts)
         states = sorted((state for one in found for state in one.header.partitions), key=lambda state: state.partition)
-        warnings = joined_warnings(one.header for one in found)
+        warnings = joined_warnings([one.header.warnings for one in found])
         header = reader_pb2.SelectHeader(partitions=states, warnings=warnings)
         response = Response(header=header, series=sum(one.series for one in found))
         if self._query.seed and self._query.hashes is None:
@@ -68,15 +69,24 @@ class CardinalityRead:
         """Query stores that together have all partitions. A store with all of them gets the request unchanged."""
 
         def start(share: Share, caller: Caller) -> Sequence[Iterator[Response]]:
-            request = request_for(self._request, share)
+            request = self._part(share)
             if hashes is not None or set(share.partitions) != set(partitions):
                 request.hash_seed = self._seed
                 request.hashes = b"" if hashes is None else hashes.astype("<u8").tobytes()
             return [share.store.cardinality(request, caller)]
 
         routing = Routing(self._sources.stores, self._sources.topic_id, NO_START_MS, history=False)
-        with stores_answering(self._request, self._caller):
+        with stores_answering(decode_options(self._request.options), self._caller):
             return [one.first[0] for one in open_all(routing, partitions, start, self._caller)]
+
+    def _part(self, share: Share) -> reader_pb2.CardinalityRequest:
+        """The request for one share: its partitions, and only their tokens."""
+        part = reader_pb2.CardinalityRequest()
+        part.CopyFrom(self._request)
+        del part.options.partitions[:], part.options.after[:]
+        part.options.partitions.extend(share.partitions)
+        part.options.after.extend(one for one in self._request.options.after if one.partition in share.partitions)
+        return part
 
     def _named(
         self, partitions: Sequence[int], ranked: Ranking, chosen: NDArray[np.uint64]

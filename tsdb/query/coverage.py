@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tsdb.answer.state import MemoryState
 from tsdb.history.interface import Loaded
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.model.secrets import masked
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import best_states
 from tsdb.reader.read_call import Caller
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import reader_pb2
+from tsdb.wire.state import encode_coverage
 
 LOG_REASONS = ("high_watermark_unknown", "high_watermark_old")
 LISTED_MAX = 10
@@ -31,9 +33,10 @@ def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
     answer."""
     left_s = caller.time_remaining()
     sources.stores.refresh(REFRESH_S if left_s is None else min(REFRESH_S, left_s * ANSWER_SHARE))
-    answer = reader_pb2.CoverageResponse(partitions=best_states(sources.stores, sources.topic_id, sources.partitions))
+    states = best_states(sources.stores, sources.topic_id, sources.partitions)
+    answer = encode_coverage(states, sources.experiment)
     _add_away(answer, "store", sources.stores.away())
-    blind = [state.partition for state in answer.partitions if state.reason in LOG_REASONS]
+    blind = [state.partition for state in states if state.reason in LOG_REASONS]
     if blind:
         listed = ", ".join(map(str, blind[:LISTED_MAX])) + (", ..." if len(blind) > LISTED_MAX else "")
         error = f"no broker answers the stores of partition {listed}: the end of the log is not known"
@@ -43,14 +46,14 @@ def coverage(sources: Sources, caller: Caller) -> reader_pb2.CoverageResponse:
     chunk_stage = sources.chunk_stage()
     if chunk_stage is not None:
         answer.chunk_stage.CopyFrom(chunk_stage)
-    states = {state.partition: state for state in answer.partitions}
     try:
         found = sources.history.store.loaded(sources.topic_id)
     except (Unavailable, Overloaded) as error:
         _add_away(answer, "history", [(sources.history_address, error.message)])
         return answer
+    by_partition = {state.partition: state for state in states}
     for partition, loaded in sorted(found.items()):
-        state = states.get(partition)
+        state = by_partition.get(partition)
         answer.history.add(
             partition=partition,
             topic_id=loaded.topic_id,
@@ -66,7 +69,7 @@ def _add_away(answer: reader_pb2.CoverageResponse, part: str, silent: Iterable[t
         answer.away.add(part=part, address=masked(address), error=masked(error), next_step=NEXT_STEPS[part])
 
 
-def reaches_memory(state: common_pb2.PartitionState, loaded: Loaded | None) -> bool:
+def reaches_memory(state: MemoryState, loaded: Loaded | None) -> bool:
     """Whether memory, together with history as far as it is loaded, answers any range of the partition."""
     if state.from_start:
         return True

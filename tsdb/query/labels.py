@@ -3,109 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
-from tsdb.model.errors import Overloaded
+from tsdb.answer.answer import LabelsAnswer
+from tsdb.answer.spec import LabelsSpec
+from tsdb.answer.state import MemoryState
 from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
-from tsdb.query.join.accepted_holes import AcceptedHoles
-from tsdb.query.join.history_series import history_series
-from tsdb.query.sources import Sources, joined_warnings, request_for, stores_answering
-from tsdb.query.stores.fan_out import ShareStreams, open_all
-from tsdb.query.stores.hedge import Start
+from tsdb.query.join.completeness import AcceptedHoles, history_series
+from tsdb.query.sources import Sources, joined_warnings, spec_for, stores_answering
+from tsdb.query.stores.fan_out import open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
-from tsdb.reader.limits import LABEL_VALUES_MAX
-from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import LabelsSpec
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.reader.limits import check_values
+from tsdb.reader.read_call import Caller, ReadCall
 
 
 class LabelsRead:
-    """One LabelNames or LabelValues call. Not thread-safe: it runs on the caller's thread."""
+    """One read of labels. Not thread-safe: it runs on the caller's thread."""
 
-    def __init__(self, sources: Sources, query: LabelsSpec, caller: ReadCall, *, allow_holes: bool) -> None:
+    def __init__(self, sources: Sources, spec: LabelsSpec, caller: ReadCall) -> None:
         self._sources = sources
-        self._query = query
+        self._spec = spec
         self._caller = caller
-        self._allow_holes = allow_holes
+        self._start_ms = NO_START_MS if spec.start_ms is None else spec.start_ms
         history = None if sources.history is None else sources.history.store
-        start_ms = NO_START_MS if query.start_ms is None else query.start_ms
-        self._accepted = AcceptedHoles(history, start_ms, query.end_ms, allow_holes=allow_holes)
+        allow_holes = spec.options.allow_holes
+        self._accepted = AcceptedHoles(history, self._start_ms, spec.needed_end_ms, allow_holes=allow_holes)
 
-    def names(
-        self, request: reader_pb2.LabelNamesRequest, partitions: Sequence[int]
-    ) -> tuple[reader_pb2.SelectHeader, set[str]]:
-        """Raises as Select."""
-        with stores_answering(request, self._caller):
-            opened = self._open(
-                partitions,
-                lambda share, caller: [share.store.label_names(self._for(request, share), caller)],
-            )
-        found = {name for one in opened for name in one.first[0].names}
-        found.update(name for canonical in self._history_labels(opened) for name, _ in parse_labels(canonical))
-        return _header(opened), found
-
-    def values(
-        self, request: reader_pb2.LabelValuesRequest, partitions: Sequence[int]
-    ) -> tuple[reader_pb2.SelectHeader, set[str]]:
+    def answer(self, partitions: Sequence[int]) -> LabelsAnswer:
         """Raises as Select, and Overloaded (values_limit)."""
-        with stores_answering(request, self._caller):
-            opened = self._open(
-                partitions,
-                lambda share, caller: [share.store.label_values(self._for(request, share), caller)],
-            )
-        found = {value for one in opened for value in one.first[0].values}
-        for canonical in self._history_labels(opened):
-            found.update(value for name, value in parse_labels(canonical) if name == request.name and value)
-        _check_values(request, len(found))
-        return _header(opened), found
+        sources, spec = self._sources, self._spec
+        history = sources.history is not None and spec.start_ms is not None
+        routing = Routing(sources.stores, sources.topic_id, self._start_ms, history=history)
+        with stores_answering(spec.options, self._caller):
+            opened = open_all(routing, partitions, self._start, self._caller, self._accepted.handle_refusal)
+        answers = [one.first[0] for one in opened]
+        states = {state.partition: state for answer in answers for state in answer.states}
+        self._accepted.check(states.values())
+        joined = [state.partition for one in opened if not one.share.alone for state in one.first[0].states]
+        found = {text for answer in answers for text in answer.texts}
+        if joined:
+            found.update(self._history_texts(joined, states))
+        check_values(spec, len(found))
+        warnings = joined_warnings([answer.warnings for answer in answers])
+        return LabelsAnswer([states[partition] for partition in sorted(states)], warnings, found)
 
-    def _open(self, partitions: Sequence[int], start: Start[Any]) -> list[ShareStreams[Any]]:
-        start_ms = NO_START_MS if self._query.start_ms is None else self._query.start_ms
-        history = self._sources.history is not None and self._query.start_ms is not None
-        routing = Routing(self._sources.stores, self._sources.topic_id, start_ms, history=history)
-        opened = open_all(routing, partitions, start, self._caller, self._accepted.handle_refusal)
-        self._accepted.check(state for one in opened for state in one.first[0].header.partitions)
-        return opened
+    def _start(self, share: Share, caller: Caller) -> Sequence[Iterator[LabelsAnswer]]:
+        """Where history is added, the store is asked without a start: memory then gives all that it holds."""
+        spec = self._accepted.apply(spec_for(self._spec, share), share)
+        return [share.store.labels(spec if share.alone else replace(spec, start_ms=None), caller)]
 
-    def _for(self, request: Any, share: Share) -> Any:
-        """The request to the store of a share. Where history is added, it has no start: memory then gives all that it
-        holds."""
-        mine = self._accepted.apply(request_for(request, share), share)
-        if not share.alone:
-            mine.ClearField("start_ms")
-        return mine
-
-    def _history_labels(self, opened: list[ShareStreams[Any]]) -> Iterator[bytes]:
-        joined: dict[int, common_pb2.PartitionState] = {
-            state.partition: state for one in opened if not one.share.alone for state in one.first[0].header.partitions
-        }
-        if not joined or self._sources.history is None or self._query.start_ms is None:
-            return
+    def _history_texts(self, joined: Sequence[int], states: dict[int, MemoryState]) -> Iterator[str]:
+        """The texts of history for these partitions. Adds the holes of history to `states`."""
+        spec = self._spec
+        assert self._sources.history is not None, "only a querier with a history joins"
+        assert spec.start_ms is not None, "only a read with a start joins"
+        mine = {partition: states[partition] for partition in joined}
         found = history_series(
             self._sources.history,
-            joined,
-            Choice(self._query.matchers),
-            self._query.start_ms,
-            self._query.end_ms,
-            allow_holes=self._allow_holes,
+            mine,
+            Choice(spec.matchers),
+            spec.start_ms,
+            spec.needed_end_ms,
+            allow_holes=spec.options.allow_holes,
             check_going=self._caller.check_going,
         )
-        for series in found.values():
-            yield from series.labels
-
-
-def _check_values(request: reader_pb2.LabelValuesRequest, values: int) -> None:
-    limit = min(LABEL_VALUES_MAX, request.values_max or LABEL_VALUES_MAX)
-    if values > limit:
-        raise Overloaded(
-            f"label {request.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
-        )
-
-
-def _header(opened: list[ShareStreams[Any]]) -> reader_pb2.SelectHeader:
-    states = [state for one in opened for state in one.first[0].header.partitions]
-    return reader_pb2.SelectHeader(
-        partitions=sorted(states, key=lambda state: state.partition),
-        warnings=joined_warnings(one.first[0].header for one in opened),
-    )
+        states.update(mine)
+        for canonical in (labels for series in found.values() for labels in series.labels):
+            for name, value in parse_labels(canonical):
+                if spec.name is None:
+                    yield name
+                elif name == spec.name and value:
+                    yield value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tsdb.answer.state import MemoryState
 from tsdb.model.lag import known_lag
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
@@ -15,7 +16,6 @@ from tsdb.ops.metrics import gauge
 from tsdb.ops.periodic import Periodic
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import best_states
-from tsdb.v1 import common_pb2
 
 EVERY_S = 0.5
 NO_STORE = "no_store"
@@ -55,7 +55,7 @@ def partitions_health(sources: Sources) -> dict[int, PartitionHealth]:
     return {partition: found.get(partition, PartitionHealth(False, NO_STORE)) for partition in sources.partitions}
 
 
-def _health(state: common_pb2.PartitionState) -> PartitionHealth:
+def _health(state: MemoryState) -> PartitionHealth:
     details = {
         "lag_ms": known_lag(state.lag_ms),
         "lag_records": known_lag(state.lag_records),

@@ -6,6 +6,7 @@ may still drop before such reads are refused.
 
 from __future__ import annotations
 
+from tsdb.answer.state import MemoryState
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
@@ -13,7 +14,6 @@ from tsdb.ops.periodic import Periodic
 from tsdb.query.coverage import reaches_memory
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.routing import best_states
-from tsdb.v1 import common_pb2
 
 EVERY_S = 10.0
 
@@ -67,7 +67,7 @@ class SeamWatch(Periodic):
             _show_margin(state, None if progress is None else progress.emitted_through_ms)
 
 
-def _show_margin(state: common_pb2.PartitionState, through_ms: int | None) -> None:
+def _show_margin(state: MemoryState, through_ms: int | None) -> None:
     name = str(state.partition)
     if state.from_start or through_ms is None:
         margin.remove(name)

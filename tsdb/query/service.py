@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import grpc
 
-from tsdb.client.call import Method
+from tsdb.answer.answer import LabelsAnswer
+from tsdb.answer.spec import LabelsSpec, check_matchers, highest_offsets, partitions_of
 from tsdb.index.matching import conditions_of
-from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.model.errors import Overloaded
 from tsdb.ops.metrics import counter
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.cardinality import CardinalityRead
@@ -25,11 +26,12 @@ from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.cardinality import cardinality_spec
-from tsdb.reader.experiment import with_experiment
 from tsdb.reader.limits import WATCHES_MAX, SelectLimits
 from tsdb.reader.read_call import ReadCalls
-from tsdb.reader.request import labels_spec, matchers_of, partitions_of, select_spec, series_spec, tokens_of
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
+from tsdb.wire.select import AnswerEncoder, decode_select
+from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values
+from tsdb.wire.state import decode_matchers, decode_options, decode_tokens
 
 watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch streams refused because too many are open.")
 
@@ -55,58 +57,51 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self._limits = limits
         self._seen = seen or NothingSeen()
         self._calls = calls or ReadCalls()
+        self._encoder = AnswerEncoder(by_field=True)
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
-    def Select(
+    def Select(  # type: ignore[override]  # Its messages are encoded already.
         self, request: reader_pb2.SelectRequest, context: grpc.ServicerContext
-    ) -> Iterator[reader_pb2.SelectResponse]:
-        query = select_spec(request)
-        partitions = partitions_for(self._sources, request.options)
-        limits = self._limits.lowered(request.series_max, request.samples_max, request.bytes_max)
+    ) -> Iterator[bytes]:
+        spec = decode_select(request)
+        partitions = partitions_for(self._sources, spec.options)
+        limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
         with self._calls.of(context) as call:
-            answer = SelectRead(self._sources, request, query, limits, call).responses(partitions)
-            yield from self._seen.answer(Method.SELECT, request, context, answer)
+            answers = SelectRead(self._sources, spec, limits, call).answers(partitions)
+            yield from self._seen.answer("Select", request, context, self._encoder.messages(answers))
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.SeriesResponse]:
-        query = series_spec(request)
-        partitions = partitions_for(self._sources, request.options)
-        limits = self._limits.lowered(request.series_max, 0, 0)
+        spec = decode_series(request)
+        partitions = partitions_for(self._sources, spec.options)
+        limits = self._limits.lowered(spec.series_max, 0, 0)
         with self._calls.of(context) as call:
-            yield from SeriesRead(self._sources, request, query, limits, call).responses(partitions)
+            yield from map(encode_series_answer, SeriesRead(self._sources, spec, limits, call).answers(partitions))
 
     def LabelNames(
         self, request: reader_pb2.LabelNamesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelNamesResponse:
-        partitions = partitions_for(self._sources, request.options)
-        query = labels_spec(request)
-        with self._calls.of(context) as call:
-            read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
-            header, names = read.names(request, partitions)
-            call.hold(texts_bytes(names))
-            call.release_when_sent()
-        return reader_pb2.LabelNamesResponse(header=header, names=sorted(names))
+        return encode_names(self._labels(decode_labels(request), context))
 
     def LabelValues(
         self, request: reader_pb2.LabelValuesRequest, context: grpc.ServicerContext
     ) -> reader_pb2.LabelValuesResponse:
-        if not request.name:
-            raise InvalidRequest("label name is empty", reason="bad_label")
-        partitions = partitions_for(self._sources, request.options)
-        query = labels_spec(request)
+        return encode_values(self._labels(decode_labels(request), context))
+
+    def _labels(self, spec: LabelsSpec, context: grpc.ServicerContext) -> LabelsAnswer:
+        partitions = partitions_for(self._sources, spec.options)
         with self._calls.of(context) as call:
-            read = LabelsRead(self._sources, query, call, allow_holes=request.options.allow_holes)
-            header, values = read.values(request, partitions)
-            call.hold(texts_bytes(values))
+            answer = LabelsRead(self._sources, spec, call).answer(partitions)
+            call.hold(texts_bytes(answer.texts))
             call.release_when_sent()
-        return reader_pb2.LabelValuesResponse(header=header, values=sorted(values))
+        return answer
 
     def Cardinality(
         self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CardinalityResponse:
         query = cardinality_spec(request)
-        partitions = partitions_for(self._sources, request.options)
+        partitions = partitions_for(self._sources, decode_options(request.options))
         with self._calls.of(context) as call:
             response = CardinalityRead(self._sources, request, query, call).response(partitions)
             call.release_when_sent()
@@ -118,7 +113,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         check_query(request)
         with listed_call(self._running, request.query, context) as caller, self._calls.of(caller) as call:
             answer = QueryRead(self._sources, self._limits, call, self._promql).responses(request)
-            for response in self._seen.answer(Method.QUERY, request, context, answer):
+            for response in self._seen.answer("Query", request, context, answer):
                 caller.check()
                 yield response
 
@@ -133,14 +128,16 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     def Coverage(
         self, request: reader_pb2.CoverageRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CoverageResponse:
-        return with_experiment(coverage(self._sources, context), self._sources.experiment)
+        return coverage(self._sources, context)
 
     def Watch(
         self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.WatchResponse]:
-        conditions_of(matchers_of(request.matchers))
+        matchers = decode_matchers(request.matchers)
+        check_matchers(matchers)
+        conditions_of(matchers)
         partitions = partitions_of(request.partitions, self._sources.partitions)
-        resume = tokens_of(getattr(request, "from"), self._sources.topic_id, partitions)
+        resume = highest_offsets(decode_tokens(getattr(request, "from")), self._sources.topic_id, partitions)
         if not self._watches.acquire(blocking=False):
             watches_refused_total.inc()
             raise Overloaded(

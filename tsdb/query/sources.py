@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, highest_offsets, partitions_of
 from tsdb.ops.grpc.slots import waiting
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
@@ -14,17 +15,9 @@ from tsdb.query.history.reads import HistoryReads
 from tsdb.query.stores.interface import Stores
 from tsdb.query.stores.routing import Share
 from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import partitions_of, tokens_of
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import reader_pb2
 
-Request = TypeVar(
-    "Request",
-    reader_pb2.SelectRequest,
-    reader_pb2.SeriesRequest,
-    reader_pb2.LabelNamesRequest,
-    reader_pb2.LabelValuesRequest,
-    reader_pb2.CardinalityRequest,
-)
+Spec = TypeVar("Spec", SelectSpec, SeriesSpec, LabelsSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +52,33 @@ class Sources:
     history_address: str = ""
 
 
-def partitions_for(sources: Sources, options: reader_pb2.ReadOptions) -> list[int]:
+def partitions_for(sources: Sources, options: ReadOptions) -> list[int]:
     """The partitions to answer for, ascending. Checks the tokens of `after`; the stores wait for them.
 
     Raises InvalidRequest (bad_partition, bad_token), WrongTopic.
     """
-    partitions = partitions_of(options.partitions, sources.partitions)
-    tokens_of(options.after, sources.topic_id, sources.partitions)
-    return partitions
+    highest_offsets(options.after, sources.topic_id, sources.partitions)
+    return partitions_of(options.partitions, sources.partitions)
 
 
-def request_for(request: Request, share: Share) -> Request:
-    """A copy of the request for one share, with the share's partitions and only their tokens."""
-    part = type(request)()
-    part.CopyFrom(request)
-    del part.options.partitions[:]
-    part.options.partitions.extend(share.partitions)
-    kept = _tokens_of(request.options.after, share.partitions)
-    del part.options.after[:]
-    part.options.after.extend(kept)
-    return part
+def spec_for(spec: Spec, share: Share) -> Spec:
+    """The spec for one share: its partitions, and only their tokens."""
+    options = spec.options
+    after = [token for token in options.after if token.partition in share.partitions] if options.after else ()
+    return replace(spec, options=replace(options, partitions=share.partitions, after=after))
 
 
-def joined_warnings(headers: Iterable[reader_pb2.SelectHeader]) -> list[str]:
+def joined_warnings(warnings: Iterable[Sequence[str]]) -> list[str]:
     """The warnings of several stores' answers. A partition that was read twice warns once."""
-    return list(dict.fromkeys(text for header in headers for text in header.warnings))
+    return list(dict.fromkeys([text for texts in warnings for text in texts]))
 
 
 @contextmanager
-def stores_answering(request: Request, call: ReadCall) -> Iterator[None]:
+def stores_answering(options: ReadOptions, call: ReadCall) -> Iterator[None]:
     """Context for waiting for the stores' first messages. A store may itself wait for the records of `after`, so then
     the call counts as waiting. Raises Unavailable (draining)."""
-    if request.options.after:
+    if options.after:
         with waiting(), call.waiting():
             yield
     else:
         yield
-
-
-def _tokens_of(tokens: Iterable[common_pb2.Token], partitions: Iterable[int]) -> list[common_pb2.Token]:
-    mine = set(partitions)
-    return [token for token in tokens if token.partition in mine]

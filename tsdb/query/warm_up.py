@@ -7,9 +7,8 @@ import numpy as np
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.index.warm_up import warm_up_index
 from tsdb.query.history.stretch import Stretch
-from tsdb.query.join.seam import Seam
+from tsdb.query.join.seam import NO_SAMPLES, Seam, StoreSamples
 from tsdb.query.reduction import Reduction
-from tsdb.query.stores.samples import NO_SAMPLES, StoreSamples
 
 SAMPLES = 12
 WINDOW_MS = 1000

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client.wire import I64, U64, unpack
+from tsdb.answer.spec import check_matchers
 from tsdb.index.cardinality import By, Groups, IndexCardinality
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.selector import Matcher
 from tsdb.reader.read_call import ReadWork
-from tsdb.reader.request import matchers_of
 from tsdb.v1 import reader_pb2
+from tsdb.wire.fields import I64, U64, unpack
+from tsdb.wire.state import decode_matchers
 
 TOP, TOP_MAX = 20, 10_000
 HASHES_MAX = 2 * TOP_MAX
@@ -100,7 +101,9 @@ def cardinality_spec(request: reader_pb2.CardinalityRequest) -> CardinalitySpec:
             reason="bad_cardinality",
         )
     hashes = np.frombuffer(request.hashes, "<u8") if request.hashes else None
-    return CardinalitySpec(matchers_of(request.matchers), by, request.top or TOP, request.hash_seed, hashes)
+    matchers = decode_matchers(request.matchers)
+    check_matchers(matchers)
+    return CardinalitySpec(matchers, by, request.top or TOP, request.hash_seed, hashes)
 
 
 def count(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tsdb.answer.spec import LabelsSpec
 from tsdb.model.errors import Overloaded
 
 WATCHES_MAX = 16  # Each watch holds a thread of the server; the other threads must stay free for reads.
@@ -37,6 +38,20 @@ class SelectLimits:
     def check_bytes(self, got: int) -> None:
         """Raises Overloaded (bytes_limit)."""
         _check("bytes", got, self.bytes_max)
+
+
+def values_max(spec: LabelsSpec) -> int:
+    """The most values of a label in an answer."""
+    return min(LABEL_VALUES_MAX, spec.values_max or LABEL_VALUES_MAX)
+
+
+def check_values(spec: LabelsSpec, values: int) -> None:
+    """Raises Overloaded (values_limit) when a label has more values than the read or the server allows."""
+    limit = values_max(spec)
+    if spec.name is not None and values > limit:
+        raise Overloaded(
+            f"label {spec.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
+        )
 
 
 def _check(name: str, got: int, limit: int) -> None:

@@ -149,6 +149,16 @@ class ReadCall:
         and `keep`. Raises the errors of `hold`."""
         self._values.hold(size, self.check_going)
 
+    @contextmanager
+    def part(self) -> Iterator[ReadWork]:
+        """The work of a store of this process for this read. Its memory counts beside that of the read until the end of
+        the block."""
+        part = _Part(self, HeldBytes(self._answers, self._caller.peer))
+        try:
+            yield part
+        finally:
+            part.release()
+
     def release(self) -> None:
         """Release the memory: the answer is sent or abandoned."""
         self._held.release()
@@ -170,6 +180,21 @@ class ReadCall:
             reason="read_timeout",
             limit=f"{self._timeout_s:g}",
         )
+
+
+class _Part:
+    """A ReadWork within a ReadCall. held: of the part."""
+
+    __slots__ = ("_call", "_held", "check_going", "release")
+
+    def __init__(self, call: ReadCall, held: HeldBytes) -> None:
+        self._call = call
+        self._held = held
+        self.check_going = call.check_going
+        self.release = held.release
+
+    def hold(self, size: int) -> None:
+        self._held.hold(size, self.check_going)
 
 
 @dataclass(frozen=True, slots=True)

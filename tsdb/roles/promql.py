@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tsdb.answer.warm_up import warm_up as warm_up_columns
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources
 from tsdb.api.prometheus.json.warm_up import warm_up as warm_up_json
@@ -9,7 +10,6 @@ from tsdb.api.prometheus.pages.metadata import FamiliesCache
 from tsdb.api.prometheus.pages.status import querier_cardinality
 from tsdb.api.prometheus.remote_read.warm_up import warm_up as warm_up_remote_read
 from tsdb.api.prometheus.storage import querier_storage
-from tsdb.client.warm_up import warm_up as warm_up_columns
 from tsdb.config import CommonSettings, effective
 from tsdb.config.promql import PromqlFields
 from tsdb.config.select import SelectFields

@@ -33,7 +33,7 @@ from tsdb.roles.process import Opened, first_reason
 from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
 from tsdb.roles.querier import history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
-from tsdb.roles.store import make_store, reader_of, store_partitions
+from tsdb.roles.store import make_store, store_partitions, store_reads
 from tsdb.roles.ui import ui_routes
 from tsdb.store.reporter import StoreReporter
 from tsdb.store.warm_up import warm_up as warm_up_store
@@ -65,7 +65,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     store = make_store(settings, settings, log)
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
-    local = OneStore(LocalStore(reader_of(store, settings, calls), SystemClock()))
+    local = OneStore(LocalStore(store_reads(store, settings), SystemClock(), calls))
     read_past = history_source(history, settings, log)
     watch = ChunkStageWatch(log, settings.times, SystemClock())
     sources = Sources(

@@ -18,11 +18,11 @@ from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened, first_reason
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, reader_service
 from tsdb.roles.trials.experiment import check_address
+from tsdb.store.reads import StoreReads
 from tsdb.store.reporter import StoreReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.snapshots.snapshots import SnapshotOptions
@@ -70,13 +70,11 @@ def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store
     return Store(log, partitions, options, SystemClock())
 
 
-def reader_of(store: Store, fields: StoreFields, calls: ReadCalls, experiment: str = "") -> ReaderService:
-    """The Reader service over a store's heads. experiment: its name; empty: production."""
+def store_reads(store: Store, fields: StoreFields) -> StoreReads:
+    """The reads of a store over its heads."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
     max_lag_ms = round(fields.max_lag_s * 1000) or None
-    return ReaderService(
-        store.topic_id, store.partitions, store.applied, limits, calls, store.placement_labels, experiment, max_lag_ms
-    )
+    return StoreReads(store.topic_id, store.partitions, store.applied, limits, store.placement_labels, max_lag_ms)
 
 
 def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
@@ -85,7 +83,7 @@ def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:
 
 
 def _reader_service(store: Store, settings: StoreSettings) -> GrpcService:
-    servicer = reader_of(store, settings, read_calls(settings), settings.experiment)
+    servicer = ReaderService(store_reads(store, settings), read_calls(settings), settings.experiment)
     return reader_service(servicer, "Coverage")
 
 

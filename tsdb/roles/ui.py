@@ -14,6 +14,7 @@ from tsdb.query.stores.routing import best_states
 from tsdb.roles.promql import REQUESTS_BYTES_MAX
 from tsdb.ui.routes import UiRoutes
 from tsdb.ui.sources import UiOptions, UiSources
+from tsdb.wire.state import encode_state
 
 
 def ui_routes(
@@ -28,7 +29,9 @@ def ui_routes(
     if not fields.ui:
         return NoBodyRoutes()
     ui_sources = UiSources(
-        states=lambda: best_states(sources.stores, sources.topic_id, sources.partitions),
+        states=lambda: [
+            encode_state(state) for state in best_states(sources.stores, sources.topic_id, sources.partitions)
+        ],
         coverage=lambda caller: coverage(sources, caller),
         has_history=sources.history is not None,
         partitions=len(sources.partitions),

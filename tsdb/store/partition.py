@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import cached_property
 
+from tsdb.answer.state import MemoryState
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.head.head import Head, HeadSizes, HeadState
 from tsdb.model.clock import Clock
-from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
+from tsdb.model.errors import Unavailable
 from tsdb.model.lag import wire_lag
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.readiness import (
@@ -21,10 +22,8 @@ from tsdb.store.readiness import (
     Observation,
     PartitionReadiness,
     ReadinessEvaluator,
-    is_fresh,
     is_stable,
 )
-from tsdb.v1 import common_pb2
 
 LAG_REASONS = ("replaying", "lagging")  # Reasons that come from the lag alone.
 PAST_REASONS = ("", HIGH_WATERMARK_OLD)  # With these, ranges that end before the lag are exact: also without the log.
@@ -55,13 +54,17 @@ class ReadinessSnapshot:
             return True
         return end_ms > self.complete_through_ms
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the partition is outside the freshness objective."""
+        readiness = self.readiness
+        return not readiness.ready or readiness.lag_ms is None or readiness.lag_ms > FRESH_S * 1000
+
     def warning(self, end_ms: int | None) -> str:
         """A sentence on what an answer up to end_ms may lack; empty within the freshness objective."""
         readiness = self.readiness
         lag_ms = readiness.lag_ms
-        if readiness.ready and lag_ms is not None and lag_ms <= FRESH_S * 1000:
-            return ""
-        if not self.may_lack(end_ms):
+        if not self.is_behind or not self.may_lack(end_ms):
             return ""
         reason = readiness.reason or "lagging"
         lag = "unknown" if lag_ms is None else f"{lag_ms} ms"
@@ -116,19 +119,15 @@ class StorePartitionStatus(ReadinessSnapshot):
     state: HeadState
     sizes: HeadSizes | None = None
 
-    @cached_property
-    def encoded(self) -> bytes:
-        """The encoded PartitionState message. Cached, because most answers find the same status again."""
-        return self.to_proto().SerializeToString()
-
-    def to_proto(self) -> common_pb2.PartitionState:
-        """The PartitionState message that every answer carries."""
-        state, readiness = self.state, self.readiness
-        message = common_pb2.PartitionState(
+    def memory_state(self) -> MemoryState:
+        """The state that every answer carries."""
+        state, readiness, sizes = self.state, self.readiness, self.sizes
+        return MemoryState(
             partition=self.partition,
             topic_id=self.topic_id,
             since_offset=state.since_offset,
             coverage_start_ms=state.coverage_start_ms,
+            applied_offset=state.applied_offset,
             next_offset=self.next_offset,
             high_watermark=self.high_watermark or 0,
             lag_records=wire_lag(readiness.lag_records),
@@ -136,48 +135,15 @@ class StorePartitionStatus(ReadinessSnapshot):
             from_start=state.from_start,
             ready=readiness.ready,
             reason=readiness.reason,
+            holes=tuple(
+                HoleRecord(self.partition, hole.pack_id, hole.start_ms, hole.end_ms, hole.reason, hole.record_offset)
+                for hole in state.holes
+            ),
+            watermark_ms=state.watermark_ms,
+            series=sizes.series if sizes else 0,
+            samples=sizes.samples if sizes else 0,
+            bytes=sizes.bytes if sizes else 0,
         )
-        if self.sizes is not None:
-            message.series, message.samples, message.bytes = self.sizes.series, self.sizes.samples, self.sizes.bytes
-        if state.applied_offset is not None:
-            message.applied_offset = state.applied_offset
-        if state.watermark_ms is not None:
-            message.watermark_ms = state.watermark_ms
-        for hole in state.holes:
-            message.holes.add(
-                partition=self.partition,
-                start_ms=hole.start_ms,
-                end_ms=hole.end_ms,
-                reason=hole.reason,
-                record_offset=hole.record_offset,
-                pack_id=hole.pack_id,
-            )
-        return message
-
-    def check_coverage(self, start_ms: int) -> None:
-        """Raises OutOfCoverage when the range starts before the head's coverage."""
-        state = self.state
-        if state.from_start or start_ms >= state.coverage_start_ms:
-            return
-        raise OutOfCoverage(
-            f"partition {self.partition} is complete from {state.coverage_start_ms} ms on; requested: {start_ms} ms",
-            partition=self.partition,
-            coverage_start_ms=state.coverage_start_ms,
-            asked_start_ms=start_ms,
-        )
-
-    def check_holes(self, start_ms: int, end_ms: int) -> None:
-        """Raises HoleInRange naming the first hole that touches [start_ms, end_ms)."""
-        for hole in self.state.holes:
-            if hole.start_ms < end_ms and hole.end_ms > start_ms:
-                raise HoleInRange(
-                    f"samples of partition {self.partition} in [{hole.start_ms}, {hole.end_ms}) may be lost:"
-                    f" {hole.reason}, record_offset {hole.record_offset}; allow_holes answers without them",
-                    partition=self.partition,
-                    hole_reason=hole.reason,
-                    hole_start_ms=hole.start_ms,
-                    hole_end_ms=hole.end_ms,
-                )
 
 
 class Partition:
@@ -205,10 +171,10 @@ class Partition:
         self._waiting = self._waiting_message = ""
         self._high_watermark: int | None = None
         self._high_watermark_at = 0.0
-        # The last results, because most reads find the same again: `_stable` is valid until it is reset, `_last_status`
+        # The last results, because most reads find the same again: `_stable` is valid until it is reset, `_last_memory`
         # for the same snapshot and head state.
         self._stable: ReadinessSnapshot | None = None
-        self._last_status: tuple[ReadinessSnapshot, StorePartitionStatus] | None = None
+        self._last_memory: tuple[ReadinessSnapshot, HeadState, MemoryState] | None = None
 
     @property
     def head(self) -> Head:
@@ -262,15 +228,14 @@ class Partition:
         head, snapshot = self.evaluate()
         return snapshot.status(head.state(), head.sizes())
 
-    def status_of(self, snapshot: ReadinessSnapshot, state: HeadState) -> StorePartitionStatus:
-        """Computes `ReadinessSnapshot.status`. Returns the last status again when both arguments are the same
-        objects."""
-        last = self._last_status  # Read once: any thread may replace it.
-        if last is not None and last[0] is snapshot and last[1].state is state:
-            return last[1]
-        status = snapshot.status(state)
-        self._last_status = snapshot, status
-        return status
+    def memory_state(self, snapshot: ReadinessSnapshot, state: HeadState) -> MemoryState:
+        """The state that an answer carries; the last one again when both arguments are the same objects."""
+        last = self._last_memory  # Read once: any thread may replace it.
+        if last is not None and last[0] is snapshot and last[1] is state:
+            return last[2]
+        memory = snapshot.status(state).memory_state()
+        self._last_memory = snapshot, state, memory
+        return memory
 
     def is_ready(self) -> bool:
         """Whether the partition answers reads now."""
@@ -286,7 +251,7 @@ class Partition:
                 stable is not None
                 and stable.next_offset == progress.next_offset
                 and not progress.stopped
-                and is_fresh(self._high_watermark_at, monotonic)
+                and monotonic - self._high_watermark_at <= FRESH_S
             ):
                 return head, stable
             seen = Observation(

@@ -8,26 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from tsdb.answer.answer import Answer, AnswerBody, AnswerCounts, PartitionAnswer, RawResult
+from tsdb.answer.spec import SelectSpec
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
-from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES, RawResult, Touched
+from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES, Touched
 from tsdb.model.errors import Overloaded
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.reader.request import SelectSpec
-from tsdb.reader.wire import Fields
-from tsdb.store.body import Body, BodyPart
-from tsdb.store.encoded import EncodedColumns
 from tsdb.store.partition import Partition, ReadinessSnapshot
-from tsdb.store.response_header import ResponseHeader, ResponseHeaderCache
-from tsdb.store.selection import Selection, Selections
-from tsdb.store.tolerance import Tolerance
-from tsdb.v1 import reader_pb2
+from tsdb.store.read_states import ReadStatesCache, Tolerance
+from tsdb.store.selection import KeptColumns, Selection, Selections
 
-COPIES = 2  # Columns are gathered, then encoded; open samples are collected, then sorted.
-HEADER = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name["header"].number
+COPIES = 2  # Columns are gathered, then kept; open samples are collected, then sorted.
 
 
 class ReadMemory:
@@ -36,16 +30,7 @@ class ReadMemory:
     def __init__(self) -> None:
         self.selections = Selections()
         self.heads_snapshots = HeadsSnapshotCache()
-        self.headers = ResponseHeaderCache()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """header: state of the partitions that were read. end_ms: end of the request."""
-
-    header: ResponseHeader
-    body: Body
-    end_ms: int
+        self.states = ReadStatesCache()
 
 
 def gather(
@@ -56,13 +41,16 @@ def gather(
     memory: ReadMemory,
     work: ReadWork = NO_BOUNDS,
 ) -> Answer:
-    """The whole answer, gathered before its first message is sent, so that an error leaves no partial answer.
-    partitions: ascending. work: called between pieces of work and before memory is taken; it may raise."""
+    """The whole answer, so that an error leaves no partial answer.
+
+    partitions: ascending. work: called between pieces of work and before memory is taken; it may raise.
+    """
     heads: list[Head] = []
     snapshots: list[ReadinessSnapshot] = []
     for partition in partitions:
         head, one = partition.evaluate()
-        tolerance.check_fresh(one, query.end_ms)
+        if one.readiness.reason or tolerance.max_lag_ms is not None:
+            tolerance.check_fresh(one, query.end_ms)
         heads.append(head)
         snapshots.append(one)
     # Before the series are selected: a series registered later must have no sample below the stated offset.
@@ -73,16 +61,18 @@ def gather(
         after, body = _columns(heads, selection, query, limits, memory.heads_snapshots, work)
     else:
         after, body = _raw(heads, selection, query, limits, work)
-    states = [early.through(late) for early, late in zip(before, after, strict=True)]
-    header = memory.headers.of(partitions, snapshots, states)
+    through = [early if early is late else early.through(late) for early, late in zip(before, after, strict=True)]
+    states = memory.states.of(partitions, snapshots, through)
     if not query.partial:
-        header.check_coverage(query.start_ms)
-    header.check_holes(tolerance, query.start_ms, query.end_ms)
-    limits.check_samples(body.samples)
-    limits.check_bytes(body.payload_bytes)
-    work.hold(body.bytes)
+        states.check_coverage(query.start_ms)
+    if states.holed:
+        tolerance.check_holes(states.holed, query.start_ms, query.end_ms)
+    assert body.counts is not None, "the answer is whole"
+    limits.check_samples(body.counts.samples)
+    limits.check_bytes(body.counts.payload_bytes)
+    work.hold(body.nbytes)
     memory.selections.remember(heads, query, selection)
-    return Answer(header, body, query.end_ms)
+    return Answer(body, states.states, states.warnings(query.end_ms))
 
 
 def _columns(
@@ -92,7 +82,7 @@ def _columns(
     limits: SelectLimits,
     heads_snapshots: HeadsSnapshotCache,
     work: ReadWork,
-) -> tuple[list[HeadState], Body]:
+) -> tuple[list[HeadState], AnswerBody]:
     work.hold(_collecting_bytes(heads, selection))
     snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.unsealed, heads_snapshots)
     selection.keep_unsealed(snapshot.unsealed)
@@ -117,8 +107,9 @@ def _columns(
                 admit=lambda size: work.hold(before + COPIES * size),
             )
         for number, slices, columns in zip(missing, touched, fresh, strict=True):
-            known[number] = EncodedColumns.of(heads[number].partition, snapshot.held[number], slices, columns)
-            selection.keep(number, known[number])
+            kept = KeptColumns.of(snapshot.held[number], slices, columns, copy=len(missing) > 1)
+            selection.keep(number, kept)
+            known[number] = kept
     body = selection.body_of(known, snapshot.overlay)
     if body is None:
         body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
@@ -130,11 +121,11 @@ def _columns(
 
 def _columns_each(
     heads: list[Head], selection: Selection, query: SelectSpec, limits: SelectLimits, work: ReadWork
-) -> tuple[list[HeadState], Body]:
+) -> tuple[list[HeadState], AnswerBody]:
     """Columns head by head, for heads with late samples below coverage: rare. Their slices are decoded and merged by
     the head."""
     states: list[HeadState] = []
-    encoded: list[EncodedColumns | None] = []
+    found: list[KeptColumns | None] = []
     overlays: list[RawResult] = []
     taken = selection.bytes
     for head, part in zip(heads, selection.parts, strict=True):
@@ -143,17 +134,17 @@ def _columns_each(
         with _limited(limits):
             result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
         touched = Touched.by(held, query.start_ms, query.end_ms)
-        encoded.append(EncodedColumns.of(head.partition, held, touched, result.columns))
+        found.append(KeptColumns.of(held, touched, result.columns, copy=False))
         overlays.append(result.overlay)
         states.append(head.state())
         taken += COPIES * result.payload_bytes
         work.hold(taken)
-    return states, _body(heads, selection, encoded, overlays)
+    return states, _body(heads, selection, found, overlays)
 
 
 def _raw(
     heads: list[Head], selection: Selection, query: SelectSpec, limits: SelectLimits, work: ReadWork
-) -> tuple[list[HeadState], Body]:
+) -> tuple[list[HeadState], AnswerBody]:
     states: list[HeadState] = []
     found: list[RawResult] = []
     samples = payload_bytes = 0
@@ -207,15 +198,23 @@ def _raw_bytes(heads: list[Head], selection: Selection, query: SelectSpec) -> in
 
 
 def _body(
-    heads: list[Head], selection: Selection, columns: Sequence[EncodedColumns | None], raws: Sequence[RawResult]
-) -> Body:
-    return Body.of(
-        [
-            BodyPart(head.partition, selected.block, encoded, raw)
-            for head, selected, encoded, raw in zip(heads, selection.parts, columns, raws, strict=True)
-        ],
-        len(selection.refs.refs),
-    )
+    heads: list[Head], selection: Selection, columns: Sequence[KeptColumns | None], raws: Sequence[RawResult]
+) -> AnswerBody:
+    """columns: None: of an answer of samples alone, whose samples are `raws`; else they are the overlay."""
+    parts: list[PartitionAnswer] = []
+    samples = payload = 0
+    for head, selected, kept, raw in zip(heads, selection.parts, columns, raws, strict=True):
+        found = (raw,) if len(raw.ts_ms) else ()
+        samples += len(raw.ts_ms)
+        payload += raw.payload_bytes
+        if kept is None:
+            parts.append(PartitionAnswer(head.partition, selected.series, raw=found))
+        else:
+            parts.append(PartitionAnswer(head.partition, selected.series, kept.pieces, found))
+            samples += kept.samples
+            payload += kept.payload_bytes
+    counts = AnswerCounts(len(selection.refs.refs), samples, payload)
+    return AnswerBody(parts, counts, payload + selection.series_bytes)
 
 
 @contextmanager
@@ -228,13 +227,3 @@ def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
             raise
         limits.check_samples(before + int(error.metadata["asked"]))
         raise
-
-
-def messages(answer: Answer) -> Iterator[bytes]:
-    """Encoded SelectResponses, the first with the header."""
-    message = Fields()
-    message.add_bytes(HEADER, answer.header.encoded_for(answer.end_ms))
-    for fields in answer.body.messages:
-        message.add_fields(fields)
-        yield message.joined()
-        message = Fields()

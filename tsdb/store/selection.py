@@ -1,13 +1,14 @@
-"""Selections: caches the series that each selector matches in the heads of a store.
+"""Selections: a cache of the series that each selector matches in the heads of a store, and of their samples.
 
-A dashboard repeats the same selectors. A selection looks its series up once, and keeps them until a series is added or
-removed. It encodes the sealed part of the answer once, and keeps it while the slices are the same. Of the open samples
-it collects only new ones.
+A dashboard repeats the same selectors. A selection looks its series up once, and keeps them until a series comes or
+goes. It gathers the sealed part of the answer once, and keeps it while the slices are the same: sealed slices never
+change. Of the open samples it collects only new ones.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,24 +16,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import AnswerBody, AnswerSeries, PackedLabels, RawResult, SealedColumns
+from tsdb.answer.spec import SelectSpec
 from tsdb.head.gather_many import ManyRefs
 from tsdb.head.head import Head
-from tsdb.head.read.gather import RawResult
+from tsdb.head.read.gather import Touched
 from tsdb.head.read.unsealed_cache import UnsealedCache
+from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of
 from tsdb.model.selector import Matcher, chars_of
 from tsdb.ops.metrics import counter, gauge
-from tsdb.reader.frames import series_block
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.reader.request import SelectSpec
-from tsdb.store.body import Body
-from tsdb.store.encoded import EncodedColumns
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024
-BLOCK_COPIES = 3  # Copies of a block's labels while the block is built and serialized.
+BLOCK_COPIES = 3  # Copies of labels while they are collected, split and serialized.
+SPLIT_BYTES = 41  # Of a label set as an object, beside its bytes.
 
 lookups_total = counter(
     "tsdb_store_selections_total",
@@ -45,22 +46,52 @@ held_bytes = gauge("tsdb_store_selections_bytes", "Memory of cached selectors an
 Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptColumns:
+    """Columns of some slices of `held`, which cannot be written. pieces: empty when no series has a sample there."""
+
+    held: weakref.ref[SealedSlices]  # Weak: a cached answer must not keep slices in memory that the head has dropped.
+    touched: Touched
+    pieces: tuple[SealedColumns, ...]
+    samples: int
+    payload_bytes: int
+
+    @classmethod
+    def of(cls, held: SealedSlices, touched: Touched, columns: SealedColumns, *, copy: bool) -> KeptColumns:
+        """copy: the arrays are views of larger ones, which these columns must not keep in memory."""
+        kept = columns.copy() if copy else columns
+        kept.freeze()
+        pieces = (kept,) if len(kept.series_index) else ()
+        return cls(weakref.ref(held), touched, pieces, kept.samples, kept.payload_bytes)
+
+    def is_of(self, held: SealedSlices, start_ms: int, end_ms: int) -> bool:
+        """Whether gathering [start_ms, end_ms) from these slices would give the same columns."""
+        return self.held() is held and self.touched.touches_the_same(start_ms, end_ms)
+
+
 @dataclass(slots=True, eq=False)
 class HeadSelection:
     """The series that a selector matches in one head, at one generation of its index.
 
-    refs: ascending by series_id. block: the encoded SeriesBlock. columns: of an earlier answer.
+    refs: ascending by series_id. columns: of an earlier answer.
     """
 
     index: SeriesIndex
     generation: int
     refs: NDArray[np.uint32]
-    block: bytes
-    columns: EncodedColumns | None = None
+    series: AnswerSeries
+    columns: KeptColumns | None = None
+
+    @property
+    def series_bytes(self) -> int:
+        """Memory of ids and labels, packed and split."""
+        labels = self.series.labels
+        split = 0 if labels is None else 2 * labels.nbytes + SPLIT_BYTES * len(labels.lengths)
+        return self.series.series_ids.nbytes + split
 
     @property
     def bytes(self) -> int:
-        return self.refs.nbytes + len(self.block) + (self.columns.bytes if self.columns else 0)
+        return self.refs.nbytes + self.series_bytes + (self.columns.payload_bytes if self.columns else 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +103,7 @@ class Selection:
     parts: list[HeadSelection]
     refs: ManyRefs
     unsealed: UnsealedCache | None = None
-    body: tuple[Sequence[EncodedColumns | None], RawResult, Body] | None = None
+    body: tuple[Sequence[KeptColumns | None], RawResult, AnswerBody] | None = None
     changed: bool = True
 
     @classmethod
@@ -80,7 +111,7 @@ class Selection:
         """parts: one for each head."""
         return cls(parts, ManyRefs.of([part.refs for part in parts]))
 
-    def keep(self, part: int, columns: EncodedColumns | None) -> None:
+    def keep(self, part: int, columns: KeptColumns | None) -> None:
         """Keep the columns of one part for later answers."""
         self.parts[part].columns = columns
         self.body = None
@@ -93,12 +124,12 @@ class Selection:
             self.body = None
             self.changed = True
 
-    def keep_body(self, columns: Sequence[EncodedColumns | None], overlay: RawResult, body: Body) -> None:
+    def keep_body(self, columns: Sequence[KeptColumns | None], overlay: RawResult, body: AnswerBody) -> None:
         """Keep the body made of these columns and this overlay."""
         self.body = columns, overlay, body
 
-    def body_of(self, columns: Sequence[EncodedColumns | None], overlay: RawResult) -> Body | None:
-        """The kept body, if it was made of exactly these columns and this overlay; otherwise None."""
+    def body_of(self, columns: Sequence[KeptColumns | None], overlay: RawResult) -> AnswerBody | None:
+        """The kept body, if it was made of exactly these columns and this overlay; else None."""
         kept = self.body  # Read once: another read of the same selection may drop it.
         if kept is None:
             return None
@@ -106,10 +137,15 @@ class Selection:
         return body if of_overlay is overlay and of_columns == columns else None
 
     @property
+    def series_bytes(self) -> int:
+        """Memory of ids and labels."""
+        return sum([part.series_bytes for part in self.parts])
+
+    @property
     def bytes(self) -> int:
-        """Bytes of memory. `body` is not counted, because it refers to the buffers of the other fields."""
+        """Memory. `body` is not counted: it refers to the arrays of the other fields."""
         unsealed = self.unsealed.bytes if self.unsealed else 0
-        return self.refs.refs.nbytes + self.refs.ends.nbytes + unsealed + sum(part.bytes for part in self.parts)
+        return self.refs.refs.nbytes + self.refs.ends.nbytes + unsealed + sum([part.bytes for part in self.parts])
 
 
 class Selections:
@@ -196,9 +232,17 @@ def _key(heads: Sequence[Head], query: SelectSpec) -> Key:
 def _selected(
     head: Head, generation: int, refs: NDArray[np.uint32], before: HeadSelection | None, *, labels: bool
 ) -> HeadSelection:
-    joined = head.index.labels_of(refs) if labels else None
-    block = series_block(head.partition, head.index.series_ids_of(refs), joined).SerializeToString()
+    ids = head.index.series_ids_of(refs)
     # The generation changed because of other series: the same refs of the same series have the same columns.
-    same = before is not None and before.index is head.index and before.block == block
-    columns = before.columns if before is not None and same and np.array_equal(before.refs, refs) else None
-    return HeadSelection(head.index, generation, refs, block, columns)
+    if (
+        before is not None
+        and before.index is head.index
+        and np.array_equal(before.refs, refs)
+        and np.array_equal(before.series.series_ids, ids)
+    ):
+        return HeadSelection(head.index, generation, before.refs, before.series, before.columns)
+    packed = None
+    if labels:
+        joined, lengths = head.index.labels_of(refs)
+        packed = PackedLabels(bytes(joined), lengths)
+    return HeadSelection(head.index, generation, refs, AnswerSeries(head.partition, ids, packed))

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import AnswerSeries, PackedLabels
 from tsdb.head.head import Head
 from tsdb.head.slices.ring import RingBatch
 from tsdb.index.matching import conditions_of
 from tsdb.model.errors import OutOfCoverage
 from tsdb.model.selector import Matcher
-from tsdb.reader.frames import series_block
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.v1 import reader_pb2
+from tsdb.wire.select import encode_block
 
 HEARTBEAT_S = 1.0
 """How often a quiet stream sends its last offset."""
@@ -129,8 +130,10 @@ class Watch:
         )
         fresh = self._not_described(number, refs, series_ids)
         if len(fresh):
-            block = series_block(number, head.index.series_ids_of(fresh), head.index.labels_of(fresh))
-            response.series.CopyFrom(block)
+            joined, lengths = head.index.labels_of(fresh)
+            labels = PackedLabels(bytes(joined), lengths)
+            series = AnswerSeries(number, head.index.series_ids_of(fresh), labels)
+            response.series.CopyFrom(encode_block(series))
         return response
 
     def _not_described(

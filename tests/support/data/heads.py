@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import RawResult
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encode_tick
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.head import Head
-from tsdb.head.read.gather import RawResult
 from tsdb.head.state import Applied, HeadLimits
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule

@@ -17,7 +17,6 @@ import numpy as np
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import parse_labels, series_id
 from tsdb.ops.grpc.errors import abort
-from tsdb.reader.experiment import with_experiment
 from tsdb.v1 import common_pb2, ingest_pb2, ingest_pb2_grpc, reader_pb2, reader_pb2_grpc
 
 TOPIC_ID = "fake-topic"
@@ -215,10 +214,12 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
 
     def Coverage(self, request: reader_pb2.CoverageRequest, context: Any) -> reader_pb2.CoverageResponse:
         self._enter(request, context)
-        answer = reader_pb2.CoverageResponse(
-            partitions=[self.state], history=self.history, chunk_stage=self.chunk_stage, away=self.away
-        )
-        return with_experiment(answer, self.experiment)
+        answer = reader_pb2.CoverageResponse(history=self.history, chunk_stage=self.chunk_stage, away=self.away)
+        if self.experiment:
+            answer.experiment.CopyFrom(reader_pb2.Experiment(name=self.experiment, partitions=[self.state]))
+        else:
+            answer.partitions.append(self.state)
+        return answer
 
     def Watch(self, request: reader_pb2.WatchRequest, context: Any) -> Iterator[reader_pb2.WatchResponse]:
         self._enter(request, context)

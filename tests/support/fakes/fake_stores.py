@@ -6,9 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from support.servers.queriers import TOPIC_ID
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.state import MemoryState
 from tsdb.model.errors import TsdbError
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.wire.select import decoded, encode_select
+from tsdb.wire.series import decode_series_answer, encode_labels, encode_series
+from tsdb.wire.state import decode_states, encode_header
 
 
 def state(
@@ -20,26 +26,26 @@ def state(
     lag_ms: int = 0,
     from_start: bool = False,
     topic_id: str = TOPIC_ID,
-) -> common_pb2.PartitionState:
+) -> MemoryState:
     """The state of one partition in a store."""
-    return common_pb2.PartitionState(
-        partition=partition,
+    return MemoryState(
+        partition,
         topic_id=topic_id,
         since_offset=since,
         coverage_start_ms=coverage_ms,
         ready=ready,
         lag_ms=lag_ms,
+        lag_records=0,
         from_start=from_start,
     )
 
 
 class FakeStore:
-    """A StoreReader. `fail`: raised by the next calls, in order. `asked`: all requests, in order.
-
-    A Select answers no series, one message; `after`: further messages.
+    """A StoreReader, whose answers are messages that are decoded as those of a remote store. `fail`: raised by the next
+    calls, in order. `asked`: all requests, in order. A Select answers no series, in one message.
     """
 
-    def __init__(self, name: str, states: Sequence[common_pb2.PartitionState]) -> None:
+    def __init__(self, name: str, states: Sequence[MemoryState]) -> None:
         self._name = name
         self.apart = False
         self.may_be_silent = True
@@ -53,7 +59,7 @@ class FakeStore:
     def name(self) -> str:
         return self._name
 
-    def states(self) -> Mapping[int, common_pb2.PartitionState]:
+    def states(self) -> Mapping[int, MemoryState]:
         return self.known
 
     def suspect(self) -> None:
@@ -62,7 +68,10 @@ class FakeStore:
     def refresh(self, timeout_s: float) -> None:
         pass
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+    def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
+        return decoded(self.select_messages(encode_select(spec)))
+
+    def select_messages(self, request: reader_pb2.SelectRequest) -> Iterator[reader_pb2.SelectResponse]:
         self._ask(request)
         yield reader_pb2.SelectResponse(
             header=self._header(request.options.partitions),
@@ -70,24 +79,21 @@ class FakeStore:
             trailer=reader_pb2.SelectTrailer(),
         )
 
-    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
+    def series(self, spec: SeriesSpec, caller: Caller) -> Iterator[SeriesAnswer]:
+        for message in self.series_messages(encode_series(spec)):
+            yield decode_series_answer(message)
+
+    def series_messages(self, request: reader_pb2.SeriesRequest) -> Iterator[reader_pb2.SeriesResponse]:
         self._ask(request)
         yield reader_pb2.SeriesResponse(header=self._header(request.options.partitions))
         for partition in request.options.partitions:
             yield reader_pb2.SeriesResponse(series=common_pb2.SeriesBlock(partition=partition))
 
-    def label_names(
-        self, request: reader_pb2.LabelNamesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelNamesResponse]:
-        self._ask(request)
-        yield reader_pb2.LabelNamesResponse(header=self._header(request.options.partitions), names=["from", self._name])
-
-    def label_values(
-        self, request: reader_pb2.LabelValuesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelValuesResponse]:
+    def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
+        request = encode_labels(spec)
         self._ask(request)
         header = self._header(request.options.partitions)
-        yield reader_pb2.LabelValuesResponse(header=header, values=["from", self._name])
+        yield LabelsAnswer(decode_states(header), (), ["from", self._name])
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller
@@ -110,7 +116,7 @@ class FakeStore:
             raise self.fail.pop(0)
 
     def _header(self, partitions: Sequence[int]) -> reader_pb2.SelectHeader:
-        return reader_pb2.SelectHeader(partitions=[self.known[partition] for partition in partitions])
+        return encode_header([self.known[partition] for partition in partitions], ())
 
 
 class FakeStores:

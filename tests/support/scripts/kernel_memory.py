@@ -7,8 +7,8 @@ import json
 from numba.core.runtime.nrt import rtsys
 
 from ingest.warm_up import warm_up as warm_up_gateway
+from tsdb.answer.warm_up import warm_up as warm_up_client
 from tsdb.chunks.warm_up import warm_up as warm_up_chunks
-from tsdb.client.warm_up import warm_up as warm_up_client
 from tsdb.head.warm_up import warm_up as warm_up_head
 from tsdb.query.warm_up import warm_up as warm_up_querier
 

@@ -32,6 +32,7 @@ from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_serv
 from tsdb.ops.lifecycle import Deadline
 from tsdb.reader.limits import SelectLimits
 from tsdb.store.partition import StorePartitionStatus
+from tsdb.store.reads import StoreReads
 from tsdb.store.service import ReaderService
 from tsdb.store.store import Store, StoreOptions
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
@@ -109,9 +110,8 @@ class Node:
         self._log = log
         chosen = range(log.partitions(METRICS)) if partitions is None else partitions
         self.store = Store(log, list(chosen), options or store_options(), clock or SystemClock())
-        service = ReaderService(
-            self.store.topic_id, self.store.partitions, self.store.applied, limits or SelectLimits()
-        )
+        reads = StoreReads(self.store.topic_id, self.store.partitions, self.store.applied, limits or SelectLimits())
+        service = ReaderService(reads)
         add = reader_pb2_grpc.add_ReaderServicer_to_server
         self._server: GrpcServer = build_server(
             [GrpcService("tsdb.v1.Reader", service, add, always=("Coverage",))],

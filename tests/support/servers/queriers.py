@@ -27,6 +27,7 @@ from tsdb.selector.selectors import parse_selector
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
+from tsdb.store.reads import StoreReads
 from tsdb.store.service import ReaderService
 from tsdb.v1 import reader_pb2
 
@@ -86,8 +87,9 @@ class ServedHeads:
         self.clock = ManualClock(1 << 40)
         self.partitions = {number: self._partition(number, head, topic_id) for number, head in heads.items()}
         self.applied = AppliedSignal(self.clock)
-        self.service = ReaderService(topic_id, self.partitions, self.applied, limits or SelectLimits(), calls)
-        self.store = LocalStore(self.service, self.clock)
+        reads = StoreReads(topic_id, self.partitions, self.applied, limits or SelectLimits())
+        self.service = ReaderService(reads, calls)
+        self.store = LocalStore(reads, self.clock, calls)
 
     def end(self) -> None:
         """End like a store: waiting reads are refused."""
@@ -168,7 +170,7 @@ def messages(
     """The messages of one Select, encoded and parsed as over the wire."""
     request = cast(reader_pb2.SelectRequest, query.call().request)
     for message in service.Select(request, caller or context()):
-        yield reader_pb2.SelectResponse.FromString(message.SerializeToString())
+        yield reader_pb2.SelectResponse.FromString(message)
 
 
 def stored(

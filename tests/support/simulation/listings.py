@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from support.simulation.oracle import Answered, Source, Violation, excused_by
 from support.simulation.reads import SELECTORS, asked_offset, options_of, range_of, refused
 from support.simulation.world import World
-from tsdb.client.options import ReadOptions
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.read import label_names, label_values, series, series_groups
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import parse_labels

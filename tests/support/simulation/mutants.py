@@ -47,6 +47,9 @@ from support.simulation.profile import (
     WRITES,
     Profile,
 )
+from tsdb.answer.answer import PartitionAnswer
+from tsdb.answer.spec import SelectSpec
+from tsdb.answer.state import MemoryState
 from tsdb.chunks.late_minutes import LateMinutes
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.stage import ChunkStage, Emission
@@ -74,18 +77,16 @@ from tsdb.parallel_consumer import Record, SpecialLane
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index_generation import IndexGeneration
 from tsdb.query.join.completeness import check_complete, check_series_complete, seam_ms
-from tsdb.query.join.partition_join import JoinedSamples, PartitionJoin
-from tsdb.query.join.step_split import StepSplit
+from tsdb.query.join.joined_read import StepSplit
+from tsdb.query.join.partition_join import PartitionJoin
 from tsdb.query.labels import LabelsRead
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.reduction import Reduction
-from tsdb.query.series import SeriesTimes
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.snapshots.content import Place, place_of
 from tsdb.store.watch import Watch
-from tsdb.v1 import common_pb2
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SINCE_TOO_LOW = 5
@@ -321,7 +322,7 @@ def _fold_covers_itself(patch: pytest.MonkeyPatch) -> None:
 def _loaded_after_chunks(patch: pytest.MonkeyPatch) -> None:
     answered = PartitionJoin.answer
 
-    def late(join: PartitionJoin, state: common_pb2.PartitionState, held: Any, steps: Any) -> JoinedSamples:
+    def late(join: PartitionJoin, state: MemoryState, held: Any, steps: Any) -> PartitionAnswer:
         joined = answered(join, state, held, steps)
         if state.partition in join.seams:
             check_complete(state, join.history.store.loaded(state.topic_id), join.seams[state.partition])
@@ -332,11 +333,8 @@ def _loaded_after_chunks(patch: pytest.MonkeyPatch) -> None:
 
 
 def _position_not_checked(patch: pytest.MonkeyPatch) -> None:
-    def check(state: common_pb2.PartitionState, loaded: dict[int, Loaded], seam: int) -> None:
-        without = common_pb2.PartitionState()
-        without.CopyFrom(state)
-        without.since_offset = 0
-        check_complete(without, loaded, seam)
+    def check(state: MemoryState, loaded: dict[int, Loaded], seam: int) -> None:
+        check_complete(replace(state, since_offset=0), loaded, seam)
 
     patch.setattr("tsdb.query.join.joined_read.check_complete", check)
 
@@ -393,15 +391,13 @@ def _steps_begin_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _samples_end_before_the_steps(patch: pytest.MonkeyPatch) -> None:
-    made = StepSplit.requests
+    made = StepSplit.specs
 
-    def early(split: StepSplit, request: Any) -> Any:
-        requests = made(split, request)
-        if len(requests) > 1:
-            requests[0].end_ms -= 1
-        return requests
+    def early(split: StepSplit, spec: SelectSpec) -> list[SelectSpec]:
+        first, *others = made(split, spec)
+        return [replace(first, end_ms=first.end_ms - 1), *others] if others else [first]
 
-    patch.setattr(StepSplit, "requests", early)
+    patch.setattr(StepSplit, "specs", early)
 
 
 def _seam_below_coverage(patch: pytest.MonkeyPatch) -> None:
@@ -460,11 +456,11 @@ def _range_without_its_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def _series_of_memory_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SeriesTimes, "with_history", lambda times, history: times)
+    patch.setattr("tsdb.query.series._with_history", lambda series, history: series)
 
 
 def _labels_of_memory_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LabelsRead, "_history_labels", lambda read, opened: iter(()))
+    patch.setattr(LabelsRead, "_history_texts", lambda read, joined, states: iter(()))
 
 
 def _watch_from_the_last(patch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,9 @@ from support.simulation.history import SimulatedHistory
 from support.simulation.log import SimulatedLog
 from support.simulation.oracle import Violation
 from support.simulation.times import SLICES, TIMES
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.state import MemoryState
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
 from tsdb.head.state import HeadLimits
@@ -26,10 +29,11 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
+from tsdb.store.reads import StoreReads
 from tsdb.store.service import ReaderService
 from tsdb.store.snapshots.snapshots import SnapshotOptions
 from tsdb.store.store import RECORDS_MAX, Store, StoreOptions
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import reader_pb2
 
 NEVER_S = 1e9  # Readers accept any lag: each answer states its applied offset.
 WAIT_S = 0.05  # A reader that waits for records looks again after this time.
@@ -70,8 +74,9 @@ class SimulatedStore:
         self.store = Store(log, range(log.partitions("metrics")), options, clock)
         self._replay: Replay[Head] = self.store._replay(self.store.partitions)
         self._applied = SteppedSignal(clock, lambda: self.step(RECORDS_MAX))
-        self.service = ReaderService(self.store.topic_id, self.store.partitions, self._applied, SelectLimits())
-        self.local = LocalStore(self.service, clock)
+        reads = StoreReads(self.store.topic_id, self.store.partitions, self._applied, SelectLimits())
+        self.service = ReaderService(reads)
+        self.local = LocalStore(reads, clock)
         self.poll()
 
     def step(self, records_max: int) -> None:
@@ -147,7 +152,7 @@ class SimulatedStore:
         self._replay.close()
 
 
-States = dict[int, common_pb2.PartitionState]
+States = dict[int, MemoryState]
 
 
 class WatchedStore:
@@ -168,7 +173,7 @@ class WatchedStore:
     def name(self) -> str:
         return self._name
 
-    def states(self) -> Mapping[int, common_pb2.PartitionState]:
+    def states(self) -> Mapping[int, MemoryState]:
         return self._local.states()
 
     @property
@@ -189,27 +194,19 @@ class WatchedStore:
     def refresh(self, timeout_s: float) -> None:
         self._local.refresh(timeout_s)
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+    def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
         self._before_read("select")
-        for message in self._local.select(request, caller):
-            self._stated.update((state.partition, state) for state in message.header.partitions)
-            yield message
+        for answer in self._local.select(spec, caller):
+            self._stated.update((state.partition, state) for state in answer.states or ())
+            yield answer
 
-    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
+    def series(self, spec: SeriesSpec, caller: Caller) -> Iterator[SeriesAnswer]:
         self._before_read("select_series")
-        return self._local.series(request, caller)
+        return self._local.series(spec, caller)
 
-    def label_names(
-        self, request: reader_pb2.LabelNamesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelNamesResponse]:
+    def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
         self._before_read("select_labels")
-        return self._local.label_names(request, caller)
-
-    def label_values(
-        self, request: reader_pb2.LabelValuesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelValuesResponse]:
-        self._before_read("select_labels")
-        return self._local.label_values(request, caller)
+        return self._local.labels(spec, caller)
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

@@ -16,12 +16,13 @@ from support.simulation.oracle import Answered, Source, Violation, float_of
 from support.simulation.reads import EVERYTHING, SELECTORS, refused
 from support.simulation.times import TIMES
 from support.simulation.world import World
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.call import ClientCall
-from tsdb.client.options import ReadOptions
 from tsdb.client.query import QueryResult, query, query_range
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import canonical_labels, parse_labels
 from tsdb.query.service import QuerierService
+from tsdb.wire.state import encode_state
 
 STALE_BITS = 0x7FF0000000000002
 STEPS_MAX = 24
@@ -241,7 +242,7 @@ def _allowed(
     """Samples that may be shown of each series, by time. With allow_holes any may be missing: warnings are texts."""
     found = []
     for source in filter(wanted, world.sources):
-        answered = Answered.of(world.stated[source.partition], span_ms[0], moved=world.moved)
+        answered = Answered.of(encode_state(world.stated[source.partition]), span_ms[0], moved=world.moved)
         by_time: Allowed = {}
         for ts_ms in sorted(world.oracle.entries[source.partition][source.series_id]):
             if span_ms[0] <= ts_ms < span_ms[1]:

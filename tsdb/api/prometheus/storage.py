@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tsdb.client.options import ReadOptions
+from tsdb.answer.spec import ReadOptions
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.query.promql.metadata import QuerierMetadata

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tsdb.cli.agent.outage import Outage
 from tsdb.client import Client, Overloaded, TsdbError, Unavailable, WriteBatch, WriteResult
-from tsdb.client.retry import worth_retrying
+from tsdb.model.errors import worth_retrying
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread
 

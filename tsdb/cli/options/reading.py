@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tsdb.answer.spec import ReadOptions
 from tsdb.cli.options.arguments import Milliseconds, duration
-from tsdb.client.options import ReadOptions
 
 AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]
 MaxLag = Annotated[

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import RawResult, SealedColumns
 from tsdb.head.read.gather_kernels import (
     collect_kernel,
     compact_kernel,
@@ -102,65 +102,6 @@ class Touched:
         return (
             self.start_from_ms <= start_ms < self.start_below_ms and self.end_above_ms < end_ms <= self.end_through_ms
         )
-
-
-@dataclass(slots=True)
-class RawResult:
-    """Samples of n series: counts (n,) uint32; ts_ms int64 ascending strictly within a series; values float64.
-
-    orders: only with `partial`, else None: the log offset of each sample below coverage, -1 above.
-    """
-
-    counts: NDArray[np.uint32]
-    ts_ms: NDArray[np.int64]
-    values: NDArray[np.float64]
-    orders: NDArray[np.int64] | None = None
-
-    @property
-    def samples(self) -> int:
-        return len(self.ts_ms)
-
-    def split(self, ends: NDArray[np.int64]) -> list[RawResult]:
-        """Split the result: result i has the series [ends[i], ends[i + 1]). Arrays are shared. Not for results with
-        orders."""
-        assert self.orders is None, "not made with partial"
-        before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
-        return [
-            RawResult(self.counts[first:last], self.ts_ms[start:end], self.values[start:end])
-            for (first, last), (start, end) in zip(pairwise(ends.tolist()), pairwise(before), strict=True)
-        ]
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of the arrays."""
-        orders = 0 if self.orders is None else self.orders.nbytes
-        return self.counts.nbytes + self.ts_ms.nbytes + self.values.nbytes + orders
-
-
-@dataclass(slots=True)
-class SealedColumns:
-    """Whole encoded columns of sealed slices, in the layout of ColumnsFrame in proto/tsdb/v1/reader.proto.
-
-    Slices ascend by time. series_index (n,) uint32 into the requested refs, in the order of data; column_lengths,
-    axis_index (n,) uint32; axis_base_ms (a,) int64; axis_lengths, axis_counts (a,) uint32; axes, data uint8.
-
-    """
-
-    samples: int
-    series_index: NDArray[np.uint32]
-    column_lengths: NDArray[np.uint32]
-    axis_index: NDArray[np.uint32]
-    axis_base_ms: NDArray[np.int64]
-    axis_lengths: NDArray[np.uint32]
-    axis_counts: NDArray[np.uint32]
-    axes: NDArray[np.uint8]
-    data: NDArray[np.uint8]
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of the arrays."""
-        small = 12 * len(self.series_index) + 16 * len(self.axis_base_ms)
-        return small + len(self.axes) + len(self.data)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.read.gather import SealedColumns, check_samples
+from tsdb.answer.answer import SealedColumns
+from tsdb.head.read.gather import check_samples
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.read.gather import COLLECT_PER_REF, NO_ORDERS, RawResult, Runs, compact
+from tsdb.answer.answer import RawResult
+from tsdb.head.read.gather import COLLECT_PER_REF, NO_ORDERS, Runs, compact
 from tsdb.head.read.gather_many_kernels import clip_kernel, collect_since_kernel
 from tsdb.head.slices.contents import Contents
 from tsdb.head.slices.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_COUNT, OPEN_LAST_SIZE, Rows

@@ -221,7 +221,7 @@ def _handler(
 
 
 def _bytes_or(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
-    # Answers of large arrays are encoded as bytes before they come here: see tsdb.reader.wire.
+    # Answers of large arrays are encoded as bytes before they come here: see tsdb.wire.fields.
     def serialized(message: Any) -> bytes:
         return message if isinstance(message, bytes) or serialize is None else serialize(message)
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.spec import SelectSpec
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read import step_kernels as steps
 from tsdb.log.downsampled import Downsampled
@@ -26,7 +27,6 @@ from tsdb.query.history.index import HistorySeries
 from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.log_value import LogValue
 from tsdb.query.reduction import Reduction
-from tsdb.reader.request import SelectSpec
 
 READ_AGAIN_S = 60.0  # The job runs hourly at most.
 FAILED_AGAIN_S = 10.0

@@ -8,14 +8,14 @@ read of the partition in its range may miss samples.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.head.holes import UNKNOWN_SERIES
 from tsdb.history.interface import ChunkRow
 from tsdb.model.errors import CorruptData, HoleInRange
 from tsdb.query.history.reads import HistoryReads
-from tsdb.v1 import common_pb2
 
 CORRUPT_CHUNK = "corrupt_chunk"
 
@@ -66,18 +66,10 @@ class HistoryHoles:
         hole = HoleRecord(partition, key.pack_id, key.window_start_ms, end_ms, CORRUPT_CHUNK, key.order)
         self.holes.setdefault(partition, []).append(hole)
 
-    def list_in(self, states: Mapping[int, common_pb2.PartitionState]) -> None:
-        """Add the holes to the header's partition states."""
+    def list_in(self, states: dict[int, MemoryState]) -> None:
+        """Add the holes to the states of an answer."""
         for partition, holes in self.holes.items():
-            for hole in holes:
-                states[partition].holes.add(
-                    partition=partition,
-                    start_ms=hole.start_ms,
-                    end_ms=hole.end_ms,
-                    reason=hole.reason,
-                    record_offset=hole.record_offset,
-                    pack_id=hole.pack_id,
-                )
+            states[partition] = replace(states[partition], holes=(*states[partition].holes, *holes))
 
 
 def _is_of_known_series(hole: HoleRecord) -> bool:

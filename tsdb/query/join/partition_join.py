@@ -10,8 +10,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import AnswerSeries, PackedLabels, PartitionAnswer
+from tsdb.answer.spec import SelectSpec
+from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.head.read.gather import RawResult
 from tsdb.history.interface import Loaded
 from tsdb.model.labels import metric_name
 from tsdb.ops.metrics import counter
@@ -19,14 +21,11 @@ from tsdb.query.history.downsampled import DerivedPart, DerivedSteps
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.history.index import NO_SERIES, Choice, HistorySeries
 from tsdb.query.history.samples import HistoryQuery, history_samples
-from tsdb.query.join.seam import Seam
+from tsdb.query.join.seam import Seam, StoreSamples
 from tsdb.query.reduction import Reduction
 from tsdb.query.sources import HistorySource
-from tsdb.query.stores.samples import StoreSamples
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
-from tsdb.reader.request import SelectSpec
-from tsdb.v1 import common_pb2
 
 ORDERED_SAMPLE_BYTES = 24  # Bytes of time, value and order.
 MERGE_COPIES = 2
@@ -37,21 +36,6 @@ answered_total = counter(
     "source",
     ("memory", "history", "both"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedSamples:
-    """Result for one partition. series_ids: uint64 (s,), ascending. labels: canonical, one per series. raw: their
-    samples."""
-
-    partition: int
-    series_ids: NDArray[np.uint64]
-    labels: list[bytes]
-    raw: RawResult
-
-    def packed_labels(self) -> tuple[bytes, NDArray[np.uint32]]:
-        """(concatenated labels, length of each in bytes)."""
-        return b"".join(self.labels), np.fromiter(map(len, self.labels), np.uint32, len(self.labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +55,8 @@ class PartitionJoin:
     work: ReadWork
     kept_bytes: Callable[[], int]
 
-    def answer(self, state: common_pb2.PartitionState, held: StoreSamples, steps: StoreSamples) -> JoinedSamples:
-        """held: samples of the store, with orders. steps: the following steps, which the store has aggregated.
-
-        Raises Overloaded (samples_limit), HoleInRange, CorruptData, and the errors of history.
-
-
-        """
+    def answer(self, state: MemoryState, held: StoreSamples, steps: StoreSamples) -> PartitionAnswer:
+        """held: the store's samples, with orders. steps: the steps after them, already aggregated by the store."""
         query, partition = self.query, state.partition
         series = self._history_series(state, held)
         self.holes.check(partition, set(series.pack_ids))
@@ -101,7 +80,10 @@ class PartitionJoin:
             on_progress(0)
         answered_total.labels(self._source(partition, held, steps)).inc()
         series_ids, labels = _union(held, steps, series)
-        return JoinedSamples(partition, series_ids, labels, seam.result(series_ids, steps))
+        found = AnswerSeries(partition, series_ids, PackedLabels.of(labels) if query.labels else None)
+        raw = (seam.result(series_ids, steps),)
+        # Where columns were asked for, samples outside columns are an overlay.
+        return PartitionAnswer(partition, found, overlay=raw if query.columns else (), raw=() if query.columns else raw)
 
     def _hold(self, samples: int) -> None:
         """Check the call and reserve memory for `samples`; a merge needs them twice."""
@@ -125,7 +107,7 @@ class PartitionJoin:
 
     def _derived_steps(
         self,
-        state: common_pb2.PartitionState,
+        state: MemoryState,
         part: DerivedPart,
         sources: HistorySeries,
         on_progress: Callable[[int], None],
@@ -144,7 +126,7 @@ class PartitionJoin:
         for stretch in self._stretches(state.partition, wanted, start_ms, part.end_ms, on_progress):
             yield from derived.steps(stretch)
 
-    def _history_series(self, state: common_pb2.PartitionState, held: StoreSamples) -> HistorySeries:
+    def _history_series(self, state: MemoryState, held: StoreSamples) -> HistorySeries:
         partition = state.partition
         if partition not in self.seams:
             return NO_SERIES

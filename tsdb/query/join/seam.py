@@ -6,18 +6,80 @@ The higher order of a sample wins. Above coverage memory is complete and history
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import PartitionAnswer, RawResult, malformed
+from tsdb.answer.joined import raw_of
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.head.read.gather import RawResult
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.reduction import Reduction, packless_fragment
-from tsdb.query.stores.samples import StoreSamples
+
+NO_ORDER = -1  # Of a sample above coverage.
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _ABOVE_COVERAGE = np.iinfo(np.int64).max  # Order of samples above coverage: memory always wins there.
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSamples:
+    """The answer of a store about one partition: samples of s series, n in all.
+
+    series_ids: uint64 (s,), ascending. labels: canonical, one per series. counts: int64 (s,). ts_ms: int64 (n,),
+    ascending within a series. values: float64 (n,). orders: int64 (n,), a sample's offset below coverage, -1 above.
+    """
+
+    series_ids: NDArray[np.uint64]
+    labels: list[bytes]
+    counts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, part: PartitionAnswer) -> StoreSamples:
+        """The samples of a whole partition. Raises CorruptData (answer_malformed)."""
+        if part.series is None or part.columns or part.overlay:
+            raise malformed(f"partition {part.partition} came without series, or not as samples")
+        raw = raw_of(part.raw, len(part.series))
+        orders = np.full(raw.samples, NO_ORDER, np.int64) if raw.orders is None else raw.orders
+        return cls(
+            part.series.series_ids,
+            part.series.canonical(),
+            raw.counts.astype(np.int64),
+            _writable(raw.ts_ms),
+            _writable(raw.values),
+            _writable(orders),
+        )
+
+    def since(self, start_ms: int) -> StoreSamples:
+        """The samples from start_ms on; series without samples stay."""
+        keep = self.ts_ms >= start_ms
+        series = np.repeat(np.arange(len(self.counts)), self.counts)[keep]
+        counts = np.bincount(series, minlength=len(self.counts)).astype(np.int64)
+        return StoreSamples(
+            self.series_ids, self.labels, counts, self.ts_ms[keep], self.values[keep], self.orders[keep]
+        )
+
+
+NO_SAMPLES = StoreSamples(
+    np.empty(0, np.uint64),
+    [],
+    np.empty(0, np.int64),
+    np.empty(0, np.int64),
+    np.empty(0, np.float64),
+    np.empty(0, np.int64),
+)
+
+
+def _writable(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """Kernels are compiled once, for arrays that can be written; those of a message cannot."""
+    return array if array.flags.writeable else array.copy()
 
 
 class Seam:
@@ -47,7 +109,7 @@ class Seam:
         """The joined samples followed by the steps. series_ids: uint64, ascending, all series of both."""
         self._keep_rest()
         later = fragment_of(steps)
-        return raw_of(self._done if later is None else [*self._done, later], series_ids)
+        return merged_raw(self._done if later is None else [*self._done, later], series_ids)
 
     def _of(self, series_ids: NDArray[np.uint64]) -> Fragment | None:
         return None if self._held is None else narrow_fragment(self._held, series_ids)
@@ -68,7 +130,7 @@ class Seam:
         return reduced.samples
 
 
-def raw_of(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResult:
+def merged_raw(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> RawResult:
     """Merge fragments into one result over series_ids. Raises CorruptData for a series that is not in series_ids.
 
     The fragments have no (series, timestamp) in common. They may share a series when all its samples in one fragment

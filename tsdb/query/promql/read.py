@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tsdb.client.options import ReadOptions
+from tsdb.answer.spec import ReadOptions
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query

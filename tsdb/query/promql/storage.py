@@ -1,4 +1,4 @@
-"""Storage of PromQL over a querier: the reads of Reader.Select, decoded into arrays in this process.
+"""Storage of PromQL over a querier: the answers of selects, joined and decoded in this process.
 
 Samples in memory come as columns and are decoded on all cores. Partitions that need history come as samples.
 Exactness, limits and refusals are those of Select.
@@ -6,29 +6,26 @@ Exactness, limits and refusals are those of Select.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tsdb.client.answer.frames import AnswerFrames, FramedAnswer
-from tsdb.client.options import ReadOptions, wire_matchers
+from tsdb.answer.answer import Answer, PartitionAnswer, malformed
+from tsdb.answer.joined import joined_parts, joined_series
+from tsdb.answer.spec import EXACT, ReadOptions, SelectSpec
+from tsdb.answer.state import losses
 from tsdb.model.selector import Matcher
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
-from tsdb.query.join.pieces import AnswerTotals
-from tsdb.query.promql.arrays import SAMPLE_BYTES, Partitions
-from tsdb.query.promql.losses import losses
+from tsdb.query.join.joined_read import AnswerTotals
 from tsdb.query.select import SelectRead
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.stores.fan_out import ShareStreams
-from tsdb.reader.frames import FRAME_BYTES_MAX
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
-from tsdb.reader.request import select_spec
-from tsdb.v1 import reader_pb2
 
-SERIES_BYTES = 64  # Bytes beside the labels: their object, its entry in a list, and a start.
+SAMPLE_BYTES = 16
+SERIES_BYTES = 64  # Beside the labels: the object that holds them, its place in a list, and a start.
 
 NO_SERIES = StoredSeries((), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
 
@@ -43,13 +40,11 @@ class QuerierStorage:
 
     """
 
-    def __init__(
-        self, sources: Sources, limits: SelectLimits, call: ReadCall, options: ReadOptions = ReadOptions()
-    ) -> None:
+    def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: ReadOptions = EXACT) -> None:
         self._sources = sources
         self._limits = limits
         self._call = call
-        self._options = options.to_wire()
+        self._options = options
         self._found: dict[tuple[tuple[Matcher, ...], int, int], StoredSeries] = {}
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
@@ -72,45 +67,40 @@ class QuerierStorage:
             self._call.keep(kept_bytes + _bytes(found))
         return found
 
-    def _read(self, matchers: Sequence[Matcher], start_ms: int, last_ms: int) -> StoredSeries:
+    def _read(self, matchers: tuple[Matcher, ...], start_ms: int, last_ms: int) -> StoredSeries:
         end_ms = last_ms + 1  # Ranges of PromQL include both ends.
-        request = reader_pb2.SelectRequest(
-            matchers=wire_matchers(matchers),
-            start_ms=start_ms,
-            end_ms=end_ms,
-            encoding=reader_pb2.COLUMNS,
-            options=self._options,
-        )
-        read = SelectRead(self._sources, request, select_spec(request), self._limits, self._call)
+        spec = SelectSpec(matchers, None, start_ms, end_ms, columns=True, options=self._options)
+        spec.check()
         wanted = partitions_for(self._sources, self._options)
-        opened = read.open(wanted, keeps=True)
-        answers = self._answers(opened.alone, opened.totals)
-        partitions = Partitions(
-            [part for answer in answers for part in answer.parts],
-            [joined for of_store in opened.joined for joined in of_store],
-        )
-        partitions.check(wanted)
-        stored = partitions.stored(start_ms, end_ms, self._call.hold)
-        states = [*opened.joined_states, *(state for answer in answers for state in answer.states)]
-        found = losses(opened.warnings, states, start_ms, end_ms, allow_holes=self._options.allow_holes)
-        return replace(stored, warnings=found)
+        opened = SelectRead(self._sources, spec, self._limits, self._call).open(wanted, keeps=True)
+        parts = [part for one in opened.alone for part in joined_parts(self._kept(one, opened.totals))]
+        parts += [part for of_store in opened.joined for part in of_store]
+        parts = _ordered(parts, wanted)
+        found = joined_series(parts, start_ms, end_ms, self._call.hold)
+        warnings: tuple[str, ...] = ()
+        if opened.warnings or self._options.allow_holes:
+            warnings = losses(opened.warnings, opened.states, start_ms, end_ms, allow_holes=self._options.allow_holes)
+        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, warnings)
 
-    def _answers(
-        self, opened: Sequence[ShareStreams[reader_pb2.SelectResponse]], totals: AnswerTotals
-    ) -> list[FramedAnswer]:
-        """The whole answers of stores, not decoded."""
-        answers = []
-        for one in opened:
-            frames = AnswerFrames()
-            for message in one.messages():
-                self._call.check_going()
-                # About the size of a message. protobuf would have to encode it again for the exact size.
-                self._call.keep(self._call.kept_bytes + FRAME_BYTES_MAX)
-                frames.add(message)
-            answer = frames.finish()
-            totals.add(answer.trailer.series, answer.trailer.samples, answer.trailer.bytes)
-            answers.append(answer)
-        return answers
+    def _kept(self, opened: ShareStreams[Answer], totals: AnswerTotals) -> Iterator[Answer]:
+        """The answers of a store. All of them stay in memory, not decoded, until the selection is joined."""
+        for answer in opened.messages():
+            self._call.check_going()
+            self._call.keep(self._call.kept_bytes + answer.body.nbytes)
+            if answer.body.counts is not None:
+                totals.add(answer.body.counts)
+            yield answer
+
+
+def _ordered(parts: list[PartitionAnswer], wanted: Sequence[int]) -> list[PartitionAnswer]:
+    """The parts by partition. Raises CorruptData (answer_malformed) unless exactly the partitions `wanted` came, each
+    once."""
+    came = [part.partition for part in parts]
+    if came == wanted:
+        return parts
+    if sorted(came) != wanted:
+        raise malformed(f"partitions {sorted(came)} came; partitions {wanted} were requested")
+    return sorted(parts, key=lambda part: part.partition)
 
 
 def _bytes(stored: StoredSeries) -> int:

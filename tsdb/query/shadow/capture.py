@@ -18,7 +18,7 @@ class Captured:
 
     method: Method
     request: Message
-    messages: Callable[[], Iterable[Message]]
+    messages: Callable[[], Iterable[Message | bytes]]
     at_ms: int
     seconds: float
     size: int
@@ -30,14 +30,14 @@ class Capture:
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
-        self.messages: list[Message] = []
+        self.messages: list[Message | bytes] = []
         self.size = 0
         self.lost = False
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Message | bytes) -> None:
         if self.lost:
             return
-        size = message.ByteSize()
+        size = len(message) if isinstance(message, bytes) else message.ByteSize()
         if self._budget.take(size):
             self.messages.append(message)
             self.size += size

@@ -8,20 +8,19 @@ from typing import Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from tsdb.client.call import Method
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.v1 import reader_pb2
 
-Answer = TypeVar("Answer", bound=Message)
+Encoded = TypeVar("Encoded", bound=bytes | Message)
 
 
 class AnswerObserver(Protocol):
     """Sees answers. It changes none of them, raises nothing, and waits for nothing."""
 
     def answer(
-        self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
-    ) -> Iterator[Answer]:
-        """Pass the same messages on, in their order."""
+        self, method: str, request: Message, context: grpc.ServicerContext, messages: Iterator[Encoded]
+    ) -> Iterator[Encoded]:
+        """The same messages, in their order. method: of Reader, `Select` or `Query`."""
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """A result that is answered in another form than that of Reader.Query, and its request in that form."""
@@ -31,8 +30,8 @@ class NothingSeen:
     """The observer of a querier without a shadow."""
 
     def answer(
-        self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
-    ) -> Iterator[Answer]:
+        self, method: str, request: Message, context: grpc.ServicerContext, messages: Iterator[Encoded]
+    ) -> Iterator[Encoded]:
         return messages
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:

@@ -28,7 +28,7 @@ from tsdb.query.promql.answer import messages as query_messages
 from tsdb.query.shadow.capture import Capture, Captured
 from tsdb.query.shadow.comparison import Differences, compare, rows_of
 from tsdb.query.shadow.kept import KeptPairs, Other, Times
-from tsdb.query.shadow.seen import Answer
+from tsdb.query.shadow.seen import Encoded
 from tsdb.query.shadow.shadow_metrics import (
     differences_total,
     dropped_total,
@@ -94,12 +94,12 @@ class Shadow:
         self._target.close()
 
     def answer(
-        self, method: Method, request: Message, context: grpc.ServicerContext, messages: Iterator[Answer]
-    ) -> Iterator[Answer]:
-        """Pass the same messages on. For a share of the reads, keep them for a comparison too."""
+        self, method: str, request: Message, context: grpc.ServicerContext, messages: Iterator[Encoded]
+    ) -> Iterator[Encoded]:
+        """The same messages; of a share of the reads they are also kept for a comparison."""
         if self._draw() >= self._options.share or any(key == HEADER for key, _ in context.invocation_metadata()):
             return messages
-        return self._captured(method, request, messages)
+        return self._captured(Method(method), request, messages)
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """Implements AnswerObserver.result. The request is built only for a read of the share."""
@@ -112,7 +112,7 @@ class Shadow:
         now_ms = self._clock.now_ms()
         self._put(Captured(Method.QUERY, request(), lambda: query_messages(result), now_ms, seconds, size))
 
-    def _captured(self, method: Method, request: Message, messages: Iterator[Answer]) -> Iterator[Answer]:
+    def _captured(self, method: Method, request: Message, messages: Iterator[Encoded]) -> Iterator[Encoded]:
         capture, seconds = Capture(self._budget), 0.0
         handed_on = False
         try:

@@ -13,16 +13,15 @@ import grpc
 from google.protobuf.message import Message
 
 from tsdb.client import QueryResult, SelectResult
-from tsdb.client.answer.frames import AnswerFrames
 from tsdb.client.call import STREAMING, Method, stub_methods
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
 from tsdb.client.failures import Peer, call_error
 from tsdb.client.query import query
-from tsdb.client.read import partition_states
-from tsdb.client.select import joined_result
+from tsdb.client.select import SelectAnswer
 from tsdb.model.errors import ConfigMismatch, Overloaded, Unavailable
 from tsdb.query.shadow.shadow_metrics import shadow_partitions
 from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.wire.state import coverage_states
 
 HEADER = "tsdb-shadow"  # Header of each call to a shadow. A querier passes a read with it to no other shadow.
 COVERAGE_TIMEOUT_S = 2.0
@@ -78,7 +77,7 @@ class ShadowTarget:
         """Raises ConfigMismatch (shadow_log) for a shadow of another log, Unavailable (shadow_without_partitions) for
         one that shows no partition yet, and the error of one that does not answer."""
         (answer,) = self._call(Method.COVERAGE, reader_pb2.CoverageRequest(), COVERAGE_TIMEOUT_S)
-        states = partition_states(answer)
+        states = coverage_states(answer)
         self._check_topics(states)
         if not states:
             raise Unavailable(
@@ -125,7 +124,7 @@ class ShadowTarget:
 
 
 def decoded(
-    method: Method, request: Any, messages: Iterable[Message], partitions: Collection[int] | None = None
+    method: Method, request: Any, messages: Iterable[Message | bytes], partitions: Collection[int] | None = None
 ) -> SelectResult | QueryResult:
     """Decode an answer of Select or Query as the client does. partitions: leave out the other partitions of a Select;
     None: keep all.
@@ -134,14 +133,11 @@ def decoded(
 
     """
     if method is Method.SELECT:
-        frames = AnswerFrames()
+        reader = SelectAnswer(request.start_ms, request.end_ms, partitions)
         for message in messages:
-            frames.add(message)
-        whole = frames.finish()
-        parts = [part for part in whole.parts if partitions is None or part.block.partition in partitions]
-        states = [state for state in whole.states if partitions is None or state.partition in partitions]
-        return joined_result(parts, states, request.start_ms, request.end_ms)
-    reader = query(request.query, request.start_ms).reader()
+            reader.add(reader_pb2.SelectResponse.FromString(message) if isinstance(message, bytes) else message)
+        return reader.finish()
+    answer = query(request.query, request.start_ms).reader()
     for message in messages:
-        reader.add(message)
-    return reader.finish()
+        answer.add(message)
+    return answer.finish()

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from tsdb.model.errors import TsdbError, Unavailable
-from tsdb.query.stores.hedge import HEDGES, Hedged, HedgeError, HedgePlan, Start
+from tsdb.query.stores.hedge import HEDGES, Hedged, HedgeError, HedgePlan, Opened, Start, close
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.read_call import Caller
 
@@ -54,10 +54,7 @@ def open_all(
     opened: list[ShareStreams[Message]] = []
     waiting = list(partitions)
     while waiting:
-        begun = [
-            Hedged(share, routing.alternatives(share), start, _first, caller, hedges)
-            for share in routing.shares(waiting)
-        ]
+        begun = [_begin(share, routing, start, caller, hedges) for share in routing.shares(waiting)]
         waiting = []
         for one in begun:
             share, refusal = one.share, None
@@ -73,6 +70,31 @@ def open_all(
                 routing.refused(share, refusal)
             waiting += one.share.partitions
     return opened
+
+
+def _begin(
+    share: Share, routing: Routing, start: Start[Message], caller: Caller, hedges: HedgePlan
+) -> Hedged[Message] | _Unhedged[Message]:
+    alternatives = routing.alternatives(share)
+    if alternatives:
+        return Hedged(share, alternatives, start, _first, caller, hedges)
+    return _Unhedged(share, tuple(start(share, caller)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unhedged(Generic[Message]):
+    """A share that only its store is asked for."""
+
+    share: Share
+    streams: tuple[Iterator[Message], ...]
+
+    def first(self) -> list[Opened[Message]]:
+        """The share with the first messages of its streams. Raises TsdbError."""
+        try:
+            return [(self.share, tuple([_first(self.share, stream) for stream in self.streams]), self.streams)]
+        except TsdbError:
+            close(self.streams)
+            raise
 
 
 def _silent(share: Share) -> Unavailable:

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from tsdb.client.retry import worth_retrying
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import TsdbError, worth_retrying
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.threads import new_thread
@@ -132,8 +131,8 @@ class HedgeError(Exception):
 
 
 class Hedged(Generic[Message]):
-    """One share that is being read. alternatives: shares of other stores that together have its partitions; none: the
-    share is not hedged. `first` is called once, on the thread of the read."""
+    """One share that is being read. alternatives: shares of other stores that together have its partitions. `first` is
+    called once, on the thread of the read."""
 
     def __init__(
         self,
@@ -154,10 +153,9 @@ class Hedged(Generic[Message]):
         self._is_over = False
         self._found: list[Opened[Message]] | HedgeError | None = None
         self._attempts: list[Attempt] = []
-        self._own = Attempt(caller) if alternatives else None
-        self._streams = tuple(start(share, self._own or caller))
-        if alternatives:
-            plan.timer.after(plan.after_s, self._due)
+        self._own = Attempt(caller)
+        self._streams = tuple(start(share, self._own))
+        plan.timer.after(plan.after_s, self._due)
 
     def first(self) -> list[Opened[Message]]:
         """The shares that answer, with their first messages. Raises TsdbError of the share, HedgeError."""
@@ -212,7 +210,6 @@ class Hedged(Generic[Message]):
                     self._is_over, self._found = True, found
             hedges_total.labels(WON if is_first else LOST).inc()
             if is_first:
-                assert self._own is not None, "only a share with alternatives is hedged"
                 self.share.store.suspect()
                 self._own.end()
             elif not isinstance(found, HedgeError):

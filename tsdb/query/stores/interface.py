@@ -1,4 +1,4 @@
-"""Stores: the memory side of a querier. Each is a Reader service over some partitions, in this process or behind gRPC.
+"""Stores: the memory side of a querier. Each answers reads over some partitions, in this process or behind gRPC.
 
 Every method raises only errors of tsdb.model.errors, for local and for remote stores.
 """
@@ -8,19 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.state import MemoryState
 from tsdb.reader.read_call import Caller
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.v1 import reader_pb2
 
 
 class StoreReader(Protocol):
-    """One store. Streams may begin before they are iterated; closing a stream ends it."""
+    """One store. Streams may begin before they are iterated; closing a stream ends it. caller: a read of this process;
+    what it asked of the store ends with it."""
 
     @property
     def name(self) -> str:
         """Address of the store, for messages; unique within a querier."""
 
-    def states(self) -> Mapping[int, common_pb2.PartitionState]:
-        """Last known states of the store by partition; empty while it does not answer."""
+    def states(self) -> Mapping[int, MemoryState]:
+        """Its last known states, by partition; empty while it does not answer."""
 
     @property
     def apart(self) -> bool:
@@ -40,21 +44,14 @@ class StoreReader(Protocol):
     def refresh(self, timeout_s: float) -> None:
         """Update `states` now. A store that does not answer in time has no states."""
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
-        """The response stream of Reader.Select."""
+    def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
+        """The answers to a select: the first with the states, the last with the counts, checked as they come."""
 
-    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
-        """The response stream of Reader.Series."""
+    def series(self, spec: SeriesSpec, caller: Caller) -> Iterator[SeriesAnswer]:
+        """States, then series or groups."""
 
-    def label_names(
-        self, request: reader_pb2.LabelNamesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelNamesResponse]:
-        """The one response of Reader.LabelNames."""
-
-    def label_values(
-        self, request: reader_pb2.LabelValuesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelValuesResponse]:
-        """The one response of Reader.LabelValues."""
+    def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
+        """Exactly one answer about all partitions of the store."""
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

@@ -1,91 +1,72 @@
-"""Local store: reads the store of this process directly, not over a network."""
+"""Local store: the store of this process. Its answers are arrays, handed over on the thread of the read."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from typing import cast
 
-import grpc
-
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
 from tsdb.query.stores.interface import StoreReader
-from tsdb.reader.read_call import Caller
-from tsdb.store.service import ReaderService
-from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.reader.read_call import Caller, ReadCall, ReadCalls
+from tsdb.store.reads import StoreReads
+from tsdb.v1 import reader_pb2
 
-STATES_AGE_S = 0.1  # States only choose the route: a store that has changed since refuses, and routing chooses again.
+STATES_AGE_S = 0.5  # States only choose the route: a store that has changed since refuses, and routing chooses again.
 
 
 class LocalStore:
-    """A StoreReader over the Reader service of a store. Thread-safe."""
+    """A StoreReader over the reads of a store. Thread-safe. calls: of the watches."""
 
-    def __init__(self, service: ReaderService, clock: Clock) -> None:
-        self._service = service
+    name = "local"
+    apart = False
+    may_be_silent = False
+    is_suspect = False
+
+    def __init__(self, reads: StoreReads, clock: Clock, calls: ReadCalls | None = None) -> None:
+        self._reads = reads
         self._clock = clock
-        self._lock = threading.Lock()  # Guards all below; an innermost lock.
-        self._states: dict[int, common_pb2.PartitionState] = {}
-        self._refreshed_at: float | None = None
+        self._calls = calls or ReadCalls()
+        self._states: tuple[float, Mapping[int, MemoryState]] | None = None  # Replaced as a whole.
 
-    @property
-    def name(self) -> str:
-        return "local"
-
-    def states(self) -> Mapping[int, common_pb2.PartitionState]:
-        with self._lock:
-            refreshed_at = self._refreshed_at
-        if refreshed_at is None or self._clock.monotonic() - refreshed_at > STATES_AGE_S:
+    def states(self) -> Mapping[int, MemoryState]:
+        known = self._states
+        if known is None or self._clock.monotonic() - known[0] > STATES_AGE_S:
             self.refresh(0.0)
-        with self._lock:
-            return self._states
-
-    @property
-    def apart(self) -> bool:
-        return False
-
-    @property
-    def may_be_silent(self) -> bool:
-        return False
-
-    @property
-    def is_suspect(self) -> bool:
-        return False
+            known = self._states
+        return known[1] if known is not None else {}
 
     def suspect(self) -> None:
         raise AssertionError("a store of this process is not hedged")
 
     def refresh(self, timeout_s: float) -> None:
-        answer = self._service.Coverage(reader_pb2.CoverageRequest(), _context(None))
-        with self._lock:
-            self._states = {state.partition: state for state in answer.partitions}
-            self._refreshed_at = self._clock.monotonic()
+        self._states = self._clock.monotonic(), {state.partition: state for state in self._reads.states()}
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
-        with closing(self._service.Select(request, _context(caller))) as messages:
-            for message in messages:
-                yield reader_pb2.SelectResponse.FromString(message)
+    def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
+        call = _call(caller)
+        with call.part() as work:
+            yield from self._reads.select(spec, call, work)
 
-    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
-        return self._service.Series(request, _context(caller))
+    def series(self, spec: SeriesSpec, caller: Caller) -> Iterator[SeriesAnswer]:
+        call = _call(caller)
+        with call.part() as work:
+            yield from self._reads.series(spec, call, work)
 
-    def label_names(
-        self, request: reader_pb2.LabelNamesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelNamesResponse]:
-        yield self._service.LabelNames(request, _context(caller))
-
-    def label_values(
-        self, request: reader_pb2.LabelValuesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelValuesResponse]:
-        yield self._service.LabelValues(request, _context(caller))
+    def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
+        call = _call(caller)
+        with call.part() as work:
+            yield self._reads.labels(spec, call, work)
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller
     ) -> Iterator[reader_pb2.CardinalityResponse]:
-        yield self._service.Cardinality(request, _context(caller))
+        call = _call(caller)
+        with call.part() as work:
+            yield self._reads.cardinality(request, call, work)
 
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        return self._service.Watch(request, _context(caller))
+        return self._reads.watch(request, caller, self._calls)
 
 
 class OneStore:
@@ -105,6 +86,6 @@ class OneStore:
         return ()
 
 
-def _context(caller: Caller | None) -> grpc.ServicerContext:
-    # The store's service uses only the methods of Caller on its context.
-    return cast(grpc.ServicerContext, caller)
+def _call(caller: Caller) -> ReadCall:
+    assert isinstance(caller, ReadCall), "a store of this process is not hedged, so its caller is the read itself"
+    return caller

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
-from tsdb.client.read import partition_states
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.ops.grpc.errors import from_rpc_error
@@ -17,7 +19,16 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.threads import waiting_for_others
 from tsdb.reader.read_call import Caller
-from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+from tsdb.v1 import reader_pb2, reader_pb2_grpc
+from tsdb.wire.select import decoded, encode_select
+from tsdb.wire.series import (
+    decode_names,
+    decode_series_answer,
+    decode_values,
+    encode_labels,
+    encode_series,
+)
+from tsdb.wire.state import coverage_states, decode_state
 
 STATES_AGE_MAX_S = 10.0  # The bound that a store has for a high watermark; older states are not reliable.
 # A frozen process keeps its connections. After two polls without an answer, some five seconds, the reads that wait
@@ -37,6 +48,7 @@ silent_reads_total = counter(
 )
 
 Metadata = tuple[tuple[str, str], ...]
+Decoded = TypeVar("Decoded")
 
 
 class RemoteStore:
@@ -54,7 +66,7 @@ class RemoteStore:
         self._clock = clock
         self._experiment = experiment
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
-        self._states: dict[int, common_pb2.PartitionState] = {}
+        self._states: dict[int, MemoryState] = {}
         self._answered_at: float | None = None
         self._reachable: bool | None = None
         self._failure = ""
@@ -71,7 +83,7 @@ class RemoteStore:
         """Close the channel, which ends its running calls."""
         self._channel.close()
 
-    def states(self) -> Mapping[int, common_pb2.PartitionState]:
+    def states(self) -> Mapping[int, MemoryState]:
         with self._lock:
             fresh = self._answered_at is not None and self._clock.monotonic() - self._answered_at <= STATES_AGE_MAX_S
             return self._states if fresh and self._reachable else {}
@@ -123,11 +135,11 @@ class RemoteStore:
             self._lost("it has left", 0)
             return
         apart = answer.experiment.name != self._experiment
-        states = () if apart else partition_states(answer)
+        states = [] if apart else coverage_states(answer)
         with self._lock:
             before, self._reachable = self._reachable, True
             was_apart, self._apart = self._apart, apart
-            self._states = {state.partition: state for state in states}
+            self._states = {state.partition: decode_state(state) for state in states}
             self._answered_at = self._clock.monotonic()
             self._suspect, self._silent_polls = False, 0
         if apart and not (before and was_apart):
@@ -156,21 +168,16 @@ class RemoteStore:
         for call in silent:
             call.cancel()
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
-        return self._stream(self._stub.Select, request, caller)
+    def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
+        return decoded(self._stream(self._stub.Select, encode_select(spec), caller))
 
-    def series(self, request: reader_pb2.SeriesRequest, caller: Caller) -> Iterator[reader_pb2.SeriesResponse]:
-        return self._stream(self._stub.Series, request, caller)
+    def series(self, spec: SeriesSpec, caller: Caller) -> Iterator[SeriesAnswer]:
+        return _each(decode_series_answer, self._stream(self._stub.Series, encode_series(spec), caller))
 
-    def label_names(
-        self, request: reader_pb2.LabelNamesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelNamesResponse]:
-        return self._single(self._stub.LabelNames, request, caller)
-
-    def label_values(
-        self, request: reader_pb2.LabelValuesRequest, caller: Caller
-    ) -> Iterator[reader_pb2.LabelValuesResponse]:
-        return self._single(self._stub.LabelValues, request, caller)
+    def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
+        if spec.name is None:
+            return _each(decode_names, self._single(self._stub.LabelNames, encode_labels(spec), caller))
+        return _each(decode_values, self._single(self._stub.LabelValues, encode_labels(spec), caller))
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller
@@ -236,3 +243,8 @@ class RemoteStore:
 def _timeout_s(caller: Caller) -> float | None:
     left_s = caller.time_remaining()
     return None if left_s is None or left_s > NO_DEADLINE_S else left_s
+
+
+def _each(decode: Callable[[Any], Decoded], messages: Iterator[Any]) -> Iterator[Decoded]:
+    for message in messages:
+        yield decode(message)

@@ -11,11 +11,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tsdb.client.retry import worth_retrying
-from tsdb.model.errors import InvalidRequest, OutOfCoverage, TsdbError, Unavailable
+from tsdb.answer.state import MemoryState
+from tsdb.model.errors import InvalidRequest, OutOfCoverage, TsdbError, Unavailable, worth_retrying
 from tsdb.ops.metrics import counter
 from tsdb.query.stores.interface import StoreReader, Stores
-from tsdb.v1 import common_pb2
 
 LAG_STEP_MS = 1000  # Stores that differ by less take turns.
 NO_START_MS = (1 << 63) - 1  # A request without a start: the answer is all that memory holds.
@@ -24,7 +23,7 @@ next_store_total = counter("tsdb_query_next_store_total", "Reads passed on to th
 
 _turns = itertools.count()
 
-Found = tuple[StoreReader, common_pb2.PartitionState]
+Found = tuple[StoreReader, MemoryState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Routing:
             chosen.setdefault((store.name, alone), (store, []))[1].append(partition)
         return [Share(store, tuple(mine), alone) for (_, alone), (store, mine) in chosen.items()]
 
-    def state(self, share: Share, partition: int) -> common_pb2.PartitionState:
+    def state(self, share: Share, partition: int) -> MemoryState:
         """The state of a partition in the store of a share."""
         return next(states[partition] for store, states in self._stores if store.name == share.store.name)
 
@@ -103,26 +102,23 @@ class Routing:
         return [
             (store, states[partition])
             for store, states in self._stores
-            if store.name not in refused
-            and store.name != besides
-            and partition in states
+            if partition in states
             and states[partition].topic_id == self._topic_id
+            and store.name not in refused
+            and store.name != besides
         ]
 
     def _best(self, partition: int, found: list[Found]) -> tuple[StoreReader, bool]:
-        store, state = min(found, key=self._rank)
-        alone = not self._history or (self._reaches(state) and partition not in self._joined)
+        store, state = found[0] if len(found) == 1 else min(found, key=self._rank)
+        alone = not self._history or (state.reaches(self._start_ms) and partition not in self._joined)
         return store, alone
 
     def _rank(self, found: Found) -> tuple[bool, bool, bool, int, int]:
         store, state = found
-        reaches = self._reaches(state)
-        # If no store reaches the start, the one with the earliest coverage needs the least history.
+        reaches = state.reaches(self._start_ms)
+        # Of the stores that do not reach the start, the deepest one needs the least history.
         depth = 0 if reaches else state.coverage_start_ms
         return store.is_suspect, not state.ready, not reaches, depth, state.lag_ms // LAG_STEP_MS
-
-    def _reaches(self, state: common_pb2.PartitionState) -> bool:
-        return state.from_start or state.coverage_start_ms <= self._start_ms
 
     def _no_store_error(self, partition: int) -> Unavailable:
         others = _other_topics(self._stores, partition, self._topic_id)
@@ -144,7 +140,7 @@ class Routing:
         )
 
 
-def best_states(stores: Stores, topic_id: str, partitions: Iterable[int]) -> list[common_pb2.PartitionState]:
+def best_states(stores: Stores, topic_id: str, partitions: Iterable[int]) -> list[MemoryState]:
     """For each partition with an answering store: the state of the store that a read would choose now."""
     routing = Routing(stores, topic_id, NO_START_MS, history=False)
     states = []
@@ -164,7 +160,7 @@ def _passes(error: TsdbError) -> bool:
 
 
 def _other_topics(
-    stores: Sequence[tuple[StoreReader, Mapping[int, common_pb2.PartitionState]]], partition: int, topic_id: str
+    stores: Sequence[tuple[StoreReader, Mapping[int, MemoryState]]], partition: int, topic_id: str
 ) -> list[str]:
     seen = {states[partition].topic_id for _, states in stores if partition in states}
     return sorted(seen - {topic_id})

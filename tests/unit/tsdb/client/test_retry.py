@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.client.retry import DELAY_MAX_S, FIRST_DELAY_S, Attempts, worth_retrying
+from tsdb.client.retry import DELAY_MAX_S, FIRST_DELAY_S, Attempts
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import (
     CorruptData,
@@ -16,6 +16,7 @@ from tsdb.model.errors import (
     TsdbError,
     Unauthenticated,
     Unavailable,
+    worth_retrying,
 )
 
 

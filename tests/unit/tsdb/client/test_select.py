@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.fakes.fake_reader import raw_frame
-from tsdb.client.options import ReadOptions
+from tsdb.answer.spec import ReadOptions
 from tsdb.client.select import AGGREGATIONS, SelectAnswer, SelectKeywords, SelectQuery
 from tsdb.model.errors import CorruptData, InvalidRequest, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2

@@ -8,11 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from support.data.heads import Record, apply, new_head, refs_of
-from tsdb.client.answer.columns import PartitionColumns, decode_partitions
+from tsdb.answer.answer import RawResult
+from tsdb.answer.columns import PartitionColumns, decode_partitions
 from tsdb.head.head import Head
-from tsdb.head.read.gather import RawResult
-from tsdb.reader.frames import column_frames, raw_frames
-from tsdb.v1 import reader_pb2
 
 RECORDS = 1500
 REWRITE_AFTER = 40  # Each record also rewrites the samples of an older one, whose slice is sealed by then.
@@ -43,9 +41,9 @@ def read_raw(head: Head, start_ms: int) -> RawResult:
 def read_columns(head: Head, start_ms: int) -> RawResult:
     end_ms = START_MS + 2 * RECORDS
     columns = head.gather_columns(refs_of(head, (0, 1)), start_ms, end_ms)
-    frames = [reader_pb2.ColumnsFrame.FromString(one.joined()) for one in column_frames(0, columns.columns)]
-    overlay = [reader_pb2.RawFrame.FromString(one.joined()) for one in raw_frames(0, columns.overlay)]
-    return RawResult(*decode_partitions([PartitionColumns(2, frames, overlay)], start_ms, end_ms))
+    columns.columns.freeze()
+    part = PartitionColumns(2, [columns.columns], [columns.overlay])
+    return RawResult(*decode_partitions([part], start_ms, end_ms))
 
 
 def test_every_read_is_the_state_after_one_record() -> None:

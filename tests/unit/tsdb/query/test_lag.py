@@ -8,7 +8,8 @@ import pytest
 
 from support.servers.queriers import context, stored
 from support.servers.seams import END_MS, START_MS, WINDOW_MS, Seam
-from tsdb.client.options import ReadOptions, wire_matchers
+from tsdb.answer.spec import ReadOptions
+from tsdb.client.options import wire_matchers
 from tsdb.model.errors import Unavailable
 from tsdb.v1 import reader_pb2
 
@@ -26,13 +27,13 @@ def seam() -> Seam:
 
 def select(seam: Seam, end_ms: int, options: Options) -> Sequence[str]:
     request = reader_pb2.SelectRequest(matchers=MATCHERS, start_ms=START_MS, end_ms=end_ms, options=options)
-    return next(iter(seam.service.Select(request, context()))).header.warnings
+    return reader_pb2.SelectResponse.FromString(next(iter(seam.service.Select(request, context())))).header.warnings
 
 
 def select_from_memory(seam: Seam, end_ms: int, options: Options) -> Sequence[str]:
     start_ms = min(seam.coverage_ms, end_ms - 1)
     request = reader_pb2.SelectRequest(matchers=MATCHERS, start_ms=start_ms, end_ms=end_ms, options=options)
-    return next(iter(seam.service.Select(request, context()))).header.warnings
+    return reader_pb2.SelectResponse.FromString(next(iter(seam.service.Select(request, context())))).header.warnings
 
 
 def series(seam: Seam, end_ms: int, options: Options) -> Sequence[str]:

@@ -15,14 +15,13 @@ from support.fakes.fake_reader import FakeServer
 from support.rollout.black_hole import BlackHole
 from support.servers.certificates import Authority
 from support.servers.queriers import Context
-from tsdb.client.retry import worth_retrying
+from tsdb.answer.spec import LabelsSpec
 from tsdb.config import QuerierSettings, load
-from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable
+from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable, worth_retrying
 from tsdb.ops.tls import ServerTls
 from tsdb.query.stores.pool import StoreAddress
 from tsdb.query.stores.remote import RemoteStore
 from tsdb.roles.querier import store_addresses, store_opener
-from tsdb.v1 import reader_pb2
 
 TOKEN = "a-token-of-stores"
 CALLER_S = 30.0
@@ -114,7 +113,7 @@ def test_a_store_whose_address_answers_nothing_is_given_up_while_its_caller_stil
         store = store_opener(settings())(address, address)
         begin = time.monotonic()
         with pytest.raises(Unavailable) as gone:
-            list(store.label_names(reader_pb2.LabelNamesRequest(), Context(CALLER_S)))
+            list(store.labels(LabelsSpec(()), Context(CALLER_S)))
         assert (gone.value.reason, worth_retrying(gone.value)) == ("unreachable", True)
         assert time.monotonic() - begin < GIVEN_UP_WITHIN_S
         store.close()

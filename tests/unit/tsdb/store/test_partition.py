@@ -17,8 +17,9 @@ from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.partition import Partition, StorePartitionStatus
+from tsdb.store.read_states import Tolerance
 from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator
-from tsdb.v1 import common_pb2
+from tsdb.wire.state import encode_state
 
 STATE = HeadState(
     since_offset=3,
@@ -39,7 +40,7 @@ def status(readiness: PartitionReadiness = READY, message: str = "", **changes: 
 
 
 def test_every_field_of_a_status_is_on_the_wire() -> None:
-    message = status(PartitionReadiness(False, "lagging", 2, 25_000)).to_proto()
+    message = encode_state(status(PartitionReadiness(False, "lagging", 2, 25_000)).memory_state())
     assert (message.partition, message.topic_id, message.since_offset, message.coverage_start_ms) == (
         2,
         "topic",
@@ -55,9 +56,8 @@ def test_every_field_of_a_status_is_on_the_wire() -> None:
 
 
 def test_unknown_fields_are_absent_on_the_wire() -> None:
-    message = status(
-        PartitionReadiness(False, "replaying", None, None), applied_offset=None, watermark_ms=None
-    ).to_proto()
+    known = status(PartitionReadiness(False, "replaying", None, None), applied_offset=None, watermark_ms=None)
+    message = encode_state(known.memory_state())
     assert not message.HasField("applied_offset")
     assert not message.HasField("watermark_ms")
     assert message.lag_ms == LAG_UNKNOWN
@@ -104,11 +104,11 @@ def test_a_stopped_partition_has_its_message() -> None:
 
 
 def test_a_range_before_coverage_is_refused_unless_the_whole_log_is_in_memory() -> None:
-    status().check_coverage(1000)
+    status().memory_state().check_coverage(1000)
     with pytest.raises(OutOfCoverage) as caught:
-        status().check_coverage(999)
+        status().memory_state().check_coverage(999)
     assert caught.value.metadata == {"partition": "2", "coverage_start_ms": "1000", "asked_start_ms": "999"}
-    status(from_start=True).check_coverage(-5)
+    status(from_start=True).memory_state().check_coverage(-5)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_a_range_before_coverage_is_refused_unless_the_whole_log_is_in_memory() 
 )
 def test_a_hole_is_named_exactly_when_the_range_touches_it(start_ms: int, end_ms: int, touches: bool) -> None:
     if not touches:
-        status().check_holes(start_ms, end_ms)
+        Tolerance().check_holes([status().memory_state()], start_ms, end_ms)
         return
     with pytest.raises(HoleInRange, match=r"\[1500, 1600\) may be lost: corrupt_record, record_offset 7"):
-        status().check_holes(start_ms, end_ms)
+        Tolerance().check_holes([status().memory_state()], start_ms, end_ms)
 
 
 def test_an_answer_claims_the_applied_offset_from_before_and_coverage_and_holes_from_after() -> None:
@@ -159,15 +159,14 @@ def test_the_status_of_a_caught_up_partition_is_reused_while_nothing_changes() -
     partition = Partition(0, "topic", head, progress, ReadinessEvaluator(), clock)
     partition.observe_high_watermark(10, clock.monotonic())
     _, snapshot = partition.evaluate()
-    status = partition.status_of(snapshot, head.state())
+    state = partition.memory_state(snapshot, head.state())
     clock.advance(1000)
     assert partition.evaluate()[1] is snapshot
-    assert partition.status_of(snapshot, head.state()) is status
-    assert common_pb2.PartitionState.FromString(status.encoded) == status.to_proto()
+    assert partition.memory_state(snapshot, head.state()) is state
     progress.next_offset += 1
     moved = partition.evaluate()[1]
     assert moved.next_offset == 11
-    assert partition.status_of(moved, head.state()).next_offset == 11
+    assert partition.memory_state(moved, head.state()).next_offset == 11
 
 
 class Watched:

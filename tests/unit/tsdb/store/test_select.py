@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.data.heads import Record, apply, new_head, register
+from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.reader.request import SelectSpec
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
 from tsdb.store import select
 from tsdb.store.partition import Partition
+from tsdb.store.read_states import Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selection, Selections
-from tsdb.store.tolerance import Tolerance
 
 ANY = Tolerance(allow_stale=True, allow_holes=True)
 LATE_OF_LONG_AGO = Record(0, 1000, ((0, 100, 1.0),))  # Below coverage: columns are gathered head by head.
@@ -66,15 +66,19 @@ def test_the_applied_offset_of_an_answer_is_from_before_its_series_were_chosen(c
     memory.selections = SelectionsThenMore(a_new_series_comes)
     query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, columns, True, partial=True)
     answer = select.gather([partition_of(head)], query, ANY, SelectLimits(), memory)
-    (status,) = answer.header.statuses
-    assert answer.body.series == 1, "the new series is not in the answer"
-    assert status.state.applied_offset == 89, "so the answer must not state its sample's offset"
+    (state,) = answer.states or ()
+    assert answer.body.counts is not None
+    assert answer.body.counts.series == 1, "the new series is not in the answer"
+    assert state.applied_offset == 89, "so the answer must not state its sample's offset"
 
 
 def test_a_state_that_did_not_move_is_stated_again_as_the_same_object() -> None:
     head = head_with(LATE_OF_LONG_AGO)
     memory, partitions = ReadMemory(), [partition_of(head)]
+    partitions[0].progress.next_offset = head.next_offset
+    partitions[0].observe_high_watermark(head.next_offset, 0.0)
     query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, False, True, partial=True)
     first = select.gather(partitions, query, ANY, SelectLimits(), memory)
     second = select.gather(partitions, query, ANY, SelectLimits(), memory)
-    assert first.header.statuses[0].state is second.header.statuses[0].state
+    assert first.states is not None
+    assert first.states is second.states

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from support.data.heads import id_of, new_head, register
+from tsdb.answer.answer import AnswerSeries
+from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.request import SelectSpec
 from tsdb.selector.selectors import parse_selector
 from tsdb.store.selection import Selection, Selections
-from tsdb.v1 import common_pb2
 
 LIMITS = SelectLimits()
 
@@ -29,12 +29,12 @@ def select(selections: Selections, heads: list[Head], asked: SelectSpec, limits:
     return found
 
 
-def blocks(selection: Selection) -> list[common_pb2.SeriesBlock]:
-    return [common_pb2.SeriesBlock.FromString(part.block) for part in selection.parts]
+def blocks(selection: Selection) -> list[AnswerSeries]:
+    return [part.series for part in selection.parts]
 
 
 def ids(selection: Selection) -> list[list[int]]:
-    return [np.frombuffer(block.series_ids, "<u8").tolist() for block in blocks(selection)]
+    return [block.series_ids.tolist() for block in blocks(selection)]
 
 
 def heads_of(*series: int) -> list[Head]:
@@ -46,11 +46,10 @@ def test_series_of_each_head_come_with_ids_ascending_and_labels() -> None:
     selection = select(Selections(), heads, query('{__name__="m_0"}'))
     assert ids(selection) == [sorted([id_of(0), id_of(3)]), [], [id_of(0)]]
     for head, refs, block in zip(heads, selection.refs.parts(), blocks(selection), strict=True):
-        assert head.index.series_ids_of(refs).tobytes() == block.series_ids
-        assert (block.labels, np.frombuffer(block.label_lengths, "<u4").tolist()) == (
-            head.index.labels_of(refs)[0],
-            head.index.labels_of(refs)[1].tolist(),
-        )
+        assert head.index.series_ids_of(refs).tolist() == block.series_ids.tolist()
+        assert block.labels is not None
+        joined, lengths = head.index.labels_of(refs)
+        assert (block.labels.joined, block.labels.lengths.tolist()) == (joined, lengths.tolist())
 
 
 def test_a_selection_is_cached_until_a_series_comes_in_any_head() -> None:
@@ -75,7 +74,7 @@ def test_other_heads_and_other_options_are_other_selections() -> None:
     heads, selections = heads_of(1), Selections()
     with_labels = select(selections, heads, query('{__name__="m_0"}'))
     without = select(selections, heads, query('{__name__="m_0"}', labels=False))
-    assert (bool(blocks(with_labels)[0].labels), bool(blocks(without)[0].labels)) == (True, False)
+    assert (blocks(with_labels)[0].labels is not None, blocks(without)[0].labels is not None) == (True, False)
     fresh = heads_of(1)
     assert select(selections, fresh, query('{__name__="m_0"}')) is not with_labels
     assert ids(select(selections, heads_of(1, 1), query('{__name__="m_0"}'))) == [[id_of(0)], [id_of(0)]]

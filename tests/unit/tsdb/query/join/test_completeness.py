@@ -7,7 +7,7 @@ import pytest
 from support.fakes.fake_stores import state
 from tsdb.history.interface import Loaded
 from tsdb.model.errors import Unavailable
-from tsdb.query.join.completeness import check_complete, check_series_complete, reaches, seam_ms
+from tsdb.query.join.completeness import check_complete, check_series_complete, seam_ms
 
 MEMORY = state(3, coverage_ms=5000, since=100)
 
@@ -56,7 +56,7 @@ def test_series_need_no_emitted_window() -> None:
 
 
 def test_memory_reaches_from_coverage_on_or_from_the_start_of_the_log() -> None:
-    assert reaches(MEMORY, 5000)
-    assert not reaches(MEMORY, 4999)
-    assert reaches(state(coverage_ms=5000, from_start=True), -(1 << 60))
+    assert MEMORY.reaches(5000)
+    assert not MEMORY.reaches(4999)
+    assert state(coverage_ms=5000, from_start=True).reaches(-(1 << 60))
     assert (seam_ms(MEMORY, 9000), seam_ms(MEMORY, 4000)) == (5000, 4000)

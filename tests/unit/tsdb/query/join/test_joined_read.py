@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import pytest
 from support.data.heads import bits, canonical_of, id_of
 from support.servers.queriers import Context, context, messages, select
 from support.servers.seams import END_MS, NUMBERS, START_MS, STEP_MS, WINDOW_MS, Seam
+from tsdb.answer.answer import Answer
+from tsdb.answer.spec import SelectSpec
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
@@ -21,7 +23,7 @@ from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overload
 from tsdb.query.join.partition_join import ORDERED_SAMPLE_BYTES
 from tsdb.reader.answer_bytes import AnswerBytes
 from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'
@@ -93,9 +95,9 @@ def test_whole_steps_above_coverage_are_requested_from_the_store_as_steps(seam: 
     store = seam.served.store
     real = store.select
 
-    def noting(request: Any, caller: Any) -> Any:
-        asked.append((request.start_ms, request.end_ms, request.step_ms, request.partial))
-        return real(request, caller)
+    def noting(spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
+        asked.append((spec.start_ms, spec.end_ms, spec.step_ms, spec.partial))
+        return real(spec, caller)
 
     store.select = noting  # type: ignore[method-assign]  # notes the requests to the store
     step_ms = 130

@@ -132,8 +132,8 @@ def test_a_label_without_a_name_is_refused(seam: Seam) -> None:
 
 def test_an_answer_that_is_cut_off_is_refused() -> None:
     class Cut(FakeStore):
-        def series(self, request: reader_pb2.SeriesRequest, caller: Any) -> Iterator[reader_pb2.SeriesResponse]:
-            yield next(super().series(request, caller))
+        def series_messages(self, request: reader_pb2.SeriesRequest) -> Iterator[reader_pb2.SeriesResponse]:
+            yield next(super().series_messages(request))
 
     sources = sources_over(FakeStores(Cut("a", [state()])), None, window_ms=WINDOW_MS)
     with metadata(sources) as reads, pytest.raises(Unavailable) as refused:

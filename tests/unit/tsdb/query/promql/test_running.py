@@ -14,8 +14,8 @@ from support.counters import sample
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import Context, context, sources_over
 from support.servers.seams import END_MS, Seam
-from tsdb.client.retry import worth_retrying
-from tsdb.model.errors import InvalidRequest, Unavailable
+from tsdb.answer.spec import SelectSpec
+from tsdb.model.errors import InvalidRequest, Unavailable, worth_retrying
 from tsdb.query.promql.running import TEXT_CHARS_MAX, RunningQueries
 from tsdb.query.service import QuerierService
 from tsdb.reader.limits import SelectLimits
@@ -40,7 +40,7 @@ class WaitingStore(FakeStore):
         super().__init__("waiting", [state(0)])
         self.begun = threading.Event()
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Any:
+    def select(self, spec: SelectSpec, caller: Caller) -> Any:
         ended = threading.Event()
         if caller.add_callback(ended.set):
             self.begun.set()

@@ -306,8 +306,8 @@ class Forgetful(FakeStore):
 
     field = "trailer"
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Any) -> Iterator[reader_pb2.SelectResponse]:
-        for message in super().select(request, caller):
+    def select_messages(self, request: reader_pb2.SelectRequest) -> Iterator[reader_pb2.SelectResponse]:
+        for message in super().select_messages(request):
             message.ClearField(self.field)  # type: ignore[arg-type]  # a name of a field
             yield message
 

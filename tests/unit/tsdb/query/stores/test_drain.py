@@ -10,8 +10,7 @@ import pytest
 
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import TOPIC_ID, Context, querier_over
-from tsdb.client.retry import worth_retrying
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import Unavailable, worth_retrying
 from tsdb.query.service import QuerierService
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2
@@ -28,7 +27,7 @@ class WaitingStore(FakeStore):
         super().__init__("waiting", [state(0)])
         self.begun = threading.Event()
 
-    def wait(self, request: Any, caller: Caller) -> Iterator[Any]:
+    def wait(self, spec: Any, caller: Caller) -> Iterator[Any]:
         ended = threading.Event()
         if caller.add_callback(ended.set):
             self.begun.set()
@@ -36,7 +35,7 @@ class WaitingStore(FakeStore):
         raise Unavailable("the caller left", reason="cancelled")
         yield
 
-    select = series = label_names = label_values = cardinality = watch = wait
+    select = series = labels = cardinality = watch = wait  # type: ignore[assignment]  # any kind of read
 
 
 READS: dict[str, Callable[[QuerierService, Any], object]] = {

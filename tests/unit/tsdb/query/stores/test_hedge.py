@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import TOPIC_ID, Context
+from tsdb.answer.answer import Answer
+from tsdb.answer.spec import ReadOptions, SelectSpec
 from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
 from tsdb.ops.threads import watched_threads
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.hedge import HedgePlan
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.read_call import Caller
-from tsdb.v1 import reader_pb2
 
 AFTER_S = 0.05
 WITHIN_S = 10.0
@@ -31,8 +33,8 @@ class FrozenStore(FakeStore):
         self.called = threading.Event()
         self.ended = threading.Event()
 
-    def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
-        self.asked.append(request)
+    def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
+        self.asked.append(spec)
         over = threading.Event()
         caller.add_callback(over.set)
         self.called.set()
@@ -58,13 +60,12 @@ def read(
     caller = context or Context()
 
     def start(share: Share, of: Caller) -> Sequence[Iterator[Any]]:
-        request = reader_pb2.SelectRequest()
-        request.options.partitions.extend(share.partitions)
-        return [share.store.select(request, of)]
+        spec = SelectSpec((), None, 0, 1, options=ReadOptions(partitions=share.partitions))
+        return [share.store.select(spec, of)]
 
     for one in stores[1:]:
-        for known in one.known.values():
-            known.lag_ms = 10_000  # Chosen after the first.
+        # Chosen after the first.
+        one.known = {partition: replace(known, lag_ms=10_000) for partition, known in one.known.items()}
     routing = Routing(FakeStores(*stores), TOPIC_ID, 0, history=False)
     return open_all(routing, partitions, start, caller, refusal, plan or HedgePlan(AFTER_S))
 
@@ -121,7 +122,7 @@ def test_a_hedge_that_cannot_answer_leaves_the_read_to_its_store() -> None:
 
 def test_a_bug_in_a_hedge_ends_neither_the_read_nor_the_process() -> None:
     class BrokenStore(FakeStore):
-        def select(self, request: reader_pb2.SelectRequest, caller: Caller) -> Iterator[reader_pb2.SelectResponse]:
+        def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
             raise KeyError("a bug")
 
     frozen, context = FrozenStore("frozen"), Context()

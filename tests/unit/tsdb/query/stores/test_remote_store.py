@@ -10,18 +10,20 @@ import pytest
 
 from support.fakes.fake_reader import FakeServer
 from support.servers.queriers import Context
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
 from tsdb.client.channel import open_channel
-from tsdb.client.read import partition_states
-from tsdb.client.retry import worth_retrying
 from tsdb.model.clock import SystemClock
-from tsdb.model.errors import HoleInRange, Unavailable
+from tsdb.model.errors import HoleInRange, Unavailable, worth_retrying
 from tsdb.model.labels import canonical_labels
 from tsdb.query.stores.remote import RemoteStore
+from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
+from tsdb.wire.state import coverage_states
 
 WITHIN_S = 20.0
 M = common_pb2.Matcher(name="__name__", value="m")
-SELECT = reader_pb2.SelectRequest(matchers=[M], start_ms=0, end_ms=100)
+SELECT = SelectSpec(parse_selector("m"), None, 0, 100)
+NAMES, VALUES = LabelsSpec(()), LabelsSpec((), name="__name__")
 
 
 @pytest.fixture
@@ -40,22 +42,21 @@ def store(server: FakeServer) -> Iterator[RemoteStore]:
 
 def test_a_stream_is_the_stores_messages(store: RemoteStore) -> None:
     *_, last = store.select(SELECT, Context(WITHIN_S))
-    assert last.trailer.samples == 1
+    assert last.body.counts is not None
+    assert last.body.counts.samples == 1
 
 
 def test_single_answers_are_streams_of_one(store: RemoteStore) -> None:
-    (names,) = store.label_names(reader_pb2.LabelNamesRequest(), Context(WITHIN_S))
-    (values,) = store.label_values(reader_pb2.LabelValuesRequest(name="__name__"), Context(None))
-    assert (list(names.names), list(values.values)) == (["__name__"], ["m"])
-    assert [frame.WhichOneof("frame") for frame in store.series(reader_pb2.SeriesRequest(), Context())] == [
-        "header",
-        "series",
-    ]
+    (names,) = store.labels(NAMES, Context(WITHIN_S))
+    (values,) = store.labels(VALUES, Context(None))
+    assert (list(names.texts), list(values.texts)) == (["__name__"], ["m"])
+    first, second = store.series(SeriesSpec(()), Context())
+    assert (first.states is not None, second.series is not None) == (True, True)
 
 
 CALLS: dict[str, Callable[[RemoteStore, Context], object]] = {
     "stream": lambda store, caller: list(store.select(SELECT, caller)),
-    "single": lambda store, caller: list(store.label_names(reader_pb2.LabelNamesRequest(), caller)),
+    "single": lambda store, caller: list(store.labels(NAMES, caller)),
 }
 
 
@@ -171,4 +172,4 @@ def test_an_experiment_shows_no_partition_to_a_querier_that_does_not_know_experi
     with open_channel(server.address, None) as channel:
         answer = reader_pb2_grpc.ReaderStub(channel).Coverage(reader_pb2.CoverageRequest())
     assert list(answer.partitions) == []
-    assert [state.partition for state in partition_states(answer)] == [0]
+    assert [state.partition for state in coverage_states(answer)] == [0]

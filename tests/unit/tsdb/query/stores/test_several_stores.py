@@ -10,6 +10,8 @@ import pytest
 from support.data.heads import SMALL_TIMES, Record, apply, canonical_of, id_of, new_head
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import TOPIC_ID, Context, ServedHeads, context, messages, querier_over, select
+from tsdb.answer.answer import Answer
+from tsdb.answer.spec import SelectSpec
 from tsdb.client import ReadOptions, SelectQuery
 from tsdb.head.head import Head
 from tsdb.model.errors import CorruptData, Overloaded, Unavailable, WrongTopic
@@ -134,8 +136,8 @@ def test_only_the_partitions_of_the_store_that_refused_are_requested_again() -> 
 
 def test_an_answer_that_breaks_off_is_never_returned_as_whole() -> None:
     class Cut(FakeStore):
-        def select(self, request: reader_pb2.SelectRequest, caller: Any) -> Iterator[reader_pb2.SelectResponse]:
-            for message in super().select(request, caller):
+        def select_messages(self, request: reader_pb2.SelectRequest) -> Iterator[reader_pb2.SelectResponse]:
+            for message in super().select_messages(request):
                 message.ClearField("trailer")
                 yield message
 
@@ -147,7 +149,7 @@ def test_an_answer_that_breaks_off_is_never_returned_as_whole() -> None:
 
 def test_an_answer_without_a_message_is_a_store_that_does_not_answer() -> None:
     class Silent(FakeStore):
-        def select(self, request: reader_pb2.SelectRequest, caller: Any) -> Iterator[reader_pb2.SelectResponse]:
+        def select(self, spec: SelectSpec, caller: Any) -> Iterator[Answer]:
             yield from ()
 
     with pytest.raises(Unavailable, match="ended its answer before it began"):
@@ -181,8 +183,8 @@ def test_groups_of_several_stores_are_added_up(service: QuerierService) -> None:
 
 def test_a_missing_block_is_an_error() -> None:
     class Forgetful(FakeStore):
-        def series(self, request: reader_pb2.SeriesRequest, caller: Any) -> Iterator[reader_pb2.SeriesResponse]:
-            yield next(super().series(request, caller))
+        def series_messages(self, request: reader_pb2.SeriesRequest) -> Iterator[reader_pb2.SeriesResponse]:
+            yield next(super().series_messages(request))
 
     service = querier_over(
         FakeStores(Forgetful("a", [state(0)]), FakeStore("b", [state(1)])), None, window_ms=400, partitions=2

@@ -7,11 +7,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tsdb.answer.spec import STEPS_MAX, TOKENS_MAX, highest_offsets, partitions_of
 from tsdb.model.errors import InvalidRequest, WrongTopic
 from tsdb.model.selector import MATCHERS_MAX, Matcher, MatchType
 from tsdb.model.window import TIME_MAX_MS
-from tsdb.reader.request import STEPS_MAX, TOKENS_MAX, partitions_of, select_spec, series_spec, tokens_of
 from tsdb.v1 import common_pb2, reader_pb2
+from tsdb.wire.select import decode_select
+from tsdb.wire.series import decode_series
 
 UP = common_pb2.Matcher(name="__name__", value="up")
 
@@ -56,7 +58,7 @@ def select_request(**changes: Any) -> reader_pb2.SelectRequest:
 )
 def test_an_invalid_select_is_refused_by_name(changes: dict[str, Any], reason: str, named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        select_spec(select_request(**changes))
+        decode_select(select_request(**changes))
     assert caught.value.reason == reason
     assert named in caught.value.message
 
@@ -65,27 +67,32 @@ def test_a_select_at_its_limits_passes() -> None:
     request = select_request(
         matchers=[UP] * MATCHERS_MAX, step_ms=1, aggregation=reader_pb2.AVG, start_ms=-5, end_ms=STEPS_MAX - 5
     )
-    query = select_spec(request)
+    query = decode_select(request)
     assert query.matchers[0] == Matcher(MatchType.EQUAL, "__name__", "up")
     assert (query.step_ms, query.aggregation, query.columns, query.labels) == (1, reader_pb2.AVG, False, True)
 
 
 def test_series_ids_are_made_ascending_and_unique() -> None:
     ids = np.array([7, 3, 7, 2**64 - 1], "<u8")
-    query = select_spec(select_request(matchers=[], series_ids=ids.tobytes()))
+    query = decode_select(select_request(matchers=[], series_ids=ids.tobytes()))
     assert query.series_ids is not None
     assert query.series_ids.tolist() == [3, 7, 2**64 - 1]
 
 
 def test_a_series_request_knows_which_ends_were_given() -> None:
-    every = series_spec(reader_pb2.SeriesRequest())
-    assert (every.ranged, every.start_given) == (False, False)
-    ended = series_spec(reader_pb2.SeriesRequest(end_ms=5))
-    assert (ended.ranged, ended.start_given, ended.start_ms, ended.end_ms) == (True, False, -TIME_MAX_MS, 5)
-    begun = series_spec(reader_pb2.SeriesRequest(start_ms=0))
-    assert (begun.ranged, begun.start_given, begun.start_ms, begun.end_ms) == (True, True, 0, TIME_MAX_MS)
+    every = decode_series(reader_pb2.SeriesRequest())
+    assert (every.ranged, every.start_ms is not None) == (False, False)
+    ended = decode_series(reader_pb2.SeriesRequest(end_ms=5))
+    assert (ended.ranged, ended.start_ms is not None, ended.first_ms, ended.end_ms) == (True, False, -TIME_MAX_MS, 5)
+    begun = decode_series(reader_pb2.SeriesRequest(start_ms=0))
+    assert (begun.ranged, begun.start_ms is not None, begun.start_ms, begun.needed_end_ms) == (
+        True,
+        True,
+        0,
+        TIME_MAX_MS,
+    )
     with pytest.raises(InvalidRequest, match="reversed"):
-        series_spec(reader_pb2.SeriesRequest(start_ms=2, end_ms=1))
+        decode_series(reader_pb2.SeriesRequest(start_ms=2, end_ms=1))
 
 
 def token(partition: int = 0, record_offset: int = 5, topic_id: str = "log") -> common_pb2.Token:
@@ -93,7 +100,7 @@ def token(partition: int = 0, record_offset: int = 5, topic_id: str = "log") -> 
 
 
 def test_of_tokens_the_highest_of_each_partition_counts() -> None:
-    assert tokens_of([token(), token(1, 3), token(record_offset=9), token(record_offset=2)], "log", [0, 1]) == {
+    assert highest_offsets([token(), token(1, 3), token(record_offset=9), token(record_offset=2)], "log", [0, 1]) == {
         0: 9,
         1: 3,
     }
@@ -110,7 +117,7 @@ def test_of_tokens_the_highest_of_each_partition_counts() -> None:
 )
 def test_tokens_that_cannot_be_of_this_log_are_refused(tokens: list[common_pb2.Token], reason: str, named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        tokens_of(tokens, "log", [0, 1])
+        highest_offsets(tokens, "log", [0, 1])
     assert caught.value.reason == reason
     assert named in caught.value.message
     assert isinstance(caught.value, WrongTopic) == (reason == "wrong_topic")

@@ -1,24 +1,22 @@
-"""Decodes the frames of partitions in a COLUMNS answer into shared arrays, trimmed to the requested range.
+"""Columns: decodes the columns and overlays of partitions into arrays that they share, trimmed to the requested range.
 
-Layout of columns and axes: docs/formats/columns.md. At equal timestamps the samples of overlay frames win. A large
-answer is decoded on several cores. Each series is decoded to its position in the result, so no sample is copied
-afterwards.
+Layout of columns and axes: docs/formats/columns.md. At equal timestamps the samples of overlays win. A large
+answer is decoded on several cores, each series into its place in the result: no sample is copied afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.client.answer import columns_kernels as kernels
+from tsdb.answer import columns_kernels as kernels
+from tsdb.answer.answer import Admit, RawResult, SealedColumns
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import on_cores
-from tsdb.v1 import reader_pb2
 
 AXIS_SAMPLES_MAX = 1 << 24  # The format sets this bound.
 SAMPLES_MAX = 1 << 27  # A few bad bytes may claim millions of samples. Servers refuse answers far below this bound.
@@ -36,23 +34,17 @@ _REASONS = {
     kernels.BAD_RANGE: "an overlay sample is outside the range",
 }
 
-_Element = TypeVar("_Element", bound=np.generic)
-
 Decoded = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.float64]]
 """(counts per series, ts_ms, values), time ascending within each series."""
-
-Admit = Callable[[int], None]
-"""Called with the bytes that the result takes, before they are allocated; raises when they are not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumns:
-    """Frames of one partition in a COLUMNS answer, in the order of arrival. series: number of series in its
-    SeriesBlock."""
+    """Columns and overlays of one partition, in order of arrival. series: their number."""
 
     series: int
-    columns: Sequence[reader_pb2.ColumnsFrame]
-    overlay: Sequence[reader_pb2.RawFrame]
+    columns: Sequence[SealedColumns]
+    overlay: Sequence[RawResult]
 
 
 def decode_partitions(
@@ -115,9 +107,9 @@ class _Plan:
         _check(kernels.check_overlay_kernel(over_counts, over_ts, start_ms, end_ms), "overlay")
         pieces, room = [], over_counts.copy()
         for frame in part.columns:
-            piece = _Piece.read(frame)
+            piece = _Piece(frame)
             axes = piece.axes_within(part.series, start_ms, end_ms)
-            kernels.count_columns_kernel(piece.series_index, piece.axis_index, axes.low, axes.high, room)
+            kernels.count_columns_kernel(frame.series_index, frame.axis_index, axes.low, axes.high, room)
             pieces.append((piece, axes))
         samples = int(room.sum())
         if samples > SAMPLES_MAX:
@@ -195,59 +187,40 @@ class _Axes:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The arrays of one ColumnsFrame."""
+    """Columns of one partition, to be checked and decoded."""
 
-    series_index: NDArray[np.uint32]
-    column_lengths: NDArray[np.uint32]
-    axis_index: NDArray[np.uint32]
-    axis_base_ms: NDArray[np.int64]
-    axis_lengths: NDArray[np.uint32]
-    axis_counts: NDArray[np.uint32]
-    axes: NDArray[np.uint8]
-    data: NDArray[np.uint8]
-
-    @staticmethod
-    def read(frame: reader_pb2.ColumnsFrame) -> _Piece:
-        return _Piece(
-            _u32(frame.series_index, "series_index"),
-            _u32(frame.column_lengths, "column_lengths"),
-            _u32(frame.axis_index, "axis_index"),
-            _array(frame.axis_base_ms, np.int64, "axis_base_ms"),
-            _u32(frame.axis_lengths, "axis_lengths"),
-            _u32(frame.axis_counts, "axis_counts"),
-            np.frombuffer(frame.axes, np.uint8),
-            np.frombuffer(frame.data, np.uint8),
-        )
+    columns: SealedColumns
 
     def axes_within(self, series_count: int, start_ms: int, end_ms: int) -> _Axes:
         """Check the directory and decode the axes."""
+        columns = self.columns
         status = kernels.check_piece_kernel(
             series_count,
-            self.series_index,
-            self.column_lengths,
-            self.axis_index,
-            self.axis_lengths,
-            len(self.data),
-            len(self.axes),
+            columns.series_index,
+            columns.column_lengths,
+            columns.axis_index,
+            columns.axis_lengths,
+            len(columns.data),
+            len(columns.axes),
         )
         _check(status, _NAME)
-        total = int(self.axis_counts.sum(dtype=np.int64))
-        if not len(self.axis_counts) == len(self.axis_lengths) == len(self.axis_base_ms):
+        total = int(columns.axis_counts.sum(dtype=np.int64))
+        if not len(columns.axis_counts) == len(columns.axis_lengths) == len(columns.axis_base_ms):
             _check(kernels.BAD_LENGTHS, _NAME)
-        if total > SAMPLES_MAX or (len(self.axis_counts) and int(self.axis_counts.max()) > AXIS_SAMPLES_MAX):
+        if total > SAMPLES_MAX or (len(columns.axis_counts) and int(columns.axis_counts.max()) > AXIS_SAMPLES_MAX):
             raise CorruptData(
                 f"{_NAME}: time axes claim {total} samples; limit is {AXIS_SAMPLES_MAX} an axis",
                 reason="bad_columns",
             )
-        axes = len(self.axis_counts)
+        axes = len(columns.axis_counts)
         decoded = _Axes(np.empty(total, np.int64), *(np.empty(axes, np.int64) for _ in range(3)))
         status = kernels.decode_axes_kernel(
-            self.axis_base_ms,
+            columns.axis_base_ms,
             start_ms,
             end_ms,
-            self.axis_lengths,
-            self.axis_counts,
-            self.axes,
+            columns.axis_lengths,
+            columns.axis_counts,
+            columns.axes,
             decoded.times,
             decoded.at,
             decoded.low,
@@ -258,15 +231,16 @@ class _Piece:
 
     def append_to(self, axes: _Axes, part: _RunsPart) -> None:
         """Decode the columns of the part's series and append each to the samples of its series."""
-        longest = int(self.axis_counts.max()) if len(self.axis_counts) else 0
+        columns = self.columns
+        longest = int(columns.axis_counts.max()) if len(columns.axis_counts) else 0
         status = kernels.decode_columns_kernel(
             part.first,
             part.end,
-            self.series_index,
-            self.column_lengths,
-            self.axis_index,
-            self.axis_counts,
-            self.data,
+            columns.series_index,
+            columns.column_lengths,
+            columns.axis_index,
+            columns.axis_counts,
+            columns.data,
             axes.times,
             axes.at,
             axes.low,
@@ -281,33 +255,25 @@ class _Piece:
 
 
 def _overlay(
-    series_count: int, frames: Sequence[reader_pb2.RawFrame]
+    series_count: int, parts: Sequence[RawResult]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(counts, ts_ms, values) of all frames. The samples of a series may continue in the next frame."""
+    """(counts, ts_ms, values) of all parts. A series may continue in the next part."""
     counts = np.zeros(series_count, np.int64)
     times, values, reached = [_NO_TIMES], [_NO_VALUES], 0
-    for frame in frames:
-        part = _u32(frame.counts, "counts").astype(np.int64)
-        times.append(_array(frame.ts_ms, np.int64, "ts_ms"))
-        values.append(_array(frame.values, np.float64, "values"))
-        if frame.first_series < reached or frame.first_series + len(part) > series_count:
+    for part in parts:
+        first, last = part.first_series, part.first_series + len(part.counts)
+        if first < reached or last > series_count:
             _check(kernels.BAD_INDEX, "overlay")
-        if int(part.sum()) != len(times[-1]) or len(times[-1]) != len(values[-1]):
+        if int(part.counts.sum(dtype=np.int64)) != len(part.ts_ms) or len(part.ts_ms) != len(part.values):
             _check(kernels.BAD_LENGTHS, "overlay")
-        counts[frame.first_series : frame.first_series + len(part)] += part
-        reached = frame.first_series + max(len(part) - 1, 0)
+        times.append(part.ts_ms)
+        values.append(part.values)
+        counts[first:last] += part.counts
+        reached = max(last - 1, first)
+    if len(parts) == 1 and times[1].flags.writeable:
+        return counts, times[1], values[1]
+    # Kernels are compiled once, for arrays that can be written; those of a message cannot.
     return counts, np.concatenate(times), np.concatenate(values)
-
-
-def _u32(data: bytes, what: str) -> NDArray[np.uint32]:
-    return _array(data, np.uint32, what)
-
-
-def _array(data: bytes, element: type[_Element], what: str) -> NDArray[_Element]:
-    size = np.dtype(element).itemsize
-    if len(data) % size:
-        raise CorruptData(f"{what} has {len(data)} bytes, no multiple of {size}", reason="bad_columns")
-    return np.frombuffer(data, element)
 
 
 def _check(status: int, what: str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tsdb.head.read.gather import RawResult
-from tsdb.reader.frames import FRAME_SAMPLES_MAX, raw_frames, series_block
-from tsdb.reader.wire import Fields
+from tsdb.answer.answer import AnswerSeries, PackedLabels, RawResult
 from tsdb.v1 import reader_pb2
+from tsdb.wire.fields import Fields
+from tsdb.wire.select import FRAME_SAMPLES_MAX, encode_block, raw_frames
 
 
 def raw_of(counts: list[int]) -> RawResult:
@@ -22,11 +22,12 @@ def messages_of(frames: Iterator[Fields]) -> list[reader_pb2.RawFrame]:
 
 
 def test_a_series_block_is_packed_little_endian() -> None:
-    block = series_block(3, np.array([1, 2**63], np.uint64), (b"abcde", np.array([2, 3], np.uint32)))
+    labels = PackedLabels(b"abcde", np.array([2, 3], np.uint32))
+    block = encode_block(AnswerSeries(3, np.array([1, 2**63], np.uint64), labels))
     assert (block.partition, block.labels) == (3, b"abcde")
     assert block.series_ids == (1).to_bytes(8, "little") + (2**63).to_bytes(8, "little")
     assert block.label_lengths == (2).to_bytes(4, "little") + (3).to_bytes(4, "little")
-    assert series_block(0, np.empty(0, np.uint64), None).label_lengths == b""
+    assert encode_block(AnswerSeries(0, np.empty(0, np.uint64))).label_lengths == b""
 
 
 def test_no_samples_are_no_frames() -> None:

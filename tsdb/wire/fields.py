@@ -1,4 +1,4 @@
-"""Wire: builds protobuf messages from fields that are already bytes.
+"""Fields: arrays in protobuf messages, written and read without a copy that is not needed.
 
 An answer is mostly large arrays. Protobuf would copy each array into a field and again when it serializes; here each is
 copied once. The encoding of a field: https://protobuf.dev/programming-guides/encoding/.
@@ -6,12 +6,37 @@ copied once. The encoding of a field: https://protobuf.dev/programming-guides/en
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.answer.answer import malformed
+
+U8, U32, U64 = np.dtype("<u1"), np.dtype("<u4"), np.dtype("<u8")
+I64, F64 = np.dtype("<i8"), np.dtype("<f8")
+
 _LENGTH_DELIMITED = 2
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def unpack(data: bytes, dtype: np.dtype[_Scalar], field: str, count: int | None = None) -> NDArray[_Scalar]:
+    """A read-only view of packed items. `count`: the required number. Raises CorruptData with the field's name."""
+    if len(data) % dtype.itemsize:
+        raise malformed(f"{field} has {len(data)} bytes, not a multiple of {dtype.itemsize}")
+    if count is not None and len(data) != count * dtype.itemsize:
+        raise malformed(f"{field} has {len(data) // dtype.itemsize} items, want {count}")
+    return np.frombuffer(data, dtype)
+
+
+def split_labels(joined: bytes, lengths: NDArray[np.uint32]) -> list[bytes]:
+    """Label sets that lie one after another. Raises CorruptData."""
+    bounds = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+    if bounds[-1] != len(joined):
+        raise malformed(f"labels have {len(joined)} bytes, lengths say {bounds[-1]}")
+    return [joined[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 class Fields:

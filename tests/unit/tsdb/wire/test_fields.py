@@ -1,12 +1,12 @@
-"""Wire: protobuf parses a message that was built field by field."""
+"""Fields: protobuf parses a message that was built field by field."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tsdb.reader.wire import Fields
 from tsdb.v1 import reader_pb2
+from tsdb.wire.fields import Fields
 
 # The length is a varint: it grows by a byte at each of these.
 SIZES = [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.fakes.fake_stores import state
-from tsdb.query.promql.losses import LOSSES_MAX, losses
-from tsdb.v1 import common_pb2
+from tsdb.answer.state import LOSSES_MAX, MemoryState, losses
+from tsdb.codec.chunk.marker import HoleRecord
 
 SPAN = (1_000, 2_000)
 
 
-def with_holes(*holes: tuple[int, int, int]) -> common_pb2.PartitionState:
+def with_holes(*holes: tuple[int, int, int]) -> MemoryState:
     """A state of partition 3 with holes (start_ms, end_ms, pack_id)."""
-    found = state(3)
-    for start_ms, end_ms, pack_id in holes:
-        found.holes.add(
-            partition=3, start_ms=start_ms, end_ms=end_ms, reason="trimmed", record_offset=5, pack_id=pack_id
-        )
-    return found
+    found = tuple(HoleRecord(3, pack_id, start_ms, end_ms, "trimmed", 5) for start_ms, end_ms, pack_id in holes)
+    return replace(state(3), holes=found)
 
 
 def test_what_stores_say_about_their_lag_comes_first() -> None:

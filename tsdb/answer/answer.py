@@ -1,0 +1,253 @@
+"""Answer: the answer of a store or a querier to a select, as arrays.
+
+A select gives one or more answers. The first has the states of its partitions, the last has the counts of all. A
+partition may continue in the next answer. Arrays may be shared with caches, so nobody writes to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.answer.state import MemoryState
+from tsdb.model.errors import CorruptData
+
+GROUP_BYTES = 200  # Of a count by label values: a tuple with its texts, in a dict.
+
+
+Admit = Callable[[int], None]
+"""Called with the bytes that a result takes, before they are allocated; raises when they are not available."""
+
+
+def malformed(message: str) -> CorruptData:
+    """The error of an answer that contradicts itself."""
+    return CorruptData(f"answer is malformed: {message}", reason="answer_malformed")
+
+
+class PackedLabels:
+    """Canonical label sets of n series: packed, one after another with their lengths, or split. Either form is made of
+    the other once, when it is first needed."""
+
+    __slots__ = ("_joined", "_lengths", "_split")
+
+    def __init__(self, joined: bytes, lengths: NDArray[np.uint32]) -> None:
+        """lengths: uint32 (n,), bytes of each label set."""
+        self._joined: bytes | None = joined
+        self._lengths: NDArray[np.uint32] | None = lengths
+        self._split: list[bytes] | None = None
+
+    @classmethod
+    def of(cls, labels: list[bytes]) -> PackedLabels:
+        """One label set per series."""
+        made = cls.__new__(cls)
+        made._joined = made._lengths = None
+        made._split = labels
+        return made
+
+    @property
+    def joined(self) -> bytes:
+        if self._joined is None:
+            self._joined = b"".join(self.split())
+        return self._joined
+
+    @property
+    def lengths(self) -> NDArray[np.uint32]:
+        """uint32 (n,), bytes of each label set."""
+        if self._lengths is None:
+            split = self.split()
+            self._lengths = np.fromiter(map(len, split), np.uint32, len(split))
+        return self._lengths
+
+    def split(self) -> list[bytes]:
+        """One label set per series; the list is shared."""
+        if self._split is None:
+            joined, bounds = self.joined, [0, *np.cumsum(self.lengths, dtype=np.int64).tolist()]
+            self._split = [joined[start:end] for start, end in pairwise(bounds)]
+        return self._split
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the packed form."""
+        return len(self.joined) + self.lengths.nbytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerSeries:
+    """Series of one partition, ascending by id. series_ids: uint64 (s,). labels: None when they were not asked for.
+
+    first_ms, last_ms: int64 (s,), only in answers about series: the first and last sample time in memory; without one
+    the largest and the least int64.
+    """
+
+    partition: int
+    series_ids: NDArray[np.uint64]
+    labels: PackedLabels | None = None
+    first_ms: NDArray[np.int64] | None = None
+    last_ms: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.series_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays and labels."""
+        times = 0 if self.first_ms is None else 2 * self.first_ms.nbytes
+        return self.series_ids.nbytes + times + (0 if self.labels is None else self.labels.nbytes)
+
+    def canonical(self) -> list[bytes]:
+        """Canonical label sets; all empty for a read without labels."""
+        return [b""] * len(self.series_ids) if self.labels is None else self.labels.split()
+
+
+@dataclass(slots=True, eq=False)
+class RawResult:
+    """Samples of n series: counts (n,) uint32; ts_ms int64 ascending strictly within a series; values float64.
+
+    orders: with `partial`, the log offset of each sample below coverage and -1 above; else None. first_series: index
+    in its partition of the series of counts[0].
+    """
+
+    counts: NDArray[np.uint32]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64] | None = None
+    first_series: int = 0
+
+    @property
+    def samples(self) -> int:
+        return len(self.ts_ms)
+
+    def split(self, ends: NDArray[np.int64]) -> list[RawResult]:
+        """One result per i, of the series [ends[i], ends[i + 1]). Arrays are shared. Not for results with orders."""
+        assert self.orders is None, "not made with partial"
+        before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
+        return [
+            RawResult(self.counts[first:last], self.ts_ms[start:end], self.values[start:end])
+            for (first, last), (start, end) in zip(pairwise(ends.tolist()), pairwise(before), strict=True)
+        ]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        orders = 0 if self.orders is None else self.orders.nbytes
+        return self.counts.nbytes + self.ts_ms.nbytes + self.values.nbytes + orders
+
+
+@dataclass(slots=True, eq=False)
+class SealedColumns:
+    """Whole columns of sealed slices, not decoded, laid out as ColumnsFrame in proto/tsdb/v1/reader.proto.
+
+    Slices ascend by time. series_index (n,) uint32 into the series of the partition, in the order of data;
+    column_lengths, axis_index (n,) uint32; axis_base_ms (a,) int64; axis_lengths, axis_counts (a,) uint32; axes, data
+    uint8.
+    """
+
+    samples: int
+    series_index: NDArray[np.uint32]
+    column_lengths: NDArray[np.uint32]
+    axis_index: NDArray[np.uint32]
+    axis_base_ms: NDArray[np.int64]
+    axis_lengths: NDArray[np.uint32]
+    axis_counts: NDArray[np.uint32]
+    axes: NDArray[np.uint8]
+    data: NDArray[np.uint8]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays."""
+        small = 12 * len(self.series_index) + 16 * len(self.axis_base_ms)
+        return small + len(self.axes) + len(self.data)
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All arrays, in the order of the fields."""
+        return (
+            self.series_index,
+            self.column_lengths,
+            self.axis_index,
+            self.axis_base_ms,
+            self.axis_lengths,
+            self.axis_counts,
+            self.axes,
+            self.data,
+        )
+
+    def copy(self) -> SealedColumns:
+        """The same columns in arrays that hold nothing else."""
+        return SealedColumns(self.samples, *[array.copy() for array in self.arrays()])
+
+    def freeze(self) -> None:
+        """Make the arrays unwritable, as those of a message are: kernels are compiled for one kind."""
+        for array in self.arrays():
+            array.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionAnswer:
+    """Series and samples of one partition, or a part of them. series: None: those of an earlier part.
+
+    raw: samples in the range. columns: sealed slices, whole. overlay: samples that are not in columns, or replace
+    samples in them.
+    """
+
+    partition: int
+    series: AnswerSeries | None = None
+    columns: Sequence[SealedColumns] = ()
+    overlay: Sequence[RawResult] = ()
+    raw: Sequence[RawResult] = ()
+
+
+class AnswerCounts(NamedTuple):
+    """samples: before columns are trimmed. payload_bytes: of the arrays of samples."""
+
+    series: int
+    samples: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class AnswerBody:
+    """parts: ascending by partition. counts: of the whole select, in the last of its answers. nbytes: of memory."""
+
+    parts: Sequence[PartitionAnswer]
+    counts: AnswerCounts | None
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """states: of all partitions of the select, in its first answer. warnings: what the select may lack, there too."""
+
+    body: AnswerBody
+    states: Sequence[MemoryState] | None = None
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesAnswer:
+    """A part of the answer about series. The first part has `states`; each later one the series of one partition, or
+    their number by the values of some labels."""
+
+    states: Sequence[MemoryState] | None = None
+    warnings: Sequence[str] = ()
+    series: AnswerSeries | None = None
+    groups: Mapping[tuple[str, ...], int] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of series, or estimated of groups."""
+        groups = 0 if self.groups is None else GROUP_BYTES * len(self.groups)
+        return groups + (0 if self.series is None else self.series.nbytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelsAnswer:
+    """Label names, or the values of one label: distinct."""
+
+    states: Sequence[MemoryState]
+    warnings: Sequence[str]
+    texts: Collection[str]

@@ -1,1 +1,0 @@
-"""Decodes answers: frames of the wire to arrays, and arrays to tables."""

@@ -1,0 +1,205 @@
+"""Reads of a store over the heads of its partitions: what its Reader service and a querier of the same process call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.spec import (
+    LabelsSpec,
+    ReadOptions,
+    SelectSpec,
+    SeriesSpec,
+    check_matchers,
+    highest_offsets,
+    partitions_of,
+)
+from tsdb.answer.state import MemoryState
+from tsdb.head.head import Head, HeadState
+from tsdb.model.errors import Overloaded
+from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
+from tsdb.ops.grpc.slots import waiting
+from tsdb.ops.metrics import counter, histogram
+from tsdb.reader.answer_bytes import texts_bytes
+from tsdb.reader.cardinality import cardinality_spec, count
+from tsdb.reader.limits import WATCHES_MAX, SelectLimits, check_values, values_max
+from tsdb.reader.read_call import Caller, ReadCall, ReadCalls, ReadWork
+from tsdb.store import select, series
+from tsdb.store.applied import AppliedSignal
+from tsdb.store.partition import Partition, ReadinessSnapshot
+from tsdb.store.read_states import ReadStates, Tolerance
+from tsdb.store.watch import Watch
+from tsdb.v1 import reader_pb2
+from tsdb.wire.state import decode_matchers, decode_options, decode_tokens, encode_header
+
+AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
+ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
+
+series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
+samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")
+select_seconds = histogram(
+    "tsdb_store_select_gather_seconds", "Time to gather a Select answer, before its first frame."
+)
+watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch streams refused because too many are open.")
+
+
+class StoreReads:
+    """Answers reads from the heads of `partitions`, on the thread of the caller. Specs are checked before.
+
+    call: of the read. work: the bounds on its work here; None: those of the call.
+    """
+
+    def __init__(
+        self,
+        topic_id: str,
+        partitions: Mapping[int, Partition],
+        applied: AppliedSignal,
+        limits: SelectLimits,
+        placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
+        max_lag_ms: int | None = None,
+    ) -> None:
+        """max_lag_ms: reads without their own bound are refused above this lag."""
+        self._topic_id = topic_id
+        self._max_lag_ms = max_lag_ms
+        self._placement_labels = placement_labels
+        self._partitions = partitions
+        self._applied = applied
+        self._limits = limits
+        self._memory = select.ReadMemory()
+        self._watches = threading.BoundedSemaphore(WATCHES_MAX)
+
+    def states(self, *, sizes: bool = False) -> list[MemoryState]:
+        """The states of all partitions now. sizes: with series, samples and bytes, which are summed on request."""
+        if sizes:
+            return [partition.status().memory_state() for partition in self._partitions.values()]
+        found = []
+        for partition in self._partitions.values():
+            head, snapshot = partition.evaluate()
+            found.append(partition.memory_state(snapshot, head.state()))
+        return found
+
+    def select(self, spec: SelectSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[Answer]:
+        """One answer, gathered when it is taken. Raises as `tsdb.store.select.gather`."""
+        limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
+        partitions = self._ready_partitions(spec.options, call)
+        tolerance = Tolerance.of(spec.options, self._max_lag_ms)
+        with select_seconds.time():
+            answer = select.gather(partitions, spec, tolerance, limits, self._memory, work or call)
+        counts = answer.body.counts
+        assert counts is not None, "the answer is whole"
+        series_total.inc(counts.series)
+        samples_total.inc(counts.samples)
+        yield answer
+
+    def series(self, spec: SeriesSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[SeriesAnswer]:
+        """Exact or an error; see tsdb.store.series."""
+        partitions = self._ready_partitions(spec.options, call)
+        tolerance = Tolerance.of(spec.options, self._max_lag_ms)
+        limits = self._limits.lowered(spec.series_max, 0, 0)
+        found = series.find(partitions, spec, tolerance, limits, work or call)
+        yield from series.answers(found, spec, work or call)
+
+    def labels(self, spec: LabelsSpec, call: ReadCall, work: ReadWork | None = None) -> LabelsAnswer:
+        """Raises OutOfCoverage and HoleInRange, where the read has a start; Overloaded (values_limit)."""
+        work = work or call
+        texts: set[str] = set()
+        reads = self._label_reads(spec.options, call, spec.start_ms, spec.needed_end_ms)
+        for read in reads:
+            work.check_going()
+            index = read.head.index
+            if spec.name is None:
+                texts.update(index.label_names(spec.matchers, work.check_going))
+            else:
+                texts.update(
+                    index.label_values(spec.name, spec.matchers, limit=values_max(spec), check_going=work.check_going)
+                )
+                check_values(spec, len(texts))
+            work.hold(texts_bytes(texts))
+        states = _states(reads)
+        if spec.start_ms is not None:
+            states.check_coverage(spec.start_ms)
+            Tolerance.of(spec.options).check_holes(states.holed, spec.start_ms, spec.needed_end_ms)
+        return LabelsAnswer(states.states, states.warnings(spec.needed_end_ms), texts)
+
+    def cardinality(
+        self, request: reader_pb2.CardinalityRequest, call: ReadCall, work: ReadWork | None = None
+    ) -> reader_pb2.CardinalityResponse:
+        query = cardinality_spec(request)
+        reads = self._label_reads(decode_options(request.options), call, None, None)
+        response = count([read.head.index for read in reads], query, self._placement_labels, work or call)
+        states = _states(reads)
+        response.header.CopyFrom(encode_header(states.states, states.warnings(None)))
+        return response
+
+    def watch(
+        self, request: reader_pb2.WatchRequest, caller: Caller, calls: ReadCalls
+    ) -> Iterator[reader_pb2.WatchResponse]:
+        """Frames while the caller is active. Raises Overloaded (watches_limit), and as Watch."""
+        wanted = {p: self._partitions[p] for p in partitions_of(request.partitions, self._partitions)}
+        resume = highest_offsets(decode_tokens(getattr(request, "from")), self._topic_id, wanted)
+        matchers = decode_matchers(request.matchers)
+        check_matchers(matchers)
+        watch = Watch(wanted, matchers, resume)
+        if not self._watches.acquire(blocking=False):
+            watches_refused_total.inc()
+            raise Overloaded(
+                f"{WATCHES_MAX} watches are open, which is the limit",
+                reason="watches_limit",
+                retry_after_s=5.0,
+                limit=WATCHES_MAX,
+            )
+        try:
+            yield from watch.responses(self._applied, caller, calls)
+        finally:
+            self._watches.release()
+
+    def _ready_partitions(self, options: ReadOptions, call: ReadCall) -> list[Partition]:
+        """The partitions to answer from, after they have applied the records that `after` names."""
+        numbers = partitions_of(options.partitions, self._partitions)
+        if options.after:
+            tokens = highest_offsets(options.after, self._topic_id, self._partitions)
+            if not self._applied.has(self._partitions, tokens):
+                # A caller that leaves ends the wait: the notification makes `wait_for` check the call.
+                call.add_callback(self._applied.notify)
+                with waiting():
+                    self._applied.wait_for(self._partitions, tokens, _wait_s(call), call.check_going)
+        return [self._partitions[number] for number in numbers]
+
+    def _label_reads(
+        self, options: ReadOptions, call: ReadCall, start_ms: int | None, end_ms: int | None
+    ) -> list[_LabelRead]:
+        tolerance = Tolerance.of(options, self._max_lag_ms)
+        reads = []
+        for partition in self._ready_partitions(options, call):
+            head, snapshot = partition.evaluate()
+            tolerance.check_fresh(snapshot, end_ms)
+            before = head.state()
+            if start_ms is not None:
+                partition.memory_state(snapshot, before).check_coverage(start_ms)
+            reads.append(_LabelRead(partition, head, snapshot, before))
+        return reads
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelRead:
+    """A partition whose labels are read, and its state before the read."""
+
+    partition: Partition
+    head: Head
+    snapshot: ReadinessSnapshot
+    before: HeadState
+
+    def state(self) -> MemoryState:
+        """The state of the read, from its beginning until now."""
+        return self.partition.memory_state(self.snapshot, self.before.through(self.head.state()))
+
+
+def _states(reads: Sequence[_LabelRead]) -> ReadStates:
+    return ReadStates.of([read.state() for read in reads], [read.snapshot for read in reads])
+
+
+def _wait_s(call: ReadCall) -> float:
+    """How long a read may wait for records: less than its deadline, so that time remains to return the error."""
+    return min(call.time_remaining() * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)
