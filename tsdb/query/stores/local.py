@@ -33,15 +33,20 @@ class LocalStore:
     def states(self) -> Mapping[int, MemoryState]:
         known = self._states
         if known is None or self._clock.monotonic() - known[0] > STATES_AGE_S:
-            self.refresh(0.0)
-            known = self._states
-        return known[1] if known is not None else {}
+            known = self._look(sizes=False)
+        return known[1]
 
     def suspect(self) -> None:
         raise AssertionError("a store of this process is not hedged")
 
     def refresh(self, timeout_s: float) -> None:
-        self._states = self._clock.monotonic(), {state.partition: state for state in self._reads.states()}
+        # Coverage states the sizes of partitions. They are summed over all series tables, which routing need not pay.
+        self._look(sizes=True)
+
+    def _look(self, *, sizes: bool) -> tuple[float, Mapping[int, MemoryState]]:
+        states = {state.partition: state for state in self._reads.states(sizes=sizes)}
+        self._states = found = self._clock.monotonic(), states
+        return found
 
     def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
         call = _call(caller)

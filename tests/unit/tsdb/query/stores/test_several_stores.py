@@ -214,6 +214,13 @@ def test_coverage_is_that_of_the_best_store_of_each_partition() -> None:
     assert list(answer.history) == []
 
 
+def test_coverage_states_the_sizes_of_a_store_in_the_same_process() -> None:
+    service = over(served([0, 1, 2, 3], "all"))
+    states = service.Coverage(reader_pb2.CoverageRequest(), context()).partitions
+    assert [(one.series, one.samples) for one in states] == [(2 * PARTITIONS, 2)] * PARTITIONS
+    assert all(one.bytes > 0 for one in states)
+
+
 def watched(partition: int, offset: int) -> reader_pb2.WatchResponse:
     return reader_pb2.WatchResponse(partition=partition, topic_id=TOPIC_ID, last_record_offset=offset)
 
