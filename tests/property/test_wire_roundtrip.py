@@ -125,7 +125,7 @@ def test_a_read_of_labels_comes_back(
 
 
 def array(draw: st.DrawFn, dtype: Any, size: int) -> NDArray[Any]:
-    """Any bits."""
+    """An array of any bits, as a message carries it."""
     itemsize = np.dtype(dtype).itemsize
     return np.frombuffer(draw(st.binary(min_size=size * itemsize, max_size=size * itemsize)), dtype)
 
