@@ -22,7 +22,7 @@ NO_RECORD = -1  # In a token: before the first record of the partition.
 AGGREGATIONS = ("none", "last", "avg", "min", "max", "sum", "count")  # By their number in a spec.
 
 
-class RecordToken(Protocol):
+class ReadToken(Protocol):
     """Names a record of the log."""
 
     @property
@@ -44,7 +44,7 @@ class ReadOptions:
     allow_holes: answer although a named loss touches the range. partitions: read only these; empty: all of the server.
     """
 
-    after: Sequence[RecordToken] = ()
+    after: Sequence[ReadToken] = ()
     allow_stale: bool = False
     max_lag_ms: int | None = None
     allow_holes: bool = False
@@ -192,7 +192,7 @@ def check_range(start_ms: int, end_ms: int) -> None:
         raise InvalidRequest(f"range [{start_ms}, {end_ms}) is {what}; end_ms is exclusive", reason="bad_range")
 
 
-def highest_offsets(tokens: Sequence[RecordToken], topic_id: str, known: Iterable[int]) -> dict[int, int]:
+def highest_offsets(tokens: Sequence[ReadToken], topic_id: str, known: Iterable[int]) -> dict[int, int]:
     """The highest record offset per partition. Raises WrongTopic for a token of another topic, InvalidRequest
     (bad_token, bad_partition)."""
     if not tokens:

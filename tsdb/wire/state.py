@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tsdb.answer.spec import ReadOptions, RecordToken
+from tsdb.answer.spec import ReadOptions, ReadToken
 from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.model.errors import InvalidRequest
@@ -13,8 +13,8 @@ from tsdb.model.selector import Matcher, MatchType
 from tsdb.v1 import common_pb2, reader_pb2
 
 
-class Token(NamedTuple):
-    """A RecordToken of a request."""
+class RequestToken(NamedTuple):
+    """A ReadToken of a request."""
 
     topic_id: str
     partition: int
@@ -119,12 +119,12 @@ def decode_options(message: reader_pb2.ReadOptions) -> ReadOptions:
     )
 
 
-def encode_token(token: RecordToken) -> common_pb2.Token:
+def encode_token(token: ReadToken) -> common_pb2.Token:
     return common_pb2.Token(topic_id=token.topic_id, partition=token.partition, record_offset=token.record_offset)
 
 
-def decode_tokens(messages: Iterable[common_pb2.Token]) -> tuple[Token, ...]:
-    return tuple(Token(one.topic_id, one.partition, one.record_offset) for one in messages)
+def decode_tokens(messages: Iterable[common_pb2.Token]) -> tuple[RequestToken, ...]:
+    return tuple(RequestToken(one.topic_id, one.partition, one.record_offset) for one in messages)
 
 
 def encode_matchers(matchers: Iterable[Matcher]) -> list[common_pb2.Matcher]:

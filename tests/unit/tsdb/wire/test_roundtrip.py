@@ -41,7 +41,7 @@ from tsdb.wire.series import (
     encode_series_answer,
     encode_values,
 )
-from tsdb.wire.state import Token
+from tsdb.wire.state import RequestToken
 
 int64 = st.integers(-(1 << 62), 1 << 62)
 count = st.integers(0, 1 << 62)
@@ -49,7 +49,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 matchers = st.lists(
     st.builds(Matcher, st.sampled_from(MatchType), st.text("ab", min_size=1), text), min_size=1, max_size=3
 )
-tokens = st.lists(st.builds(Token, text, st.integers(0, 9), st.integers(-1, 99)), max_size=2).map(tuple)
+tokens = st.lists(st.builds(RequestToken, text, st.integers(0, 9), st.integers(-1, 99)), max_size=2).map(tuple)
 options = st.builds(
     ReadOptions,
     after=tokens,
