@@ -6,11 +6,9 @@ run that ended, or one since.
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
@@ -23,6 +21,7 @@ from support.simulation.processes import meta_of
 from support.simulation.reads import SELECTORS, refused, right_samples, stated_of
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.world import Derived, World
+from support.spark.local_session import LocalSession
 from tsdb.client import ReadOptions, SelectQuery
 from tsdb.client.select import AGGREGATIONS
 from tsdb.log.downsampled import read_downsampled
@@ -138,44 +137,3 @@ class WaitingClock:
         """Let components go on for that long."""
         self._world.work()
         self._world.clock.sleep(seconds)
-
-
-class LocalRows:
-    """The methods of an RDD that the job calls, over a list."""
-
-    def __init__(self, rows: Iterable[Any]) -> None:
-        self._rows = list(rows)
-
-    def mapPartitions(self, function: Callable[[Iterator[Any]], Iterable[Any]]) -> LocalRows:
-        return LocalRows(function(iter(self._rows)))
-
-    def map(self, function: Callable[[Any], Any]) -> LocalRows:
-        return LocalRows(map(function, self._rows))
-
-    def reduceByKey(self, function: Callable[[Any, Any], Any], tasks: int) -> LocalRows:
-        found: dict[Any, Any] = {}
-        for key, value in self._rows:
-            found[key] = function(found[key], value) if key in found else value
-        return LocalRows(found.items())
-
-    def fold(self, zero: Any, function: Callable[[Any, Any], Any]) -> Any:
-        return functools.reduce(function, self._rows, zero)
-
-
-class LocalSession:
-    """A SparkSession and its context. on_work: called before the job reads what it derives from."""
-
-    defaultParallelism = 1
-
-    def __init__(self, on_work: Callable[[], None]) -> None:
-        self._on_work = on_work
-
-    @property
-    def sparkContext(self) -> LocalSession:
-        return self
-
-    def setJobDescription(self, text: str) -> None:
-        self._on_work()
-
-    def parallelize(self, rows: Iterable[Any], tasks: int) -> LocalRows:
-        return LocalRows(rows)
