@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import zstandard
@@ -111,10 +112,9 @@ class _Compressor(Protocol):
     def flush(self) -> bytes: ...
 
 
+@lru_cache(maxsize=32)  # Clients of a server send few different ones.
 def accepted_encoding(header: str) -> str:
     """The encoding for an answer. header: Accept-Encoding."""
-    if not header:
-        return IDENTITY
     accepted = {name for part in header.lower().split(",") if (name := _accepted(part))}
     return next((one for one in (ZSTD, GZIP) if one in accepted), IDENTITY)
 

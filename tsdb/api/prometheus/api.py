@@ -41,6 +41,7 @@ _requests = counter(
     "kind",
     tuple(lane.value for lane in WorkerPool),
 )
+_requests_of = {lane: _requests.labels(lane.value) for lane in WorkerPool}
 _failures = counter(
     "tsdb_query_failures_total",
     "Requests of the Prometheus API that were answered with an error, by its errorType.",
@@ -148,7 +149,7 @@ class PrometheusApi:
         running: RunningQuery,
         reply: Reply,
     ) -> None:
-        _requests.labels(endpoint.lane.value).inc()
+        _requests_of[endpoint.lane].inc()
         held = HeldBytes(self._sources.answers, running.peer)
         try:
             with self.running.listed(running):

@@ -84,12 +84,16 @@ class Annotations:
     @property
     def warnings(self) -> tuple[str, ...]:
         """All warnings, those of the storage first."""
+        if not self._warnings:
+            return tuple(self._of_storage)
         placed = (f"PromQL warning: {problem}{self._place(span)}" for problem, span in self._warnings.items())
         return (*self._of_storage, *placed)
 
     @property
     def infos(self) -> tuple[str, ...]:
         """All infos, each with its position."""
+        if not self._infos:
+            return ()
         return tuple(
             f"PromQL info: {problem}{self._forced[problem].text if problem in self._forced else ''}{self._place(span)}"
             for problem, span in self._infos.items()

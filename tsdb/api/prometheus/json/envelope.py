@@ -42,7 +42,9 @@ def json_of(data: Any) -> bytes:
 
 def success(result: Result) -> Iterator[bytes | memoryview]:
     """The whole answer, in pieces."""
-    end = _annotations("warnings", "warning", result.warnings) + _annotations("infos", "info", result.infos) + b"}"
+    end = b"}"
+    if result.warnings or result.infos:
+        end = _annotations("warnings", "warning", result.warnings) + _annotations("infos", "info", result.infos) + end
     return chain((b'{"status":"success","data":',), result.data, (end,))
 
 

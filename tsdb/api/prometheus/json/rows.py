@@ -71,7 +71,7 @@ def _rows(
     least_bytes = head_bytes + len(end) + 2 * POINT_BYTES_MAX
     whole_bytes = least_bytes + len(starts) * head_bytes + len(values) * POINT_BYTES_MAX
     out = np.empty(max(least_bytes, min(PIECE_BYTES, whole_bytes)), np.uint8)
-    middle_bytes, end_bytes = np.frombuffer(middle, np.uint8), np.frombuffer(end, np.uint8)
+    middle_bytes, end_bytes = _bytes_of(middle), _bytes_of(end)
     place = np.zeros(3, np.int64)
     while size := write_rows_kernel(
         place,
@@ -129,6 +129,11 @@ def _longest(starts: NDArray[np.int64], numbers: NDArray[np.int32]) -> int:
         return 0
     sizes = np.append(np.diff(starts) + 1, 0)  # Number -1 finds the last one.
     return int(sizes[numbers].sum(axis=1).max())
+
+
+@cache
+def _bytes_of(text: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(text, np.uint8)
 
 
 @cache

@@ -31,12 +31,14 @@ from tsdb.v1 import reader_pb2
 
 TRUNCATED = "results truncated due to limit"
 
+_KINDS = ("instant", "range", "remote_read")
 _duration = histogram(
     "tsdb_query_duration_seconds",
     "Time from the arrival of a PromQL query to its result, which is then written and sent.",
     "kind",
-    ("instant", "range", "remote_read"),
+    _KINDS,
 )
+_duration_of = {kind: _duration.labels(kind) for kind in _KINDS}
 _samples = counter("tsdb_query_samples_total", "Samples that PromQL queries read.")
 _series = counter("tsdb_query_series_total", "Series that PromQL queries read; one that is read twice counts twice.")
 _slow = counter("tsdb_query_slow_total", "PromQL queries that took query_slow_s or longer; the log has each.")
@@ -246,7 +248,7 @@ def _size(value: Block | Samples | Scalar | Text) -> int:
 
 def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) -> None:
     seconds = timing.queue + timing.evaluation
-    _duration.labels(kind).observe(seconds)
+    _duration_of[kind].observe(seconds)
     _samples.inc(metered.samples)
     _series.inc(metered.series)
     if seconds >= call.options.slow_s:

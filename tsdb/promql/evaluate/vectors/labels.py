@@ -233,24 +233,20 @@ def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
     distinct = number_texts_kernel(data, ends, _SEED, slots, texts, numbers, counts)
     pairs = numbers[: counts.sum()].reshape(-1, 2)
     rows = np.repeat(np.arange(len(canonical)), counts // 2)
-    is_name, is_value = (np.bincount(pairs[:, side], minlength=distinct) > 0 for side in (0, 1))
     raw = data.tobytes()
-
-    def text(number: int) -> str:
-        start, end = texts[number].tolist()
-        return raw[start:end].decode(errors="surrogateescape")
-
-    named = sorted((text(number), number) for number in np.flatnonzero(is_name).tolist())
+    shown = [raw[start:end].decode(errors="surrogateescape") for start, end in texts[:distinct].tolist()]
+    names = np.flatnonzero(np.bincount(pairs[:, 0], minlength=distinct)).tolist()
+    names.sort(key=shown.__getitem__)
     column, value = np.empty(distinct, np.int64), np.zeros(distinct, np.int32)
-    column[[number for _, number in named]] = np.arange(len(named))
-    wanted = np.flatnonzero(is_value).tolist()
-    value[wanted] = of_pool = [pool.number(text(number)) for number in wanted]
-    pool.admit(len(canonical), len(named))
-    table = np.zeros((len(canonical), len(named)), np.int32)
+    column[names] = np.arange(len(names))
+    wanted = np.flatnonzero(np.bincount(pairs[:, 1], minlength=distinct)).tolist()
+    value[wanted] = of_pool = list(map(pool.number, [shown[number] for number in wanted]))
+    pool.admit(len(canonical), len(names))
+    table = np.zeros((len(canonical), len(names)), np.int32)
     table[rows, column[pairs[:, 0]]] = value[pairs[:, 1]]
     # Each series comes once. Should one come twice, or with an empty value, the evaluation finds equal labels.
     is_distinct = len(set(canonical)) == len(canonical) and 0 not in of_pool
-    return LabelSets(pool, tuple(name for name, _ in named), table, is_distinct)
+    return LabelSets(pool, tuple([shown[number] for number in names]), table, is_distinct)
 
 
 def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:
