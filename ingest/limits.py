@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.records.log_record import RECORD_BYTES_MAX
+from tsdb.model import defaults
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import LabelLimits
 
 _MIB = 1024 * 1024
 REQUESTS, SAMPLES = 0, 1  # Columns of all arrays of rates and levels.
 UNLIMITED = 1e15  # Requests or samples a second. A finite number, so that levels stay numbers.
-BURST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class SeriesLimits:
     """Limits of the active series of a source and of the gateway. of_source: limits of single sources, by source
     hash."""
 
-    source_series_max: int = 100_000
-    gateway_series_max: int = 2_000_000
+    source_series_max: int = defaults.SOURCE_SERIES_MAX
+    gateway_series_max: int = defaults.GATEWAY_SERIES_MAX
     of_source: Mapping[int, int] = field(default_factory=dict)
 
     def source_maxima(self, sources: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -61,7 +61,7 @@ class RateLimits:
 
     default: Rate = field(default_factory=Rate)
     own: Mapping[int, Rate] = field(default_factory=dict)
-    burst_s: float = BURST_S
+    burst_s: float = defaults.RATE_BURST_S
 
     @property
     def limited(self) -> bool:
@@ -91,17 +91,17 @@ class IngestLimits:
     """
 
     labels: LabelLimits = field(default_factory=LabelLimits)
-    request_bytes_max: int = 16 * _MIB
-    series_max: int = 100_000
-    samples_max: int = 1_000_000
-    inflight_bytes_max: int = 256 * _MIB
-    series_table_bytes: int = 256 * _MIB
+    request_bytes_max: int = defaults.REQUEST_BYTES_MAX
+    series_max: int = defaults.REQUEST_SERIES_MAX
+    samples_max: int = defaults.REQUEST_SAMPLES_MAX
+    inflight_bytes_max: int = defaults.INFLIGHT_BYTES_MAX
+    series_table_bytes: int = defaults.SERIES_TABLE_BYTES
     series: SeriesLimits = field(default_factory=SeriesLimits)
     source_rates: RateLimits = field(default_factory=RateLimits)
     token_rates: RateLimits = field(default_factory=RateLimits)
     limits_file: Path | None = None
     record_bytes_max: int = RECORD_BYTES_MAX
-    produce_timeout_s: float = 10.0
+    produce_timeout_s: float = defaults.PRODUCE_TIMEOUT_S
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -29,6 +29,7 @@ from ingest.pipeline import AcceptedWrite, Submit
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import bounded_reason, count_refused_request
 from ingest.rows import NO_ROWS
+from tsdb.model import defaults
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import REQUEST_BYTES, HttpAnswer, HttpHead, Reply
@@ -58,9 +59,9 @@ class DoorLimits:
     """bytes_max: most bytes of a body, and of an expanded body. timeout_s: time from a request's arrival to the log's
     answer."""
 
-    bytes_max: int = 16 << 20
+    bytes_max: int = defaults.REQUEST_BYTES_MAX
     timeout_s: float = 30.0
-    threads: int = 2
+    threads: int = defaults.WRITE_THREADS
 
 
 class HttpDoor:

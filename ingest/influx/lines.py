@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ingest.influx import line_kernels as kernels
 from ingest.rows import Rows
+from tsdb.model import defaults
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits
 
@@ -55,7 +56,7 @@ class LineRules:
     names: Literal["sanitised", "utf8"] = "sanitised"
     value_field: Literal["kept", "dropped"] = "kept"
     database_label: str = ""
-    samples_max: int = 1_000_000
+    samples_max: int = defaults.REQUEST_SAMPLES_MAX
     label_bytes_max: int = 16 << 20
 
 

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from tsdb.config.sources import SharedEnvironment, SharedFile
 from tsdb.config.types import Address, HistoryUrl, HostPort, LogUrl, Names, host_port
 from tsdb.history.settings import CassandraAccess, HistorySettings
+from tsdb.model import defaults
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import TimeSet, time_set
 
@@ -29,11 +30,16 @@ class HistoryFields(BaseModel):
         "empty: no history, reads use memory only.",
     )
     history_write_timeout_s: float = Field(
-        10.0, gt=0, le=600, description="Seconds for one write to history; after this time the write is retried."
+        defaults.HISTORY_WRITE_TIMEOUT_S,
+        gt=0,
+        le=600,
+        description="Seconds for one write to history; after this time the write is retried.",
     )
-    history_read_timeout_s: float = Field(10.0, gt=0, le=600, description="Seconds for one page of a read of history.")
+    history_read_timeout_s: float = Field(
+        defaults.HISTORY_READ_TIMEOUT_S, gt=0, le=600, description="Seconds for one page of a read of history."
+    )
     history_inflight_bytes_max: int = Field(
-        4 << 20,
+        defaults.HISTORY_INFLIGHT_BYTES_MAX,
         ge=1 << 20,
         le=1 << 30,
         description="Bytes of writes that wait for history; a connection of Cassandra's driver refuses at some 6 MiB.",
@@ -106,38 +112,44 @@ class ProcessSettings(BaseSettings):
         "querier; port 0: any free one.",
     )
     http_connections_max: int = Field(
-        2048,
+        defaults.HTTP_CONNECTIONS_MAX,
         ge=8,
         le=100_000,
         description="HTTP connections at once, and at most a quarter of the process's file descriptors; the oldest "
         "without a request is closed for a new one.",
     )
     http_header_timeout_s: float = Field(
-        10.0, gt=0, le=3600, description="Seconds for the header of an HTTP request to arrive."
+        defaults.HTTP_HEADER_TIMEOUT_S,
+        gt=0,
+        le=3600,
+        description="Seconds for the header of an HTTP request to arrive.",
     )
     http_idle_timeout_s: float = Field(
-        75.0, gt=0, le=86_400, description="Seconds until an HTTP connection without a request is closed."
+        defaults.HTTP_IDLE_TIMEOUT_S,
+        gt=0,
+        le=86_400,
+        description="Seconds until an HTTP connection without a request is closed.",
     )
     http_request_timeout_s: float = Field(
-        60.0,
+        defaults.HTTP_REQUEST_TIMEOUT_S,
         gt=0,
         le=3600,
         description="Seconds from an HTTP request's header to the end of its answer, slow readers included.",
     )
     http_body_timeout_s: float = Field(
-        15.0,
+        defaults.HTTP_BODY_TIMEOUT_S,
         gt=0,
         le=3600,
         description="Seconds from an HTTP request's header to the end of its body; 16 MiB at 9 Mbit/s.",
     )
     http_url_bytes_max: int = Field(
-        64 << 10,
+        defaults.HTTP_URL_BYTES_MAX,
         ge=1024,
         le=1 << 20,
         description="Bytes of an HTTP request's URL; a longer one is refused with 414. Dashboards query by URL.",
     )
     http_header_bytes_max: int = Field(
-        64 << 10,
+        defaults.HTTP_HEADER_BYTES_MAX,
         ge=1024,
         le=1 << 20,
         description="Bytes of the fields of an HTTP request's header; more are refused with 431.",
@@ -231,26 +243,35 @@ class ServiceSettings(ProcessSettings):
     )
 
     grpc_running_max: int = Field(
-        64, ge=1, le=10_000, description="gRPC calls at once, streams included; each has a thread. More are refused."
+        defaults.GRPC_RUNNING_MAX,
+        ge=1,
+        le=10_000,
+        description="gRPC calls at once, streams included; each has a thread. More are refused.",
     )
     grpc_waiting_max: int = Field(
-        128,
+        defaults.GRPC_WAITING_MAX,
         ge=2,
         le=10_000,
         description="gRPC calls that wait for a record, for memory or for their reader, beyond grpc_running_max; each "
         "has a thread. One connection may hold half. More are refused.",
     )
     send_timeout_s: float = Field(
-        30.0, gt=0, le=3600, description="Seconds after which an answer that its reader does not read is cut."
+        defaults.SEND_TIMEOUT_S,
+        gt=0,
+        le=3600,
+        description="Seconds after which an answer that its reader does not read is cut.",
     )
     grpc_connections_max: int = Field(
-        4096,
+        defaults.GRPC_CONNECTIONS_MAX,
         ge=1,
         le=100_000,
         description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
     )
     grpc_idle_timeout_s: float = Field(
-        300.0, ge=1, le=86_400, description="Seconds until a gRPC connection without a call is closed."
+        defaults.GRPC_IDLE_TIMEOUT_S,
+        ge=1,
+        le=86_400,
+        description="Seconds until a gRPC connection without a call is closed.",
     )
 
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(

@@ -9,30 +9,46 @@ from pydantic import BaseModel, Field, model_validator
 
 from tsdb.config.common import CommonSettings
 from tsdb.config.types import Names
+from tsdb.model import defaults
+from tsdb.model.labels import LabelLimits
 
 _MIB = 1 << 20
+_LABELS = LabelLimits()
 
 
 class GatewayFields(BaseModel):
     """Limits of the write path; the role `standalone` has them too."""
 
-    labels_max: int = Field(64, ge=1, le=1024, description="Labels of one series, __name__ included.")
-    label_name_bytes_max: int = Field(256, ge=1, le=65_535, description="UTF-8 bytes of one label name.")
-    label_value_bytes_max: int = Field(2048, ge=1, le=65_535, description="UTF-8 bytes of one label value.")
-    labels_bytes_max: int = Field(8192, ge=1, le=262_144, description="Bytes of all labels of one series.")
-    request_bytes_max: int = Field(
-        16 * _MIB, ge=1024, le=1024 * _MIB, description="Bytes of one write request; bounds the memory of one caller."
+    labels_max: int = Field(_LABELS.labels_max, ge=1, le=1024, description="Labels of one series, __name__ included.")
+    label_name_bytes_max: int = Field(
+        _LABELS.name_bytes_max, ge=1, le=65_535, description="UTF-8 bytes of one label name."
     )
-    request_series_max: int = Field(100_000, ge=1, le=10_000_000, description="Series of one write request.")
-    samples_max: int = Field(1_000_000, ge=1, le=100_000_000, description="Samples of one write request.")
+    label_value_bytes_max: int = Field(
+        _LABELS.value_bytes_max, ge=1, le=65_535, description="UTF-8 bytes of one label value."
+    )
+    labels_bytes_max: int = Field(
+        _LABELS.total_bytes_max, ge=1, le=262_144, description="Bytes of all labels of one series."
+    )
+    request_bytes_max: int = Field(
+        defaults.REQUEST_BYTES_MAX,
+        ge=1024,
+        le=1024 * _MIB,
+        description="Bytes of one write request; bounds the memory of one caller.",
+    )
+    request_series_max: int = Field(
+        defaults.REQUEST_SERIES_MAX, ge=1, le=10_000_000, description="Series of one write request."
+    )
+    samples_max: int = Field(
+        defaults.REQUEST_SAMPLES_MAX, ge=1, le=100_000_000, description="Samples of one write request."
+    )
     inflight_bytes_max: int = Field(
-        256 * _MIB,
+        defaults.INFLIGHT_BYTES_MAX,
         ge=1024,
         le=1 << 40,
         description="Bytes of all requests that wait for the log; more are refused with a hint to retry.",
     )
     series_table_bytes: int = Field(
-        256 * _MIB,
+        defaults.SERIES_TABLE_BYTES,
         ge=64 << 10,
         le=1 << 40,
         description="Memory for the series that the gateway remembers; it grows up to this as series come. The default "
@@ -40,7 +56,7 @@ class GatewayFields(BaseModel):
         "and announcements from about twice as many on.",
     )
     source_series_max: int = Field(
-        100_000,
+        defaults.SOURCE_SERIES_MAX,
         ge=0,
         le=100_000_000,
         description="Active series of one source (one placement) at this gateway: announced within the last one to two "
@@ -48,7 +64,7 @@ class GatewayFields(BaseModel):
         "has some 50,000.",
     )
     gateway_series_max: int = Field(
-        2_000_000,
+        defaults.GATEWAY_SERIES_MAX,
         ge=0,
         le=100_000_000,
         description="Active series of all sources at this gateway; new series above it are refused by name.",
@@ -77,7 +93,7 @@ class GatewayFields(BaseModel):
         description="Samples a second of one bearer token at this gateway; as token_requests_per_s.",
     )
     rate_burst_s: float = Field(
-        10.0,
+        defaults.RATE_BURST_S,
         gt=0,
         le=3600,
         description="Seconds of its rate that a source or token may bring at once after it was quiet; agents send what "
@@ -89,7 +105,7 @@ class GatewayFields(BaseModel):
         "changes, so that a limit changes without a restart.",
     )
     produce_timeout_s: float = Field(
-        10.0,
+        defaults.PRODUCE_TIMEOUT_S,
         gt=0,
         le=600,
         description="Longest wait for the log's answer, in seconds; a caller's deadline may be sooner.",
@@ -100,7 +116,7 @@ class GatewayFields(BaseModel):
         "them at a time, and on several cores they spend half of their CPU on waking each other.",
     )
     http_write_threads: int = Field(
-        2,
+        defaults.WRITE_THREADS,
         ge=1,
         le=64,
         description="Threads that decode writes over HTTP. They wait for nothing, so more than the cores do not help.",

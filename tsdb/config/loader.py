@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, Field, model_validator
 
 from tsdb.config.common import CommonSettings, check_group_drain
+from tsdb.model import defaults
 
 _MIB = 1 << 20
 
@@ -22,16 +23,19 @@ class LoaderFields(BaseModel):
         "log needs another group. Empty: loader, or loader-parquet for files.",
     )
     load_concurrency: int = Field(
-        64,
+        defaults.LOAD_CONCURRENCY,
         ge=1,
         le=4096,
         description="Writes to Cassandra at once, 4096 to a file; history_inflight_bytes_max bounds their bytes too.",
     )
     load_buffer_bytes_max: int = Field(
-        128 * _MIB, ge=_MIB, le=1 << 40, description="Bytes read and not yet in history; above this reading pauses."
+        defaults.LOAD_BUFFER_BYTES_MAX,
+        ge=_MIB,
+        le=1 << 40,
+        description="Bytes read and not yet in history; above this reading pauses.",
     )
     load_series_remembered_max: int = Field(
-        1_000_000,
+        defaults.LOAD_SERIES_REMEMBERED_MAX,
         ge=1,
         le=1_000_000_000,
         description="Announcements remembered as written to history, some 70 bytes each; others are written again.",

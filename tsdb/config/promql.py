@@ -7,6 +7,7 @@ import re
 from pydantic import BaseModel, Field, field_validator
 
 from tsdb.config.types import Names
+from tsdb.model import defaults
 
 FEATURES = (
     "promql-experimental-functions",
@@ -21,7 +22,7 @@ class PromqlFields(BaseModel):
     """Bounds of PromQL queries, and parts of the language."""
 
     query_timeout_s: float = Field(
-        120.0,
+        defaults.QUERY_TIMEOUT_S,
         gt=0,
         le=86_400,
         description="Longest time of one PromQL query, in seconds, the queue included; as Prometheus's "
@@ -35,14 +36,14 @@ class PromqlFields(BaseModel):
         "which is left to writes and reads. Each uses several cores, so more share the time and hold more memory.",
     )
     query_waiting_max: int = Field(
-        64,
+        defaults.QUERIES_WAITING_MAX,
         ge=0,
         le=100_000,
         description="PromQL queries that wait for one of query_running_max to end, and as many lookups of labels; more "
         "are refused.",
     )
     query_values_max: int = Field(
-        50_000_000,
+        defaults.QUERY_VALUES_MAX,
         ge=1000,
         le=1 << 40,
         description="Values of one vector inside a PromQL query, over all its steps; 9 bytes each. As Prometheus's "
@@ -56,7 +57,7 @@ class PromqlFields(BaseModel):
         "as Prometheus's --query.lookback-delta.",
     )
     query_slow_s: float = Field(
-        10.0,
+        defaults.QUERY_SLOW_S,
         ge=0,
         le=86_400,
         description="PromQL queries of this many seconds or more are logged, with the samples that they read; 0: all.",
@@ -95,20 +96,20 @@ class UiFields(BaseModel):
 
     ui: bool = Field(True, description="Answer with pages for people at / of the HTTP server; false: with an index.")
     ui_points_max: int = Field(
-        100_000,
+        defaults.UI_POINTS_MAX,
         ge=1_000,
         le=10_000_000,
         description="Points that a browser draws in one graph; more are reduced to the lowest and highest of each "
         "stretch. Numbers beside the graph come from all values.",
     )
     ui_series_max: int = Field(
-        500,
+        defaults.UI_SERIES_MAX,
         ge=1,
         le=10_000,
         description="Series that a browser draws in one graph; the page states how many there are.",
     )
     ui_rows_max: int = Field(
-        1_000,
+        defaults.UI_ROWS_MAX,
         ge=10,
         le=100_000,
         description="Rows of one table of values or samples; the page states how many there are.",

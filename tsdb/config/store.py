@@ -9,6 +9,7 @@ from tsdb.config.select import SelectFields
 from tsdb.config.trials import ExperimentFields
 from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
 from tsdb.cpu import core_count
+from tsdb.model import defaults
 from tsdb.model.time_set import SliceLengths, TimeSet, slice_lengths
 
 _GIB = 1 << 30
@@ -44,14 +45,14 @@ class StoreFields(SelectFields):
         description="Milliseconds of a merged slice, a multiple of slice_small_ms; 0: the time set's.",
     )
     memory_soft_bytes: int = Field(
-        6 * _GIB,
+        defaults.MEMORY_SOFT_BYTES,
         ge=1 << 20,
         le=1 << 50,
         description="Bytes of all heads, with labels and caches; above this slices are dropped early. Each partition "
         "has an equal share.",
     )
     memory_hard_bytes: int = Field(
-        8 * _GIB,
+        defaults.MEMORY_HARD_BYTES,
         ge=1 << 20,
         le=1 << 50,
         description="Bytes of all heads, with labels and caches. A partition above its equal share applies nothing "
@@ -72,7 +73,7 @@ class StoreFields(SelectFields):
         "with a warning above 1 s.",
     )
     watch_samples_max: int = Field(
-        65_536,
+        defaults.WATCH_SAMPLES_MAX,
         ge=1,
         le=1 << 31,
         description="Newest samples of each partition kept for Watch; a reader further behind is disconnected.",

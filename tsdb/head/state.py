@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tsdb.model import defaults
+
 
 @dataclass(frozen=True, slots=True)
 class Hole:
@@ -118,9 +120,9 @@ class HeadLimits:
 
     """
 
-    memory_soft_bytes: int = 6 << 30
-    memory_hard_bytes: int = 8 << 30
-    ring_samples_max: int = 65_536
+    memory_soft_bytes: int = defaults.MEMORY_SOFT_BYTES
+    memory_hard_bytes: int = defaults.MEMORY_HARD_BYTES
+    ring_samples_max: int = defaults.WATCH_SAMPLES_MAX
     holes_max: int = 256
     pack_cache_refs_max: int = 16 << 20
     fold_entries_min: int = 256

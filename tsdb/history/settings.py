@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tsdb.model import defaults
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import PART_BYTES_MAX
 from tsdb.model.secrets import masked, url_names_a_user
@@ -64,9 +65,9 @@ class HistorySettings:
     """
 
     part_bytes_max: int = PART_BYTES_MAX
-    inflight_bytes_max: int = 4 * MIB
-    write_timeout_s: float = 10.0
-    read_timeout_s: float = 10.0
+    inflight_bytes_max: int = defaults.HISTORY_INFLIGHT_BYTES_MAX
+    write_timeout_s: float = defaults.HISTORY_WRITE_TIMEOUT_S
+    read_timeout_s: float = defaults.HISTORY_READ_TIMEOUT_S
     silence_s: float = 10.0
     page_bytes_target: int = 2 * MIB
     reads_ahead_max: int = 32

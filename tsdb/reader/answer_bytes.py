@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+from tsdb.model import defaults
 from tsdb.model.errors import Overloaded
 from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.grpc.slots import waiting
@@ -35,7 +36,9 @@ class AnswerBytes:
     """bytes_max: bound of all answers together. wait_s: how long a read waits for capacity. small_bytes: answers up to
     this size are not counted."""
 
-    def __init__(self, bytes_max: int = 1 << 30, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES) -> None:
+    def __init__(
+        self, bytes_max: int = defaults.ANSWERS_BYTES_MAX, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES
+    ) -> None:
         self.small_bytes = small_bytes
         self._budget = ByteBudget(bytes_max, share_max=bytes_max // 2, gauge=held_bytes)
         self._wait_s = wait_s

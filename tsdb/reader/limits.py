@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsdb.answer.spec import LabelsSpec
+from tsdb.model import defaults
 from tsdb.model.errors import Overloaded
 
 WATCHES_MAX = 16  # Each watch holds a thread of the server; the other threads must stay free for reads.
@@ -15,9 +16,9 @@ LABEL_VALUES_MAX = 1_000_000
 class SelectLimits:
     """Limits of one Select. series: matched series. samples: before trimming. bytes: payload of the answer."""
 
-    series_max: int = 200_000
-    samples_max: int = 50_000_000
-    bytes_max: int = 1 << 29
+    series_max: int = defaults.SELECT_SERIES_MAX
+    samples_max: int = defaults.SELECT_SAMPLES_MAX
+    bytes_max: int = defaults.SELECT_BYTES_MAX
 
     def lowered(self, series_max: int, samples_max: int, bytes_max: int) -> SelectLimits:
         """The lower limit of each pair. 0 in the request means no limit of the request."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tsdb.model import defaults
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
 from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
@@ -201,7 +202,7 @@ class _Part:
 class ReadCalls:
     """Settings that all reads of a process share. timeout_s: time limit of one read, waits included."""
 
-    timeout_s: float = 120.0
+    timeout_s: float = defaults.READ_TIMEOUT_S
     answers: AnswerBytes = field(default_factory=AnswerBytes)
     monotonic: Callable[[], float] = time.monotonic
     drain: Drain = field(default_factory=Drain)

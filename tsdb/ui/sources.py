@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tsdb.model import defaults
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -50,8 +51,8 @@ class UiOptions:
     """points_max: drawn points of one graph; above it points are reduced. series_max: drawn series of one graph.
     rows_max: rows of one table. is_secure: whether the server has TLS. has_tokens: whether callers need one."""
 
-    points_max: int = 100_000
-    series_max: int = 500
-    rows_max: int = 1_000
+    points_max: int = defaults.UI_POINTS_MAX
+    series_max: int = defaults.UI_SERIES_MAX
+    rows_max: int = defaults.UI_ROWS_MAX
     is_secure: bool = False
     has_tokens: bool = False

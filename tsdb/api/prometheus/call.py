@@ -11,6 +11,7 @@ from tsdb.api.prometheus import parameters
 from tsdb.api.prometheus.form import Form
 from tsdb.api.prometheus.storage import OpenStorage, QueryStorage, StorageOptions
 from tsdb.index.cardinality import By
+from tsdb.model import defaults
 from tsdb.model.clock import Clock
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpHead
@@ -28,12 +29,12 @@ class ApiOptions:
     labels at once. query: options of each query, which a request may change. slow_s: a query that takes longer is
     logged. cors_origin: a regular expression. send_s: time to send an answer."""
 
-    timeout_s: float = 120.0
+    timeout_s: float = defaults.QUERY_TIMEOUT_S
     running_max: int = 8
-    waiting_max: int = 64
+    waiting_max: int = defaults.QUERIES_WAITING_MAX
     lookups_max: int = 4
     query: QueryOptions = DEFAULTS
-    slow_s: float = 10.0
+    slow_s: float = defaults.QUERY_SLOW_S
     cors_origin: str = ".*"
     send_s: float = 60.0
 

@@ -19,13 +19,14 @@ from tsdb.history.loader.loaded_marks import GenerationRaise, LoadedMarks
 from tsdb.history.loader.loading import Loading
 from tsdb.history.loader.log_producer import LogProducer
 from tsdb.history.loader.raises import Raises, replaced_total
-from tsdb.history.loader.remembered import REMEMBERED_MAX, Remembered
+from tsdb.history.loader.remembered import Remembered
 from tsdb.history.loader.reporter import LoaderReporter
 from tsdb.history.loader.source import LOADED_UNITS_MAX, LogSource, Offsets
 from tsdb.history.loader.trimmed import trimmed_holes
 from tsdb.history.writes import ROW_BYTES
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Log
+from tsdb.model import defaults
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import PART_BYTES_MAX
@@ -61,11 +62,11 @@ class LoaderOptions:
     time_set: TimeSet
     group_id: str = GROUP
     part_bytes_max: int = PART_BYTES_MAX
-    concurrency: int = 64
-    inflight_bytes_max: int = 4 << 20
-    buffer_bytes_max: int = 128 << 20
+    concurrency: int = defaults.LOAD_CONCURRENCY
+    inflight_bytes_max: int = defaults.HISTORY_INFLIGHT_BYTES_MAX
+    buffer_bytes_max: int = defaults.LOAD_BUFFER_BYTES_MAX
     buffer_records_max: int = 50_000
-    remembered_max: int = REMEMBERED_MAX
+    remembered_max: int = defaults.LOAD_SERIES_REMEMBERED_MAX
     commit_interval_s: float = 0.2
     drain_s: float = 20.0
     accept_replay: bool = False

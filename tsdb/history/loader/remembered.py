@@ -6,7 +6,7 @@ import threading
 
 import xxhash
 
-REMEMBERED_MAX = 1_000_000
+from tsdb.model import defaults
 
 
 class Remembered:
@@ -18,7 +18,7 @@ class Remembered:
 
     """
 
-    def __init__(self, pairs_max: int = REMEMBERED_MAX) -> None:
+    def __init__(self, pairs_max: int = defaults.LOAD_SERIES_REMEMBERED_MAX) -> None:
         self._half = max(1, pairs_max // 2)
         self._lock = threading.Lock()  # Guards all below.
         self._young: set[int] = set()

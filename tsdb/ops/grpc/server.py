@@ -12,6 +12,7 @@ import grpc
 from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection
 
+from tsdb.model import defaults
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.auth import Admit, AdmitCheck, TokenCheck
@@ -80,15 +81,15 @@ class GrpcLimits:
     time. handshake_s: time for the handshake of a new connection.
     """
 
-    running_max: int = 64
-    waiting_max: int = 128
-    send_timeout_s: float = 30.0
+    running_max: int = defaults.GRPC_RUNNING_MAX
+    waiting_max: int = defaults.GRPC_WAITING_MAX
+    send_timeout_s: float = defaults.SEND_TIMEOUT_S
     receive_bytes_max: int = 4 << 20
     send_bytes_max: int = 64 << 20
     fields_max: int = 100_000
     requests_bytes_max: int = 64 << 20
-    connections_max: int = 4096
-    idle_s: float = 300.0
+    connections_max: int = defaults.GRPC_CONNECTIONS_MAX
+    idle_s: float = defaults.GRPC_IDLE_TIMEOUT_S
     handshake_s: float = 10.0
 
     @property

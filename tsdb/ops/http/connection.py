@@ -22,13 +22,13 @@ from tsdb.model.errors import InvalidRequest, TsdbError, Unauthenticated
 from tsdb.ops.auth import Tokens, log_failure
 from tsdb.ops.http.bodies import BodyRoute, BodyRoutes, HttpAnswer, HttpHead
 from tsdb.ops.http.body import BODY_CUT, DISCARD_BYTES_MAX, Answers, BodyExchange
-from tsdb.ops.http.connections import HEADER_BYTES_MAX, SMALL_HEADER_BYTES, Abortable, Connections
+from tsdb.ops.http.connections import SMALL_HEADER_BYTES, Abortable, Connections
 from tsdb.ops.http.framing import FramingError, check_framing, header_without_offer, malformed, target_of
 from tsdb.ops.http.sites import Sites
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-__all__ = ["HEADER_BYTES_MAX", "HttpConnection", "requests_total"]
+__all__ = ["HttpConnection", "requests_total"]
 
 HEADER_FIELDS_MAX = 1000  # Each takes some 300 bytes beside its text.
 LINGER_S = 2.0  # A peer that still sends has this time to read its refusal. A closed socket would lose the refusal.

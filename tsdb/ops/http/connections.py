@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tsdb.model import defaults
 from tsdb.ops.metrics import counter, gauge
 
 _open = gauge("tsdb_http_connections", "Open connections of the HTTP server.")
@@ -25,8 +26,6 @@ _closed = counter(
     ),
 )
 
-URL_BYTES_MAX = 64 << 10
-HEADER_BYTES_MAX = 64 << 10
 SMALL_HEADER_BYTES = 16 << 10
 LARGE_HEADERS_MAX = 128  # Connections that may have a larger header at once: 16 MiB of text.
 
@@ -41,14 +40,14 @@ class HttpLimits:
     of the URL, and of all fields together.
     """
 
-    connections_max: int = 2048
+    connections_max: int = defaults.HTTP_CONNECTIONS_MAX
     requests_max: int = 64
-    header_timeout_s: float = 10.0
-    idle_timeout_s: float = 75.0
-    request_timeout_s: float = 60.0
-    body_timeout_s: float = 15.0
-    url_bytes_max: int = URL_BYTES_MAX
-    header_bytes_max: int = HEADER_BYTES_MAX
+    header_timeout_s: float = defaults.HTTP_HEADER_TIMEOUT_S
+    idle_timeout_s: float = defaults.HTTP_IDLE_TIMEOUT_S
+    request_timeout_s: float = defaults.HTTP_REQUEST_TIMEOUT_S
+    body_timeout_s: float = defaults.HTTP_BODY_TIMEOUT_S
+    url_bytes_max: int = defaults.HTTP_URL_BYTES_MAX
+    header_bytes_max: int = defaults.HTTP_HEADER_BYTES_MAX
 
 
 class Abortable(Protocol):

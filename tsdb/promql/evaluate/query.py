@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model import defaults
 from tsdb.promql.evaluate.annotations import Annotations
 from tsdb.promql.evaluate.context import EvaluationContext, ValuesInHand
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
@@ -24,7 +25,6 @@ from tsdb.selector.tokens import QueryError
 
 LOOKBACK_MS = 5 * 60 * 1000
 SUBQUERY_STEP_MS = 60 * 1000
-VALUES_MAX = 50_000_000
 NO_FEATURES = Features()
 
 
@@ -44,7 +44,7 @@ class QueryOptions:
     lookback_ms: int = LOOKBACK_MS
     subquery_step_ms: int = SUBQUERY_STEP_MS
     delays_name_removal: bool = False
-    values_max: int = VALUES_MAX
+    values_max: int = defaults.QUERY_VALUES_MAX
     hold: Callable[[int], None] = lambda _: None
     check: Callable[[], None] = lambda: None
 

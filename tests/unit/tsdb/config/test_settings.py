@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from ingest.limits import IngestLimits, SeriesLimits
 from tsdb.config import (
     ROLES,
     CanarySettings,
-    GatewaySettings,
     StandaloneSettings,
     StoreSettings,
     effective,
@@ -23,11 +22,11 @@ from tsdb.config import (
 from tsdb.config.common import ProcessSettings
 from tsdb.config.reference import render
 from tsdb.config.types import HostPort, host_port, partition_ranges, shard_of
-from tsdb.model.labels import LabelLimits
+from tsdb.model import defaults
 from tsdb.model.time_set import SliceLengths
 from tsdb.ops.logs import LEVELS
-from tsdb.reader.limits import SelectLimits
 
+ROOT = Path(__file__).resolve().parents[4]
 LOG = {"log": "kafka://broker:9092"}
 
 
@@ -117,22 +116,14 @@ def test_slices_and_hold_follow_the_time_set_unless_given() -> None:
     assert production.slices(production.times) == SliceLengths(600_000, 3_600_000)
 
 
-def test_defaults_are_those_of_the_parts_that_they_bound() -> None:
-    gateway, store = load(GatewaySettings, LOG), load(StoreSettings, LOG)
-    assert LabelLimits() == LabelLimits(
-        gateway.labels_max, gateway.label_name_bytes_max, gateway.label_value_bytes_max, gateway.labels_bytes_max
-    )
-    assert IngestLimits() == IngestLimits(
-        request_bytes_max=gateway.request_bytes_max,
-        series_max=gateway.request_series_max,
-        samples_max=gateway.samples_max,
-        inflight_bytes_max=gateway.inflight_bytes_max,
-        series_table_bytes=gateway.series_table_bytes,
-        produce_timeout_s=gateway.produce_timeout_s,
-        series=SeriesLimits(gateway.source_series_max, gateway.gateway_series_max),
-        limits_file=gateway.limits_file,
-    )
-    assert SelectLimits() == SelectLimits(store.select_series_max, store.select_samples_max, store.select_bytes_max)
+def test_a_shared_default_is_that_of_a_setting_and_of_a_part() -> None:
+    names = {name for name in vars(defaults) if name.isupper()}
+    used = {"config": set[str](), "parts": set[str]()}
+    for room in (ROOT / "tsdb", ROOT / "ingest"):
+        for file in room.rglob("*.py"):
+            where = "config" if file.is_relative_to(ROOT / "tsdb" / "config") else "parts"
+            used[where] |= set(re.findall(r"\bdefaults\.([A-Z_]+)", file.read_text()))
+    assert used == {"config": names, "parts": names}
 
 
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES.keys())

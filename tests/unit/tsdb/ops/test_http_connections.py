@@ -21,8 +21,8 @@ from starlette.routing import Route
 
 from support.counters import sample
 from support.servers.certificates import Authority
+from tsdb.model.defaults import HTTP_HEADER_BYTES_MAX
 from tsdb.ops.health import Liveness, Readiness
-from tsdb.ops.http.connection import HEADER_BYTES_MAX
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.tls import ServerTls
@@ -99,9 +99,9 @@ def test_a_probe_gets_in_however_many_are_connected(sent: bytes) -> None:
 def test_a_header_over_its_bound_is_refused_and_one_below_is_not() -> None:
     with ops(SMALL) as server, ExitStack() as stack:
         field = b"GET / HTTP/1.1\r\nHost: x\r\nx: "
-        below = connect(server, stack, field + b"x" * (HEADER_BYTES_MAX - 100) + b"\r\n\r\n")
+        below = connect(server, stack, field + b"x" * (HTTP_HEADER_BYTES_MAX - 100) + b"\r\n\r\n")
         assert below.recv(65_536).startswith(b"HTTP/1.1 200 ")
-        over = connect(server, stack, field + b"x" * HEADER_BYTES_MAX)
+        over = connect(server, stack, field + b"x" * HTTP_HEADER_BYTES_MAX)
         assert over.recv(65_536).startswith(b"HTTP/1.1 431 ")
         assert is_closed(over, 5.0)
 

@@ -17,12 +17,13 @@ import pytest
 from support.counters import sample
 from support.servers.certificates import Authority
 from support.servers.logs import wait_until
+from tsdb.model.defaults import HTTP_HEADER_BYTES_MAX, HTTP_URL_BYTES_MAX
 from tsdb.model.errors import TsdbError
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.http.connection import HEADER_FIELDS_MAX
-from tsdb.ops.http.connections import HEADER_BYTES_MAX, LARGE_HEADERS_MAX, URL_BYTES_MAX, HttpLimits
+from tsdb.ops.http.connections import LARGE_HEADERS_MAX, HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.ops.tls import ServerTls
@@ -330,11 +331,11 @@ def test_doubled_slashes_lead_to_the_same_route(target: str) -> None:
         b"",
         b"X: " + b"x" * 20_000 + b"\r\n",
         b"".join(b"X-%d: %b\r\n" % (number, b"x" * 90) for number in range(200)),
-        b"X: " + b"x" * (HEADER_BYTES_MAX - 100) + b"\r\n",
+        b"X: " + b"x" * (HTTP_HEADER_BYTES_MAX - 100) + b"\r\n",
     ],
     ids=["none", "one of 20 kB", "200 fields", "the limit"],
 )
-@pytest.mark.parametrize("url_bytes", [10, 48_000, URL_BYTES_MAX - 20])
+@pytest.mark.parametrize("url_bytes", [10, 48_000, HTTP_URL_BYTES_MAX - 20])
 def test_large_urls_and_headers_are_answered(url_bytes: int, fields: bytes) -> None:
     request = b"GET /echo?q=%b HTTP/1.1\r\nHost: x\r\n%b\r\n" % (b"x" * url_bytes, fields)
     with served() as one:
@@ -345,13 +346,18 @@ def test_large_urls_and_headers_are_answered(url_bytes: int, fields: bytes) -> N
 
 
 TOO_LARGE = {
-    "URL": (414, "url_too_long", b"http_url_bytes_max", b"GET /echo?q=%b HTTP/1.1\r\n\r\n" % (b"x" * URL_BYTES_MAX)),
+    "URL": (
+        414,
+        "url_too_long",
+        b"http_url_bytes_max",
+        b"GET /echo?q=%b HTTP/1.1\r\n\r\n" % (b"x" * HTTP_URL_BYTES_MAX),
+    ),
     "URL without end": (414, "url_too_long", b"http_url_bytes_max", b"GET /echo?q=" + b"x" * (2 << 20)),
     "a field": (
         431,
         "header_too_large",
         b"http_header_bytes_max",
-        b"GET / HTTP/1.1\r\nX: %b\r\n\r\n" % (b"x" * HEADER_BYTES_MAX),
+        b"GET / HTTP/1.1\r\nX: %b\r\n\r\n" % (b"x" * HTTP_HEADER_BYTES_MAX),
     ),
     "a field without end": (
         431,
