@@ -12,7 +12,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +38,6 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 ROWS_AT_LEAST = 200
 WITHIN_S = 60.0
 PROCESSES = (*COMMAND_PROCESSES, *SETTING_PROCESSES)
-PROCESSES_AT_ONCE = 2
 VARIABLES = ("ADDRESS", "TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "LOG", "HISTORY", "CONFIG")
 
 
@@ -200,26 +198,17 @@ def test_a_bad_use_of_the_client_raises_its_error(stage: Stage, row: Use) -> Non
     assert row.words in caught.value.message
 
 
-@pytest.fixture(scope="module")
-def ended(stage: Stage) -> Iterator[Mapping[str, Future[subprocess.CompletedProcess[bytes]]]]:
-    """The rows of PROCESSES, a few running at once."""
-
-    def run(row: Command) -> subprocess.CompletedProcess[bytes]:
-        env = {name: value for name, value in os.environ.items() if name.removeprefix("TSDB_") not in VARIABLES}
-        command = [*TSDB, *row.arguments(stage.places)]
-        return subprocess.run(
-            command, cwd=stage.folder, env=env | dict(row.env), capture_output=True, timeout=WITHIN_S, check=False
-        )
-
-    with ThreadPoolExecutor(PROCESSES_AT_ONCE) as pool:
-        yield {str(row): pool.submit(run, row) for row in PROCESSES}
-
-
-@pytest.mark.parametrize("row", PROCESSES, ids=numbered(PROCESSES))
-def test_a_shell_sees_the_same_line_and_code(
-    ended: Mapping[str, Future[subprocess.CompletedProcess[bytes]]], row: Command
-) -> None:
-    done = ended[str(row)].result(WITHIN_S)
+@pytest.mark.parametrize(
+    "row",
+    [row if number % 2 == 0 else pytest.param(row, marks=pytest.mark.soak) for number, row in enumerate(PROCESSES)],
+    ids=numbered(PROCESSES),
+)
+def test_a_shell_sees_the_same_line_and_code(stage: Stage, row: Command) -> None:
+    env = {name: value for name, value in os.environ.items() if name.removeprefix("TSDB_") not in VARIABLES}
+    command = [*TSDB, *row.arguments(stage.places)]
+    done = subprocess.run(
+        command, cwd=stage.folder, env=env | dict(row.env), capture_output=True, timeout=WITHIN_S, check=False
+    )
     assert (done.returncode, done.stdout) == (row.code, b"")
     one_line(done.stderr.decode(), row.words)
 

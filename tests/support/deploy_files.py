@@ -18,6 +18,7 @@ from kubernetes_validate.utils import all_versions, major_minor, schema_contents
 from referencing import Registry, Resource
 
 from support.oracles.schema import faults
+from support.shared_servers import once_a_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -52,6 +53,7 @@ class Manifest:
         return f"{self.file} {self.value['kind']} {self.name}"
 
 
+@cache  # Modules of tests share them too.
 def manifests() -> list[Manifest]:
     """Every object of deploy/kubernetes once, those inside of ConfigMaps too."""
     folders = [*overlay_folders(), JOBS, EXPERIMENT]
@@ -86,7 +88,12 @@ def parsed(place: str, text: str) -> list[Manifest]:
 
 @cache
 def _kustomized(folder: Path) -> str:
-    return run_tool("kubectl", "kustomize", str(folder))
+    """The text of kubectl. All processes of a run need it, and the first one asks."""
+
+    def ask() -> str:
+        return run_tool("kubectl", "kustomize", str(folder))
+
+    return once_a_run(f"{folder.relative_to(DEPLOY).as_posix().replace('/', '-')}.yaml", ask)
 
 
 def run_tool(name: str, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Shared servers: one broker and one Cassandra node for all processes of a test run.
+"""Shared servers: one broker and one Cassandra node for all processes of a test run, and texts that all need.
 
 The first test that asks starts a server, and the guard of the run ends it. A server costs seconds of CPU to start, and
 a fortieth of a core while nobody uses it.
@@ -59,12 +59,16 @@ def contract_history(node: NodeAccess | CassandraNode) -> str:
     return f"cassandra://{node.host}:{node.port}/contract_{worker}"
 
 
+def once_a_run(name: str, make: Callable[[], str]) -> str:
+    """A text that the first process of a run makes, and the others read. name: of a file in the folder of the run."""
+    file = run_folder() / name
+    with file.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Another process waits until the text is there.
+        if not file.exists():
+            file.write_text(make())
+    return file.read_text()
+
+
 def _started(name: str, start: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    folder = run_folder()
-    state = folder / f"{name}.json"
-    with (folder / f"{name}.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Another process waits until the server answers.
-        if not state.exists():
-            state.write_text(json.dumps(start(folder / name)))
-    access: dict[str, Any] = json.loads(state.read_text())
+    access: dict[str, Any] = json.loads(once_a_run(f"{name}.json", lambda: json.dumps(start(run_folder() / name))))
     return access

@@ -15,7 +15,7 @@ from support.senders.prometheus import binary
 WITHIN_S = 300.0
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # 25 s of CPU; the other benchmarks use the same ground in every run.
 def test_a_quick_run_measures_both_servers() -> None:
     options = ["--quick", "--series", "100", "--prometheus", binary("prometheus")]
     command = [sys.executable, "-m", "bench", "compare", *options]

@@ -18,7 +18,9 @@ END_MS = 1_700_000_000_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flow", [(), ("--flow", "2000")], ids=["alone", "with a flow"])
+@pytest.mark.parametrize(
+    "flow", [(), pytest.param(("--flow", "2000"), marks=pytest.mark.soak)], ids=["alone", "with a flow"]
+)
 def test_a_quick_run_measures_both_servers(flow: tuple[str, ...]) -> None:
     options = ["--quick", "--series", "100", "--question", "sum by rate", "--prometheus", binary("prometheus"), *flow]
     command = [sys.executable, "-m", "bench", "promql", *options]

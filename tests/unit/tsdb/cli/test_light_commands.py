@@ -113,6 +113,7 @@ def test_the_table_has_the_first_sentence_of_the_help(row: Row) -> None:
     assert row.text == first_sentence(LoadedCommands(COMMANDS)[row.name].help)
 
 
+@pytest.mark.soak  # CPU time of ten processes.
 @pytest.mark.parametrize(
     ("line", "bound_s"), [("--help", HELP_CPU_S), ("query up --start 0 --end 100000 --address", QUERY_CPU_S)]
 )
