@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.records.log_record import RECORD_BYTES_MAX
 from tsdb.model import defaults
-from tsdb.model.errors import ConfigMismatch
+from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.model.labels import LabelLimits
 
 _MIB = 1024 * 1024
@@ -115,6 +115,14 @@ class IngestLimits:
             )
         if self.record_bytes_max > RECORD_BYTES_MAX:
             raise _contradiction(f"record_bytes_max is {self.record_bytes_max}; readers take up to {RECORD_BYTES_MAX}")
+
+
+def check_limit(what: str, got: int, limit: int, setting: str, reason: str) -> None:
+    """Raises InvalidRequest when a request has more series, samples or bytes (`got`) than a setting allows."""
+    if got > limit:
+        raise InvalidRequest(
+            f"the request has {got} {what}; limit is {limit} ({setting}): split it", reason=reason, got=got, limit=limit
+        )
 
 
 def _contradiction(message: str) -> ConfigMismatch:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.limits import IngestLimits
+from ingest.limits import IngestLimits, check_limit
 from ingest.refusals import Refusals, shown_series
 from ingest.rows import ResolvedSeries, Rows
 from tsdb.model.errors import InvalidRequest
@@ -24,21 +24,14 @@ def check_shape(rows: Rows, limits: IngestLimits) -> None:
     """Raises InvalidRequest: empty_request, malformed_request, too_many_series, too_many_samples, request_too_large."""
     if not len(rows):
         raise InvalidRequest("the request has no series", reason="empty_request")
-    _check_limit("series", len(rows), limits.series_max, "request_series_max", "too_many_series")
-    _check_limit("samples", rows.samples, limits.samples_max, "samples_max", "too_many_samples")
-    _check_limit("bytes", rows.nbytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
+    check_limit("series", len(rows), limits.series_max, "request_series_max", "too_many_series")
+    check_limit("samples", rows.samples, limits.samples_max, "samples_max", "too_many_samples")
+    check_limit("bytes", rows.nbytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
     if not rows.starts[-1] == rows.samples == len(rows.values):
         raise InvalidRequest(
             f"{len(rows)} series claim {rows.starts[-1]} samples, but there are {rows.samples} timestamps and "
             f"{len(rows.values)} values",
             reason="malformed_request",
-        )
-
-
-def _check_limit(what: str, got: int, limit: int, setting: str, reason: str) -> None:
-    if got > limit:
-        raise InvalidRequest(
-            f"the request has {got} {what}; limit is {limit} ({setting}): split it", reason=reason, got=got, limit=limit
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.limits import IngestLimits
+from ingest.limits import IngestLimits, check_limit
 from ingest.remote_write.wire_kernels import (
     EXEMPLARS,
     GOOD,
@@ -69,8 +69,8 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
     """
     data, totals = np.frombuffer(body, np.uint8), np.zeros(TOTALS, np.int64)
     _check_position(count_kernel(data, version, totals))
-    _check("series", totals[SERIES], limits.series_max, "request_series_max", "too_many_series")
-    _check("samples", totals[SAMPLES] + totals[HISTOGRAMS], limits.samples_max, "samples_max", "too_many_samples")
+    check_limit("series", totals[SERIES], limits.series_max, "request_series_max", "too_many_series")
+    check_limit("samples", totals[SAMPLES] + totals[HISTOGRAMS], limits.samples_max, "samples_max", "too_many_samples")
     capacity = len(data) if version == VERSION_1 else max(LABELS_BYTES_MIN, LABELS_FACTOR * len(data))
     fixed = 17 * totals[SERIES] + 16 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
     fixed += 16 * totals[SYMBOLS]
@@ -80,7 +80,7 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
         wire, label_bytes = _rows(data, version, totals.copy(), capacity, limits.labels.total_bytes_max)
         if label_bytes <= capacity:
             return wire
-        _check("bytes of labels", label_bytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
+        check_limit("bytes of labels", label_bytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
         capacity = label_bytes
 
 
@@ -118,13 +118,6 @@ def _row_errors(errors: NDArray[np.uint8]) -> dict[int, InvalidRequest]:
 def _check_position(bad: int) -> None:
     if bad != GOOD:
         raise InvalidRequest(f"the protobuf message is corrupt at byte {bad}", reason="malformed_request", byte=bad)
-
-
-def _check(what: str, got: int, limit: int, setting: str, reason: str) -> None:
-    if got > limit:
-        raise InvalidRequest(
-            f"the request has {got} {what}; limit is {limit} ({setting}): split it", reason=reason, got=got, limit=limit
-        )
 
 
 def warm_up() -> None:

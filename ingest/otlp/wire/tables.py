@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.limits import check_limit
 from ingest.otlp.wire.field_kernels import (
     BOUNDS_SIZE,
     COUNTS,
@@ -73,9 +74,9 @@ def scan(data: Buffer, limits: TableLimits, reserve: Callable[[int], None]) -> T
     totals = np.zeros(TOTALS, np.int64)
     if not scan_kernel(values, False, limits.attributes_max, *_empty(totals), totals):
         raise malformed(f"it breaks the protobuf format at byte {totals[ERROR_AT]} of {len(data)}")
-    _check("series", totals[ROWS], limits.rows_max, "request_series_max", "too_many_series")
+    check_limit("series", totals[ROWS], limits.rows_max, "request_series_max", "too_many_series")
     texts = "attribute values that are double, array, map or bytes"
-    _check(texts, totals[ODD], limits.odd_max, "request_series_max", "message_too_large")
+    check_limit(texts, totals[ODD], limits.odd_max, "request_series_max", "message_too_large")
     reserve(_bytes(totals))
     tables, numbers = _empty(totals)
     again = np.zeros(TOTALS, np.int64)
@@ -122,10 +123,3 @@ def _bytes(totals: NDArray[np.int64]) -> int:
     columns = (RESOURCE_COLUMNS, SCOPE_COLUMNS, METRIC_COLUMNS, POINT_COLUMNS, ODD_COLUMNS)
     items = sum(int(totals[table]) * width for table, width in zip(tables, columns, strict=True))
     return 8 * (items + sum(int(totals[size]) for size in numbers))
-
-
-def _check(what: str, got: int, limit: int, setting: str, reason: str) -> None:
-    if got > limit:
-        raise InvalidRequest(
-            f"the request has {got} {what}; limit is {limit} ({setting}): split it", reason=reason, got=got, limit=limit
-        )
