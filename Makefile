@@ -12,8 +12,8 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile
 # uv installs in half the time, on all cores. It does not read the settings of pip: where it finds no packages, pip does.
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/null || $(PIP_INSTALL) -qq -e '$(1)'
-# Four keep two cores busy, for many tests mostly wait.
-TEST_PROCESSES ?= 4
+# Five keep two cores busy: many tests mostly wait.
+TEST_PROCESSES ?= 5
 
 .PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs lock sbom kernels java kubernetes programs pictures
 
@@ -33,7 +33,8 @@ test: ## all checks and tests, on real servers
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 unit: .venv/.dev kubernetes ## tests without servers, the slow ones left out: about a minute on 2 idle cores
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow and not soak" tests/unit tests/property
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+		-m "not slow and not soak" tests/unit tests/property
 
 check: .venv/.dev ## lint, format, prose, types, imports
 	@$(BIN)/ruff check .

@@ -53,10 +53,17 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
-    """A group in one process."""
+    """A group in one process. The first process begins with tests without servers: they keep a core busy, and those of
+    the others mostly wait."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(_file(nodeid))
+
+    def _assign_work_unit(self, node: Any) -> None:
+        computes = self.nodes.index(node) == 0
+        groups = (group for group in self.workqueue if group.startswith(WITHOUT_SERVERS) == computes)
+        self.workqueue.move_to_end(next(groups, None) or next(iter(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
 
 class Recorder:

@@ -8,6 +8,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"
 
@@ -50,6 +52,7 @@ def rows(document: str) -> dict[str, tuple[str, list[str], str]]:
     return {name: (kind, re.findall(r"`(\w+)`", labels), meaning) for name, kind, labels, meaning in table}
 
 
+@pytest.mark.slow
 def test_every_declared_metric_is_documented_and_every_documented_one_declared() -> None:
     declared, documented = rows(generated()), rows(DOCUMENT.read_text())
     assert sorted(set(declared) - set(documented)) == [], "declared, not documented: run `make docs`"

@@ -78,6 +78,7 @@ def refusal(places: Places, **options: object) -> TsdbError:
     return refused.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ground", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))], indirect=True
 )

@@ -63,6 +63,7 @@ print(len(names))
 """
 
 
+@pytest.mark.slow
 def test_every_module_can_be_loaded_again() -> None:
     """In another process: the classes of this one must stay the same."""
     done = subprocess.run([sys.executable, "-c", RELOADED], capture_output=True, text=True, check=False)
