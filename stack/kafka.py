@@ -16,10 +16,9 @@ from types import TracebackType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from stack.classes import shared_classes
 from stack.maven import KAFKA, jars
 from stack.ports import Ports
-from stack.process import ServerProcess
+from stack.process import ServerProcess, shared_classes
 
 READY_WITHIN_S = 120.0
 START_TRIES = 3

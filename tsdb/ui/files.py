@@ -1,6 +1,8 @@
 """Files of the pages: scripts and styles of ours, and BokehJS as the wheel of Bokeh brings it.
 
 Each is read and compressed at its first request. Their URL has a hash of the contents, so browsers keep them.
+
+Refuses pages when the installation lacks their libraries.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from tsdb.model.errors import Unavailable
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead
 from tsdb.ui.headers import SAFE
-from tsdb.ui.installed import not_installed
 
 PREFIX = "/ui/files/"
 OWN = Path(__file__).parent / "static"
@@ -24,6 +26,14 @@ _KEPT = ("cache-control", "public, max-age=31536000, immutable")
 _ASKED = ("cache-control", "no-cache")
 
 _loaded: set[str] = set()
+
+
+def not_installed() -> Unavailable:
+    """The error of a page, a graph or a file that needs them."""
+    return Unavailable(
+        "the libraries of the pages are not installed: pip install 'kafka-tsdb[ui]', then restart",
+        reason="ui_not_installed",
+    )
 
 
 @dataclass(frozen=True, slots=True)

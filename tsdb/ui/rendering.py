@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsdb.ui.files import url_of
-from tsdb.ui.installed import not_installed
+from tsdb.ui.files import not_installed, url_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from demo.page import page_url, stays_open
+from demo.__main__ import page_url, stays_open
 from support.deploy_files import ROOT
 from tsdb.api.prometheus.form import Form
 from tsdb.ops.http.bodies import HttpHead

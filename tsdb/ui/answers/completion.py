@@ -1,20 +1,25 @@
-"""Completion: names and values that fit the cursor, of the series in memory."""
+"""Completion: names and values that fit the cursor, of the series in memory.
+
+CursorPlace: what may stand at the cursor of an expression that is still being written.
+"""
 
 from __future__ import annotations
 
+import enum
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import orjson
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
+from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
 from tsdb.selector.selectors import METRIC_NAME
-from tsdb.selector.tokens import PLAIN_LABEL
-from tsdb.ui.answers.cursor_place import CompletionKind, CursorPlace, cursor_place
+from tsdb.selector.tokens import PLAIN_LABEL, QueryError, Token, TokenKind, tokens_of
 from tsdb.ui.link import QUERY_CHARS_MAX
 from tsdb.ui.pages.page import PageCall
 
@@ -23,6 +28,9 @@ SCANNED_MAX = 200_000  # Names or values that are compared for one request; the 
 _DURATIONS = ("30s", "1m", "5m", "10m", "15m", "30m", "1h", "6h", "1d", "7d")
 _KEYWORDS = ("by", "without", "offset", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "bool")
 _PLAIN_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
+_OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +129,125 @@ def _found(call: ApiCall, place: CursorPlace, label: str | None) -> list[str]:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+class CompletionKind(enum.Enum):
+    """The kind of text that completes the one before the cursor."""
+
+    EXPRESSION = "expression"
+    LABEL = "label"
+    VALUE = "value"
+    DURATION = "duration"
+    KEYWORD = "keyword"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPlace:
+    """prefix: the part that is typed. matchers: conditions that stand before, for labels and values. label: the label
+    whose value is to be completed."""
+
+    wanted: CompletionKind
+    prefix: str
+    matchers: Sequence[Matcher] = ()
+    label: str = ""
+
+
+def cursor_place(before: str) -> CursorPlace:
+    """The context at the end of `before`, the text up to the cursor. Never raises: a text without meaning gets no
+    completion."""
+    tokens, string = _tokens(before)
+    if tokens is None:
+        return CursorPlace(CompletionKind.NOTHING, "")
+    if string is not None:
+        return _in_string(tokens, string)
+    last = tokens[-1] if tokens else None
+    is_typing = (
+        last is not None
+        and last.kind in (TokenKind.NAME, TokenKind.NUMBER, TokenKind.DURATION)
+        and last.span.end == len(before)
+    )
+    prefix = last.text if last is not None and is_typing else ""
+    rest = tokens[:-1] if is_typing else tokens
+    opened = _opened(rest)
+    if opened is not None and rest[opened].is_symbol("["):
+        return CursorPlace(CompletionKind.DURATION, prefix)
+    if prefix and not (prefix[0].isalpha() or prefix[0] in "_:"):
+        return CursorPlace(CompletionKind.NOTHING, "")
+    if opened is not None and rest[opened].is_symbol("{"):
+        if not rest[-1].is_symbol("{") and not rest[-1].is_symbol(","):
+            return CursorPlace(CompletionKind.NOTHING, "")
+        return CursorPlace(CompletionKind.LABEL, prefix, _matchers(rest, opened))
+    if opened and rest[opened].is_symbol("(") and rest[opened - 1].word in _LISTS:
+        return CursorPlace(CompletionKind.LABEL, prefix, _metric(tokens))
+    if rest and (rest[-1].kind is not TokenKind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:
+        return CursorPlace(CompletionKind.KEYWORD, prefix)
+    return CursorPlace(CompletionKind.EXPRESSION, prefix)
+
+
+_WORDS = frozenset({"and", "or", "unless", "bool", "atan2"})
+
+
+def _tokens(before: str) -> tuple[list[Token] | None, str | None]:
+    """The tokens, and what is typed of a string that is still open."""
+    try:
+        return list(tokens_of(before))[:-1], None
+    except QueryError as error:
+        start = error.span.start
+        if before[start] not in "\"'`" or not error.problem.startswith("unterminated"):
+            return None, None
+        try:
+            return list(tokens_of(before[:start]))[:-1], before[start + 1 :]
+        except QueryError:
+            return None, None
+
+
+def _in_string(tokens: list[Token], typed: str) -> CursorPlace:
+    opened = _opened(tokens)
+    if opened is None or not tokens[opened].is_symbol("{") or len(tokens) < 2:
+        return CursorPlace(CompletionKind.NOTHING, "")
+    if tokens[-1].text not in MATCH_TYPES or tokens[-2].kind not in (TokenKind.NAME, TokenKind.STRING):
+        return CursorPlace(CompletionKind.NOTHING, "")
+    label = tokens[-2].text.strip("\"'`")
+    return CursorPlace(CompletionKind.VALUE, typed.replace('\\"', '"'), _matchers(tokens[:-2], opened), label)
+
+
+def _opened(tokens: Sequence[Token]) -> int | None:
+    """The index of the innermost bracket that is still open."""
+    depth = 0
+    for index in range(len(tokens) - 1, -1, -1):
+        if tokens[index].kind is not TokenKind.SYMBOL:
+            continue
+        if tokens[index].text in _CLOSED:
+            depth += 1
+        elif tokens[index].text in _OPEN:
+            if not depth:
+                return index
+            depth -= 1
+    return None
+
+
+def _matchers(tokens: Sequence[Token], opened: int) -> Sequence[Matcher]:
+    """The conditions of a selector whose brace is still open: its name, and the equalities before the cursor."""
+    found = []
+    if (
+        opened
+        and tokens[opened - 1].kind is TokenKind.NAME
+        and tokens[opened - 1].span.end == tokens[opened].span.start
+    ):
+        found.append(Matcher(MatchType.EQUAL, METRIC_NAME, tokens[opened - 1].text))
+    inside = tokens[opened + 1 :]
+    for name, operator, value in zip(inside, inside[1:], inside[2:], strict=False):
+        is_plain = value.kind is TokenKind.STRING and "\\" not in value.text
+        if name.kind is TokenKind.NAME and operator.is_symbol("=") and is_plain:
+            found.append(Matcher(MatchType.EQUAL, name.text, value.text[1:-1]))
+    return found
+
+
+def _metric(tokens: Sequence[Token]) -> Sequence[Matcher]:
+    """The first metric that the expression names."""
+    for token, following in pairwise(tokens):
+        is_word = token.word in _LISTS or token.word in FUNCTIONS
+        if token.kind is TokenKind.NAME and not is_word and "_" in token.text and following.text in ("{", "[", ")"):
+            return (Matcher(MatchType.EQUAL, METRIC_NAME, token.text),)
+    return ()

@@ -11,7 +11,7 @@ import orjson
 
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
-from tsdb.ui.answers.times import points_of, steps_of, times_of
+from tsdb.ui.answers.graph import points_of, steps_of, times_of
 from tsdb.ui.pages.page import PageCall
 
 FORMS = ("cli", "python", "grafana")

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.ui.installed import not_installed
+from tsdb.ui.files import not_installed
 from tsdb.ui.link import AXES, UNITS
 from tsdb.ui.pages.page import PageCall
 

@@ -1,25 +1,39 @@
-"""Graph: draws the lines of an expression over a range, with statistics of all their values."""
+"""Graph: draws the lines of an expression over a range, with statistics of all their values.
+
+Times of a graph: its range, and steps that do not move while the range does.
+
+Reduction: fewer points of a line, for the eye. The lowest and the highest value of each stretch of steps stay, so no
+peak is lost. Numbers beside the graph come from all values.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tsdb.api.prometheus.call import ApiCall
+from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import shown_annotations
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import range_result
+from tsdb.api.prometheus.parameters import POINTS_MAX, QuerySteps, integer
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.ui.answers.evidence import evidence
-from tsdb.ui.answers.reduction import reduced, thinned
-from tsdb.ui.answers.times import points_of, steps_of, times_of
+from tsdb.ui.link import range_ms
 from tsdb.ui.pages.page import PageCall
 
 POINTS_MIN = 16  # Points of a line, however many lines there are.
+
+STEP_MS_MIN = 1000
+STEPS = 480  # About one for two pixels of a wide graph.
+STEPS_ASKED_MAX = 2000
+_NICE_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 
 
 def graph(asked: PageCall) -> bytes:
@@ -84,3 +98,82 @@ def _of_series(values: NDArray[np.float64]) -> dict[str, Any]:
         "max": shown_g(float(numbers.max())),
         "mean": shown_g(mean),
     }
+
+
+def times_of(call: ApiCall) -> tuple[int, int]:
+    """Range (start_ms, end_ms) of a request, from `start` and `end`, or from `range` before now. Raises
+    BadParameter."""
+    if call.form.get("start") and call.form.get("end"):
+        start_ms, end_ms = _integer(call, "start"), _integer(call, "end")
+        if end_ms <= start_ms:
+            raise BadParameter("end", "the range ends before it begins")
+        return start_ms, end_ms
+    try:
+        length_ms = range_ms(call.form.get("range"))
+    except ValueError as error:
+        raise BadParameter("range", error) from None
+    now_ms = call.sources.clock.now_ms()
+    return now_ms - length_ms, now_ms
+
+
+def steps_of(start_ms: int, end_ms: int, points: int = STEPS) -> QuerySteps:
+    """Steps of a nice length, at multiples of it, so that equal times of two graphs have equal values."""
+    wanted_ms = max(STEP_MS_MIN, (end_ms - start_ms) // max(1, min(points, POINTS_MAX)))
+    day_ms = 86_400_000
+    step_ms = next((1000 * one for one in _NICE_S if 1000 * one >= wanted_ms), -(-wanted_ms // day_ms) * day_ms)
+    return QuerySteps(
+        -(-start_ms // step_ms) * step_ms, max(end_ms // step_ms, -(-start_ms // step_ms)) * step_ms, step_ms
+    )
+
+
+def points_of(call: ApiCall) -> int:
+    """About how many steps the caller wants: `points`. Raises BadParameter."""
+    wanted = _integer(call, "points") if call.form.get("points") else STEPS
+    return max(1, min(wanted, STEPS_ASKED_MAX))
+
+
+def _integer(call: ApiCall, name: str) -> int:
+    try:
+        found = integer(call.form.get(name))
+    except ValueError as error:
+        raise BadParameter(name, error) from None
+    if abs(found) > 1 << 53:
+        raise BadParameter(name, f"{found} is no time in milliseconds since 1970")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Points of lines. at: int64 (series, points), indexes of steps, ascending in each row. values: float64 (series,
+    points), NaN where a line has a gap."""
+
+    at: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+def reduced(values: NDArray[np.float64], present: NDArray[np.bool_], points: int) -> Drawn:
+    """At most `points` points of each series, at least 2. values, present: (series, steps)."""
+    series, steps = values.shape
+    gaps = np.where(present, values, np.nan)
+    if steps <= max(points, 2):
+        return Drawn(np.broadcast_to(np.arange(steps), (series, steps)), gaps)
+    size = -(-steps // max(points // 2, 1))
+    stretches = -(-steps // size)
+    padded = np.full((series, stretches * size), np.nan)
+    padded[:, :steps] = gaps
+    parts = padded.reshape(series, stretches, size)
+    absent = np.isnan(parts)
+    lowest = np.where(absent, np.inf, parts).argmin(axis=2)
+    highest = np.where(absent, -np.inf, parts).argmax(axis=2)
+    # An empty stretch has its first step twice. Only the last stretch is padded, and never at its first step.
+    pair = np.sort(np.stack((lowest, highest), axis=2), axis=2)
+    at = (pair + (np.arange(stretches) * size)[None, :, None]).reshape(series, stretches * 2)
+    return Drawn(at, np.take_along_axis(padded, at, axis=1))
+
+
+def thinned(values: NDArray[np.float64], present: NDArray[np.bool_], points: int) -> Drawn:
+    """At most `points` points, the same steps of every series: stacked lines are added step by step."""
+    series, steps = values.shape
+    kept = np.arange(0, steps, max(1, -(-steps // max(points, 1))))
+    gaps = np.where(present[:, kept], values[:, kept], np.nan)
+    return Drawn(np.broadcast_to(kept, (series, len(kept))), gaps)

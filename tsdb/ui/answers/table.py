@@ -19,8 +19,7 @@ from tsdb.promql.syntax.printer import shown
 from tsdb.promql.syntax.tree import DurationNumber, MatrixSelector, Paren, VectorSelector
 from tsdb.selector.tokens import QueryError
 from tsdb.ui.answers.evidence import evidence
-from tsdb.ui.answers.graph import labels_of, texts
-from tsdb.ui.answers.times import times_of
+from tsdb.ui.answers.graph import labels_of, texts, times_of
 from tsdb.ui.pages.page import PageCall
 
 

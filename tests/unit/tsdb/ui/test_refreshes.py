@@ -10,7 +10,7 @@ import pytest
 
 from support.servers.logs import wait_until
 from tsdb.query.promql.running import QueryCanceled, QueryTimedOut, RunningQueries, RunningQuery
-from tsdb.ui.refreshes import AGE_S_MAX, ANSWER_BYTES_MAX, ANSWERS_MAX, Refreshes
+from tsdb.ui.endpoints import AGE_S_MAX, ANSWER_BYTES_MAX, ANSWERS_MAX, Refreshes
 
 
 class Made:

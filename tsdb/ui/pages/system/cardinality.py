@@ -13,8 +13,7 @@ from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import quoted
 from tsdb.ui.link import VERSION
 from tsdb.ui.pages.page import PageCall
-from tsdb.ui.pages.system.grid import Cell, Column, Grid
-from tsdb.ui.pages.system.texts import number, visible
+from tsdb.ui.pages.system.grid import Cell, Column, Grid, number, visible
 from tsdb.v1 import reader_pb2
 
 TOP = 20

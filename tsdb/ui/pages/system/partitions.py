@@ -8,8 +8,7 @@ from typing import Any
 from tsdb.model.lag import known_lag
 from tsdb.query.reporter import NO_STORE
 from tsdb.ui.pages.page import PageCall
-from tsdb.ui.pages.system.grid import Cell, Column, Grid
-from tsdb.ui.pages.system.texts import duration, number, size, time, visible
+from tsdb.ui.pages.system.grid import Cell, Column, Grid, duration, number, size, time, visible
 from tsdb.v1 import common_pb2
 
 HOLES_MAX = 200

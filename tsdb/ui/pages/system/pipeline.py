@@ -7,8 +7,7 @@ from typing import Any
 
 from tsdb.model.lag import known_lag
 from tsdb.ui.pages.page import PageCall
-from tsdb.ui.pages.system.grid import Cell, Column, Grid
-from tsdb.ui.pages.system.texts import duration, number, time, visible
+from tsdb.ui.pages.system.grid import Cell, Column, Grid, duration, number, time, visible
 from tsdb.v1 import common_pb2, reader_pb2
 
 _STAGE_COLUMNS = (

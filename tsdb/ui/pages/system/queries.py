@@ -8,8 +8,7 @@ from typing import Any
 from tsdb.query.promql.running import RunningQuery
 from tsdb.query.promql.slow import KEPT, SlowQuery
 from tsdb.ui.pages.page import PageCall
-from tsdb.ui.pages.system.grid import Cell, Column, Grid
-from tsdb.ui.pages.system.texts import duration, number, time, visible
+from tsdb.ui.pages.system.grid import Cell, Column, Grid, duration, number, time, visible
 
 _RUNNING_COLUMNS = (
     Column("query"),

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tsdb.ui.pages.page import PageCall
-from tsdb.ui.pages.system.grid import Cell, Column, Grid
-from tsdb.ui.pages.system.texts import visible
+from tsdb.ui.pages.system.grid import Cell, Column, Grid, visible
 
 _COLUMNS = (Column("setting"), Column("value"), Column("default"), Column("meaning"))
 

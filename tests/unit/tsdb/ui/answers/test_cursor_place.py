@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.selector import Matcher, MatchType
-from tsdb.ui.answers.cursor_place import CompletionKind, CursorPlace, cursor_place
+from tsdb.ui.answers.completion import CompletionKind, CursorPlace, cursor_place
 
 NAME = Matcher(MatchType.EQUAL, "__name__", "cpu_seconds")
 JOB = Matcher(MatchType.EQUAL, "job", "a b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.ui.answers.reduction import reduced, thinned
+from tsdb.ui.answers.graph import reduced, thinned
 
 
 def test_few_points_are_not_touched() -> None:

@@ -13,8 +13,8 @@ from tsdb.api.prometheus.call import ApiOptions
 from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.query.promql.slow import KEPT, SlowQueries, SlowQuery
 from tsdb.ui.pages.system import pipeline
+from tsdb.ui.pages.system.grid import duration, size, time, visible
 from tsdb.ui.pages.system.partitions import NEXT, OTHER_NEXT
-from tsdb.ui.pages.system.texts import duration, size, time, visible
 from tsdb.v1 import common_pb2, reader_pb2
 
 HOSTILE = "<script>alert(1)</script>\x00\u202e"
