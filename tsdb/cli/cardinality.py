@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from tsdb.cli.options.arguments import selector
-from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
+from tsdb.cli.options.connection import AllowStale, Connection, MaxLag, connected, read_options
 from tsdb.cli.terminal.output import note, print_json, print_table, print_warnings
 from tsdb.client.cardinality import By, Cardinality, CardinalityGroup
 

@@ -116,10 +116,10 @@ COMMANDS = (
         "Operations on the Kafka cluster of a log: move partitions and leaders, and check retention.",
     ),
     Row("log", "tsdb.cli.log_command:log_command", "Records and offsets of the log."),
-    Row("chunks", "tsdb.cli.chunks.command:chunks", "The chunks topic and the stage that fills it."),
+    Row("chunks", "tsdb.cli.chunks:chunks", "The chunks topic and the stage that fills it."),
     Row(
         "dlq",
-        "tsdb.cli.dlq.command:dlq",
+        "tsdb.cli.dlq:dlq",
         "Dead letters: records that the loader, or any parallel consumer, gave up.",
     ),
     Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.history.settings import HISTORY_SETTINGS, ToolSettings
 from tsdb.cli.options.arguments import End, Last, Start, TableOrJson, TimeRange, time_range
 from tsdb.cli.options.groups import Commands
-from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.options.setting_options import HISTORY_SETTINGS, ToolSettings, with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.model.times import time_text
 

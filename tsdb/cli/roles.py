@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from tsdb.cli.options.setting_options import with_settings
-from tsdb.cli.terminal.kernel_bar import KernelBar
+from tsdb.cli.terminal.progress import KernelBar
 from tsdb.config import (
     CanarySettings,
     ChunkerSettings,

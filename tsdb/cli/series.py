@@ -16,8 +16,7 @@ from tsdb.cli.options.arguments import (
     selector,
     time_range,
 )
-from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
+from tsdb.cli.options.connection import AllowStale, Connection, MaxLag, connected, read_options
 from tsdb.cli.terminal.output import print_json, print_table, print_warnings
 from tsdb.client import Client, ReadOptions
 from tsdb.model.labels import format_series

@@ -11,10 +11,9 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.connection import WRITE_TIMEOUT, Connection, connected
-from tsdb.cli.samples.live import live_times, send_as_due
 from tsdb.cli.samples.rows import SampleRows, join_rows
 from tsdb.cli.samples.source import Format, format_of, open_source, read_rows, readable
-from tsdb.cli.samples.upload import Upload
+from tsdb.cli.samples.upload import Upload, live_times, send_as_due
 from tsdb.cli.terminal.errors import one_line
 from tsdb.cli.terminal.output import json_line, note, print_json, print_table
 from tsdb.cli.terminal.progress import progress_bar

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,14 +31,6 @@ def test_each_path_of_the_contributing_page_exists() -> None:
     code = re.findall(r"`([\w./-]+)`", (ROOT / "CONTRIBUTING.md").read_text())
     paths = [name for name in code if "/" in name and not name.startswith((".venv", "~"))]
     assert [name for name in paths if not (ROOT / name).exists()] == []
-
-
-def test_no_folder_has_more_python_files_than_the_contributing_page_allows() -> None:
-    text = " ".join((ROOT / "CONTRIBUTING.md").read_text().split())
-    (allowed,) = re.findall(r"a test refuses more than (\d+)", text)
-    files = [file for file in ROOT.rglob("*.py") if not file.relative_to(ROOT).parts[0].startswith((".", "build"))]
-    counts = Counter(str(file.parent.relative_to(ROOT)) for file in files)
-    assert {folder: count for folder, count in counts.items() if count > int(allowed)} == {}
 
 
 def test_pre_commit_runs_the_commands_of_make_check() -> None:

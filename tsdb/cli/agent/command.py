@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tsdb.cli.agent.host import HostSource
-from tsdb.cli.agent.loop import run
+from tsdb.cli.agent.measuring import run
 from tsdb.cli.agent.sample import SampleSource
 from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, parse_target, refusals
 from tsdb.cli.agent.sender import BatchSender

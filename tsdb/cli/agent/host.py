@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from tsdb.cli.agent.sample import Measured
-from tsdb.cli.agent.staleness import Staleness
+from tsdb.cli.agent.sample import Measured, Staleness
 from tsdb.model.labels import canonical_labels
 
 Reading = tuple[str, dict[str, str], float]  # Name, labels beside job and instance, value.

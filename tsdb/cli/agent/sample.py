@@ -1,9 +1,18 @@
-"""Samples and sources of the agent."""
+"""Samples and sources of the agent.
+
+Staleness: which series of a source were there at its last round, so that those that vanish get a stale marker.
+
+Without a marker a query shows the last value of such a series for its whole lookback, five minutes.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
+
+STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]  # Prometheus's stale marker, a NaN.
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +32,16 @@ class SampleSource(Protocol):
 
     def missed(self, now_ms: int) -> list[Measured]:
         """Samples of a round that begins while `measure` is busy with an earlier one. Called on another thread."""
+
+
+class Staleness:
+    """Finds the series of one source that vanished. present: series of the last round. One thread."""
+
+    def __init__(self) -> None:
+        self.present: set[bytes] = set()
+
+    def round(self, present: Collection[bytes], now_ms: int) -> list[Measured]:
+        """Stale markers of the series that were present in the last round and are not in this one."""
+        gone = self.present.difference(present)
+        self.present = set(present)
+        return [Measured(canonical, now_ms, STALE) for canonical in sorted(gone)]

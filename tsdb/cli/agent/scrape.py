@@ -19,10 +19,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tsdb.cli.agent.outage import Outage
-from tsdb.cli.agent.sample import Measured
-from tsdb.cli.agent.staleness import Staleness
-from tsdb.cli.samples.dialect import END, Dialect, dialect_of_page
-from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, ExpositionParser
+from tsdb.cli.agent.sample import Measured, Staleness
+from tsdb.cli.samples.exposition import END, LINE_BYTES_MAX, Dialect, ExposedSample, ExpositionParser, dialect_of_page
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels, parse_labels
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from tsdb.cli.history.settings import ToolSettings
 from tsdb.cli.options.arguments import TimeRange
+from tsdb.cli.options.setting_options import ToolSettings
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.chunk.key import Kind
 from tsdb.history.interface import ChunkRow, ChunkStore, WindowRange

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tsdb.cli.history.backup import backup, verify
-from tsdb.cli.history.restore import restore, restore_topics
-from tsdb.cli.history.settings import HISTORY_SETTINGS, ToolSettings
+from tsdb.cli.history.backup import backup, restore, restore_topics, verify
 from tsdb.cli.options.arguments import (
     End,
     Last,
@@ -19,7 +17,7 @@ from tsdb.cli.options.arguments import (
     time_range,
 )
 from tsdb.cli.options.groups import Commands
-from tsdb.cli.options.setting_options import with_settings
+from tsdb.cli.options.setting_options import HISTORY_SETTINGS, ToolSettings, with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config import CommonSettings
 from tsdb.model.meta import MetaSettings

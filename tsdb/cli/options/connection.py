@@ -2,6 +2,8 @@
 
 `@connected()` puts these options into a command's signature in place of its parameter `connection`, so that a command
 declares only its other options.
+
+Options of reads: the lag and the losses that a command accepts.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tsdb.answer.spec import ReadOptions
 from tsdb.cli.options.arguments import Milliseconds, duration, duration_text
 from tsdb.client import Client, ClientTls, InvalidRequest, connect
 from tsdb.client.channel import check_address
@@ -23,6 +26,17 @@ from tsdb.client.channel import check_address
 READ_TIMEOUT = "10s"  # Short, since a person waits for the answer.
 WRITE_TIMEOUT = "60s"  # Longer than a broker fail-over.
 TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC has an upper bound for deadlines.
+
+AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]
+MaxLag = Annotated[
+    Milliseconds | None,
+    typer.Option(
+        "--max-lag",
+        parser=duration,
+        metavar="DURATION",
+        help="Refuse where a larger lag touches the answer, as in 1s; by default it is a warning.",
+    ),
+]
 
 
 def address(text: str) -> str:
@@ -116,7 +130,11 @@ def connected(timeout: str = READ_TIMEOUT) -> Callable[[Callable[..., None]], Ca
 
 
 _FIELDS: dict[str, Any] = get_type_hints(Connection, include_extras=True)
+
+
 CONNECTION_OPTIONS = frozenset(_FIELDS)
+
+
 _DEFAULTS = {option.name: option.default for option in fields(Connection) if option.default is not MISSING}
 
 
@@ -128,3 +146,10 @@ def _parameter(name: str, hint: Any, timeout: str) -> inspect.Parameter:
 
 def _keyword(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def read_options(allow_stale: bool, max_lag: Milliseconds | None, *, allow_holes: bool = False) -> ReadOptions:
+    """The options of a read. Raises BadParameter for options that exclude each other."""
+    if allow_stale and max_lag is not None:
+        raise typer.BadParameter("give --allow-stale or --max-lag, not both")
+    return ReadOptions(allow_stale=allow_stale, allow_holes=allow_holes, max_lag_ms=max_lag.ms if max_lag else None)

@@ -1,4 +1,7 @@
-"""Options made of settings: one option for each field of a settings class, except secrets."""
+"""Options made of settings: one option for each field of a settings class, except secrets.
+
+The settings of history, for commands that need only history.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,11 @@ from tsdb.config import CommonSettings, Flag, ProcessSettings, flags, load
 from tsdb.model.errors import InvalidRequest, Unavailable
 
 Settings = TypeVar("Settings", bound=ProcessSettings)
+
+HISTORY_SETTINGS = (
+    *("config", "history", "history_write_timeout_s", "history_read_timeout_s", "history_inflight_bytes_max"),
+    *(name for name in CommonSettings.model_fields if name.startswith("cassandra_")),
+)
 
 
 def with_settings(
@@ -66,3 +74,9 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     option = typer.Option(name, help=flag.help + choices + default, show_default=False)
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]  # made at run time
     return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+class ToolSettings(CommonSettings):
+    """Settings of commands that need history only, without a log."""
+
+    log: str = ""

@@ -17,12 +17,11 @@ from tsdb.cli.options.arguments import (
     recent_range,
     selector,
 )
-from tsdb.cli.options.connection import Connection, connected
-from tsdb.cli.options.reading import AllowStale, MaxLag, read_options
+from tsdb.cli.options.connection import AllowStale, Connection, MaxLag, connected, read_options
 from tsdb.cli.query import promql, raw
+from tsdb.cli.query.promql import steps_of
 from tsdb.cli.query.raw import Aggregation, Encoding, RawForm
-from tsdb.cli.query.steps import steps_of
-from tsdb.cli.query.target import OutputTarget, ResultFormat
+from tsdb.cli.query.result_output import OutputTarget, ResultFormat
 
 TABLE_ROWS = 100
 LAST_N_MAX = (1 << 32) - 1  # The largest value of the request's field.

@@ -1,20 +1,44 @@
-"""`tsdb query` prints the value of a PromQL expression."""
+"""`tsdb query` prints the value of a PromQL expression.
+
+Computes the times of a PromQL query from its options.
+
+Excerpt: shows the line of a query that an error names, with a caret below the position.
+"""
 
 from __future__ import annotations
 
+import re
+import time
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from tsdb.cli.options.arguments import Milliseconds, TimeRange
+import typer
+
+from tsdb.cli.options.arguments import DEFAULT_RANGE_MS, Milliseconds, TimeRange
 from tsdb.cli.options.connection import Connection
-from tsdb.cli.query.excerpt import excerpt
-from tsdb.cli.query.formats import write_result
-from tsdb.cli.query.steps import Steps
-from tsdb.cli.query.tables import print_sample_table, print_step_table, print_value_table
-from tsdb.cli.query.target import OutputTarget
+from tsdb.cli.query.result_output import (
+    OutputTarget,
+    print_sample_table,
+    print_step_table,
+    print_value_table,
+    write_result,
+)
 from tsdb.cli.terminal.errors import error_text, fail, one_line, with_option_names
 from tsdb.cli.terminal.output import note, value_text
 from tsdb.client import Client, InvalidRequest, QueryResult, ReadOptions
+
+STEPS_WANTED = 240
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
+PLAIN_STEPS_MS = [count * unit for unit in (SECOND_MS, MINUTE_MS, HOUR_MS) for count in (1, 2, 5, 10, 15, 30)]
+
+# Characters before and after the position. With the indent and two cuts they are 80.
+BEFORE, AFTER = 48, 24
+INDENT = "  "
+CUT = "..."
+
+_PLACE = re.compile(r"(\d+):(\d+): parse error: ")
 
 
 def print_value(
@@ -78,3 +102,74 @@ def _write(result: QueryResult, target: OutputTarget) -> None:
         "infos": list(result.infos),
     }
     write_result(result, rest, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The times start_ms, start_ms + step_ms, ... up to and including end_ms. step_ms is 0 for an instant query."""
+
+    start_ms: int
+    end_ms: int
+    step_ms: int
+
+    @property
+    def is_instant(self) -> bool:
+        return self.step_ms == 0
+
+
+def steps_of(
+    at: Milliseconds | None,
+    start: Milliseconds | None,
+    end: Milliseconds | None,
+    last: Milliseconds | None,
+    step: Milliseconds | None,
+) -> Steps:
+    """The times that the options mean. Without a time the instant is now; the default range is the hour up to now."""
+    now_ms = time.time_ns() // 1_000_000
+    if start is None and end is None and last is None and step is None:
+        at_ms = now_ms if at is None else at.ms
+        return Steps(at_ms, at_ms, 0)
+    if at is not None:
+        raise typer.BadParameter("give --at for one time, or --start, --end, --last and --step for a range")
+    if last is not None and (start is not None or end is not None):
+        raise typer.BadParameter("give --last, or --start and --end")
+    end_ms = now_ms if end is None else end.ms
+    length_ms = DEFAULT_RANGE_MS if last is None else last.ms
+    start_ms = end_ms - length_ms if start is None else start.ms
+    if start_ms > end_ms:
+        raise typer.BadParameter(f"--start {start_ms} is after --end {end_ms}")
+    return Steps(start_ms, end_ms, plain_step_ms(end_ms - start_ms) if step is None else step.ms)
+
+
+def plain_step_ms(range_ms: int) -> int:
+    """The shortest plain step that makes at most about STEPS_WANTED values of the range."""
+    wanted_ms = -(-range_ms // STEPS_WANTED)
+    days_ms = -(-wanted_ms // DAY_MS) * DAY_MS
+    return next((step_ms for step_ms in PLAIN_STEPS_MS if step_ms >= wanted_ms), days_ms)
+
+
+def excerpt(query: str, message: str) -> str:
+    """Two lines without a final line break; "" for a message that begins without a `line:column` of the query.
+
+    A column counts bytes of UTF-8 from 1.
+    """
+    place = _PLACE.match(message)
+    line, column = (int(place[1]), int(place[2])) if place else (0, 0)
+    text = dict(enumerate(query.split("\n"), start=1)).get(line, "")
+    if not text.strip():
+        return ""
+    at = len(text.encode(errors="replace")[: column - 1].decode(errors="ignore"))
+    before, after = _visible(text[max(0, at - BEFORE) : at]), _visible(text[at : at + AFTER])
+    head = CUT if at > BEFORE else ""
+    tail = CUT if at + AFTER < len(text) else ""
+    return f"{INDENT}{head}{before}{after}{tail}\n{INDENT}{' ' * (len(head) + _columns(before))}^"
+
+
+def _visible(text: str) -> str:
+    """The text without tabs and control characters, which would move the caret."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _columns(text: str) -> int:
+    """Columns on a terminal: East Asian wide characters take two, combining ones no column."""
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

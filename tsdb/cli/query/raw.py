@@ -9,9 +9,7 @@ import typer
 
 from tsdb.cli.options.arguments import Milliseconds, TimeRange
 from tsdb.cli.options.connection import Connection
-from tsdb.cli.query.formats import write_result
-from tsdb.cli.query.tables import print_sample_table
-from tsdb.cli.query.target import OutputTarget
+from tsdb.cli.query.result_output import OutputTarget, print_sample_table, write_result
 from tsdb.cli.terminal.output import message_dict, print_warnings
 from tsdb.client import Client, ReadOptions, SelectResult
 

@@ -8,21 +8,34 @@ parsed once.
 
 Labels are stored as Prometheus stores them: `le` under TYPE histogram and `quantile` under TYPE summary as OpenMetrics
 writes floats ("1.0"), and a label of a page that has the name of a label of its target with the prefix `exported_`.
+
+Dialect: the two formats of an exposition. They differ in the unit of times and in the end of a page.
 """
 
 from __future__ import annotations
 
+import enum
+import math
 import re
 import struct
 from dataclasses import dataclass
+from decimal import Decimal
 
 from prometheus_client.parser import parse_labels
 
-from tsdb.cli.samples.dialect import Dialect
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 from tsdb.promql.syntax.numbers import shown_g
+
+END = "# EOF"  # The last line of an OpenMetrics page. A page without it was truncated.
+CONTENT_TYPE = "application/openmetrics-text"
+_END_BYTES = b"# EOF"
+TAIL_BYTES = 64  # Enough for the end marker and some line breaks after it.
+
+_MILLISECONDS = re.compile(r"-?\d{1,18}", re.ASCII)
+_SECONDS = re.compile(r"[+-]?\d{1,15}(\.\d{0,18})?([eE][+-]?\d{1,2})?", re.ASCII)
+_MS_MAX = 10**18
 
 SERIES_REMEMBERED_MAX = 200_000  # Series of one file or target, which take some 100 MB with twenty labels each.
 LINE_BYTES_MAX = 64 << 10  # Eight times the gateway's limit of labels. The worst such line takes 70 ms.
@@ -58,6 +71,38 @@ _FLOAT_LABELS = {"histogram": "le", "summary": "quantile"}
 _BOM = "\ufeff"
 _NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]  # The NaN that Prometheus stores.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf(inity)?|nan)", re.IGNORECASE | re.ASCII)
+
+
+class Dialect(enum.Enum):
+    """TEXT: Prometheus text, with times in integer ms. OPENMETRICS: times in seconds, and `# EOF` at the end."""
+
+    TEXT = "text"
+    OPENMETRICS = "openmetrics"
+
+    def ts_ms(self, text: str, place: str) -> int:
+        """The time of a sample in whole ms, rounded down. Raises InvalidRequest with the place."""
+        if self is Dialect.TEXT:
+            if _MILLISECONDS.fullmatch(text):
+                return int(text)
+            raise InvalidRequest(f"{place}: not a time in integer ms: {shown(text)}", reason="bad_input")
+        # Decimal, since seconds as a float are sometimes off by a millisecond.
+        ms = Decimal(text) * 1000 if _SECONDS.fullmatch(text) else None
+        if ms is None or abs(ms) > _MS_MAX:
+            raise InvalidRequest(f"{place}: not a time in seconds: {shown(text)}", reason="bad_input")
+        return math.floor(ms)
+
+
+def dialect_of_page(content_type: str, page: bytes) -> Dialect:
+    """The dialect of a whole page, from its content type or, without one, from its last line."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind:
+        return Dialect.OPENMETRICS if kind == CONTENT_TYPE else Dialect.TEXT
+    return dialect_of_tail(page[-TAIL_BYTES:])
+
+
+def dialect_of_tail(tail: bytes) -> Dialect:
+    """The dialect of a page or file, from its last bytes."""
+    return Dialect.OPENMETRICS if tail.rstrip().split(b"\n")[-1] == _END_BYTES else Dialect.TEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal
 
 import typer
 
-from tsdb.cli.samples.dialect import Dialect
+from tsdb.cli.samples.exposition import Dialect
 from tsdb.cli.samples.rows import SampleRows
 from tsdb.cli.samples.text import file_dialect, read_jsonl, read_prom
 

@@ -11,9 +11,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tsdb.cli.samples.dialect import END, TAIL_BYTES, Dialect, dialect_of_tail
+from tsdb.cli.samples.exposition import END, TAIL_BYTES, Dialect, ExpositionParser, dialect_of_tail
 from tsdb.cli.samples.exposition import LINE_BYTES_MAX as EXPOSED_BYTES_MAX
-from tsdb.cli.samples.exposition import ExpositionParser
 from tsdb.cli.samples.rows import LabelTable, SampleRows, labels_of_object, parse_json
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tsdb.cli.options.groups import Commands
+from tsdb.cli.spark.building import rebuild, verify
 from tsdb.cli.spark.downsample import downsample
 from tsdb.cli.spark.export import export
 from tsdb.cli.spark.import_files import import_files
 from tsdb.cli.spark.jobs import jobs
 from tsdb.cli.spark.merge_late import merge_late
 from tsdb.cli.spark.pipeline import pipeline
-from tsdb.cli.spark.rebuild import rebuild
 from tsdb.cli.spark.run import run
-from tsdb.cli.spark.verify import verify
 
 spark = Commands("Spark jobs over large amounts of data; on any Spark master, by default on this machine.")
 spark.command("run")(run)

@@ -11,14 +11,14 @@ import typer
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.spark.merge_late import DeleteAfter, MinFragments, OlderThan
-from tsdb.cli.spark.running import CommonJobOptions, Conf, Master, spark_conf
-from tsdb.cli.spark.streaming import (
+from tsdb.cli.spark.pipeline import (
     STREAM_SETTINGS,
     Checkpoint,
     StreamProgress,
     Trigger,
     served,
 )
+from tsdb.cli.spark.running import CommonJobOptions, Conf, Master, spark_conf
 from tsdb.cli.terminal.signals import stop_signals
 from tsdb.config import CommonSettings
 from tsdb.model.errors import InvalidRequest

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tsdb.cli.agent.loop import run
+from tsdb.cli.agent.measuring import run
 from tsdb.cli.agent.sample import Measured
 from tsdb.client import RequestLimits, WriteBatch
 from tsdb.model.clock import ManualClock

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tsdb.cli.options.arguments import Milliseconds
-from tsdb.cli.query.steps import PLAIN_STEPS_MS, STEPS_WANTED, Steps, plain_step_ms, steps_of
+from tsdb.cli.query.promql import PLAIN_STEPS_MS, STEPS_WANTED, Steps, plain_step_ms, steps_of
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.data.exposition_fuzz import pages
-from tsdb.cli.samples.dialect import Dialect, dialect_of_page
-from tsdb.cli.samples.exposition import LINE_BYTES_MAX, ExposedSample, ExpositionParser
+from tsdb.cli.samples.exposition import LINE_BYTES_MAX, Dialect, ExposedSample, ExpositionParser, dialect_of_page
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 

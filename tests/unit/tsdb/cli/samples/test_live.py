@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsdb.cli.samples.live import live_times, send_as_due
+from tsdb.cli.samples.upload import live_times, send_as_due
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest
 

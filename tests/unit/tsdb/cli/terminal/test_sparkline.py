@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.cli.terminal.sparkline import sparkline
+from tsdb.cli.query.result_output import sparkline
 
 MAX = float(np.finfo(np.float64).max)
 

@@ -32,7 +32,7 @@ def dump(
     output: TableOrJson = "table",
 ) -> None:
     """Print records of the chunks topic, one in each row: chunks with a summary, markers, holes."""
-    from tsdb.cli.chunks.rows import record_rows
+    from tsdb.cli.chunk_rows import record_rows
 
     with opened_log(settings) as log:
         rows = [row for one in chosen(log, partition) for row in record_rows(log, one, limit)]
@@ -50,7 +50,7 @@ def show(
     output: TableOrJson = "table",
 ) -> None:
     """Print the samples of one chunk."""
-    from tsdb.cli.chunks.rows import sample_rows
+    from tsdb.cli.chunk_rows import sample_rows
 
     rows = list(sample_rows(file))
     if output == "json":
@@ -64,7 +64,7 @@ def show(
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def find_duplicates(settings: CommonSettings, partition: Partition = None, output: TableOrJson = "table") -> None:
     """Count chunks written more than once. Equal bytes are harmless; different bytes mean exit code 1."""
-    from tsdb.cli.chunks.rows import Duplicates
+    from tsdb.cli.chunk_rows import Duplicates
 
     with opened_log(settings) as log:
         found = [Duplicates.of(log, one) for one in chosen(log, partition)]
@@ -84,7 +84,7 @@ def find_duplicates(settings: CommonSettings, partition: Partition = None, outpu
 @with_settings(CommonSettings, only=LOG_SETTINGS)
 def status(settings: CommonSettings, partition: Partition = None, output: TableOrJson = "table") -> None:
     """Print the progress of the chunk stage, from its commits; exit code 1 when a partition cannot begin."""
-    from tsdb.cli.chunks.stage import stage_rows
+    from tsdb.cli.chunk_rows import stage_rows
 
     with opened_log(settings) as log:
         rows = list(stage_rows(log, chosen(log, partition), settings.times))
@@ -115,7 +115,7 @@ def resume(
     output: TableOrJson = "table",
 ) -> None:
     """Repair partitions where the chunk stage refuses to begin. Shows the problems; `--yes` repairs accepted ones."""
-    from tsdb.cli.chunks.stage import resume_rows
+    from tsdb.cli.chunk_rows import resume_rows
 
     accepted = {name for name, given in (("accept-gap", accept_gap), ("accept-replay", accept_replay)) if given}
     with opened_log(settings) as log:

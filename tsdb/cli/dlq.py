@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.dlq.inspect import inspect
+from tsdb.cli.dlq_inspect import inspect
 from tsdb.cli.log_access import LOG_SETTINGS, OnePartition, Partition, chosen, opened_log
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.groups import Commands

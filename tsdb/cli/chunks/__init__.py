@@ -1,1 +1,0 @@
-"""`tsdb chunks` shows the chunks topic and the chunk stage."""
