@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ SAMPLE_BYTES = 16
 PART_SAMPLES = 1 << 18  # Decoded by one core at a time: 2 ms.
 
 _NAME = "columns"
-_NO_TIMES, _NO_VALUES = np.empty(0, np.int64), np.empty(0, np.float64)
+_NO_COUNTS, _NO_TIMES, _NO_VALUES = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
 _REASONS = {
     kernels.BAD_LENGTHS: "lengths do not add up to its bytes",
     kernels.BAD_INDEX: "an index is beyond the series or axes there are",
@@ -33,6 +34,8 @@ _REASONS = {
     kernels.BAD_ORDER: "samples of a series do not ascend",
     kernels.BAD_RANGE: "an overlay sample is outside the range",
 }
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 Decoded = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.float64]]
 """(counts per series, ts_ms, values), time ascending within each series."""
@@ -54,6 +57,8 @@ def decode_partitions(
 
     Raises CorruptData (bad_columns) when frames contradict themselves or each other.
     """
+    if not [part for part in parts if part.columns]:
+        return _overlays(parts, start_ms, end_ms, admit)
     plans = [_Plan.of(part, start_ms, end_ms) for part in parts]
     series, samples = _bounds([plan.series for plan in plans]), _bounds([plan.samples for plan in plans])
     size = SAMPLE_BYTES * samples[-1]
@@ -103,7 +108,8 @@ class _Plan:
         if not part.columns and not part.overlay:  # Most partitions are empty in the answer of a narrow selector.
             none = np.zeros(part.series, np.int64)
             return cls([], none, _NO_TIMES, _NO_VALUES, none, 0)
-        over_counts, over_ts, over_values = _overlay(part.series, part.overlay)
+        over_counts, times, values = _overlay(part.series, part.overlay)
+        over_ts, over_values = _writable(times, _NO_TIMES), _writable(values, _NO_VALUES)
         _check(kernels.check_overlay_kernel(over_counts, over_ts, start_ms, end_ms), "overlay")
         pieces, room = [], over_counts.copy()
         for frame in part.columns:
@@ -254,12 +260,27 @@ class _Piece:
         _check(status, _NAME)
 
 
+def _overlays(parts: Sequence[PartitionColumns], start_ms: int, end_ms: int, admit: Admit) -> Decoded:
+    """The samples of parts without columns: those of most narrow reads of recent time."""
+    counts, times, values = [_NO_COUNTS], [_NO_TIMES], [_NO_VALUES]
+    for part in parts:
+        of_part, part_times, part_values = _overlay(part.series, part.overlay)
+        counts.append(of_part)
+        times += part_times
+        values += part_values
+    admit(SAMPLE_BYTES * sum(map(len, times)))
+    # The concatenation copies: the arrays of an answer may be shared.
+    whole, ts = np.concatenate(counts), np.concatenate(times)
+    _check(kernels.check_overlay_kernel(whole, ts, start_ms, end_ms), "overlay")
+    return whole.astype(np.uint32), ts, np.concatenate(values)
+
+
 def _overlay(
     series_count: int, parts: Sequence[RawResult]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(counts, ts_ms, values) of all parts. A series may continue in the next part."""
+) -> tuple[NDArray[np.int64], list[NDArray[np.int64]], list[NDArray[np.float64]]]:
+    """(counts, ts_ms, values) of one partition, the samples in parts. A series may continue in the next part."""
     counts = np.zeros(series_count, np.int64)
-    times, values, reached = [_NO_TIMES], [_NO_VALUES], 0
+    times, values, reached = [], [], 0
     for part in parts:
         first, last = part.first_series, part.first_series + len(part.counts)
         if first < reached or last > series_count:
@@ -270,10 +291,14 @@ def _overlay(
         values.append(part.values)
         counts[first:last] += part.counts
         reached = max(last - 1, first)
-    if len(parts) == 1 and times[1].flags.writeable:
-        return counts, times[1], values[1]
-    # Kernels are compiled once, for arrays that can be written; those of a message cannot.
-    return counts, np.concatenate(times), np.concatenate(values)
+    return counts, times, values
+
+
+def _writable(parts: list[NDArray[_Scalar]], none: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """One array that can be written: kernels are compiled once, for such arrays, and those of a message cannot."""
+    if len(parts) == 1 and parts[0].flags.writeable:
+        return parts[0]
+    return np.concatenate(parts) if parts else none
 
 
 def _check(status: int, what: str) -> None:

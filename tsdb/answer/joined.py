@@ -82,16 +82,18 @@ def joined_series(
 def _samples(
     parts: Sequence[PartitionAnswer], blocks: Sequence[AnswerSeries], start_ms: int, end_ms: int, admit: Admit
 ) -> RawResult:
-    if not any(part.columns or part.overlay for part in parts):
+    raw = [part.partition for part in parts if part.raw]
+    columns = [part.partition for part in parts if part.columns or part.overlay]
+    if raw and columns:
+        raise malformed(f"partition {raw[0]} came as RAW, partition {columns[0]} as COLUMNS")
+    if not columns:
         return _concatenated([raw_of(part.raw, len(block)) for part, block in zip(parts, blocks, strict=True)])
-    for part in parts:
-        if part.raw:
-            raise malformed(f"partition {part.partition} mixes RAW and COLUMNS")
     # Imported here because it loads numba, which takes half a second. Readers of RAW do not need it.
     from tsdb.answer.columns import PartitionColumns, decode_partitions
 
     framed = [
-        PartitionColumns(len(block), part.columns, part.overlay) for part, block in zip(parts, blocks, strict=True)
+        PartitionColumns(len(block.series_ids), part.columns, part.overlay)
+        for part, block in zip(parts, blocks, strict=True)
     ]
     return RawResult(*decode_partitions(framed, start_ms, end_ms, admit))
 

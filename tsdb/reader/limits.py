@@ -30,15 +30,18 @@ class SelectLimits:
 
     def check_series(self, got: int) -> None:
         """Raises Overloaded (series_limit)."""
-        _check("series", got, self.series_max)
+        if got > self.series_max:
+            raise _over("series", got, self.series_max)
 
     def check_samples(self, got: int) -> None:
         """Raises Overloaded (samples_limit)."""
-        _check("samples", got, self.samples_max)
+        if got > self.samples_max:
+            raise _over("samples", got, self.samples_max)
 
     def check_bytes(self, got: int) -> None:
         """Raises Overloaded (bytes_limit)."""
-        _check("bytes", got, self.bytes_max)
+        if got > self.bytes_max:
+            raise _over("bytes", got, self.bytes_max)
 
 
 def values_max(spec: LabelsSpec) -> int:
@@ -55,11 +58,10 @@ def check_values(spec: LabelsSpec, values: int) -> None:
         )
 
 
-def _check(name: str, got: int, limit: int) -> None:
-    if got > limit:
-        raise Overloaded(
-            f"the answer has {got} {name}; limit is {limit}: ask for a shorter range or fewer series",
-            reason=f"{name}_limit",
-            limit=limit,
-            asked=got,
-        )
+def _over(name: str, got: int, limit: int) -> Overloaded:
+    return Overloaded(
+        f"the answer has {got} {name}; limit is {limit}: ask for a shorter range or fewer series",
+        reason=f"{name}_limit",
+        limit=limit,
+        asked=got,
+    )

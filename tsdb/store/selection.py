@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,21 +73,16 @@ class KeptColumns:
 class HeadSelection:
     """The series that a selector matches in one head, at one generation of its index.
 
-    refs: ascending by series_id. columns: of an earlier answer.
+    refs: ascending by series_id. series_bytes: memory of ids and labels, packed and split. columns: of an earlier
+    answer.
     """
 
     index: SeriesIndex
     generation: int
     refs: NDArray[np.uint32]
     series: AnswerSeries
+    series_bytes: int
     columns: KeptColumns | None = None
-
-    @property
-    def series_bytes(self) -> int:
-        """Memory of ids and labels, packed and split."""
-        labels = self.series.labels
-        split = 0 if labels is None else 2 * labels.nbytes + SPLIT_BYTES * len(labels.lengths)
-        return self.series.series_ids.nbytes + split
 
     @property
     def bytes(self) -> int:
@@ -173,10 +168,7 @@ class Selections:
             before, _ = self._held.get(key, (None, 0))
             if before is not None:
                 self._held.move_to_end(key)
-        if before is not None and all(
-            part.index is head.index and part.generation == head.index.generation
-            for part, head in zip(before.parts, heads, strict=True)
-        ):
+        if before is not None and _is_current(before, heads):
             lookups_total.labels("hit").inc()
             limits.check_series(len(before.refs.refs))
             return before
@@ -225,8 +217,16 @@ class Selections:
         return Selection.of([_selected(head, -1, refs, None, labels=query.labels) for head, refs in found])
 
 
+def _is_current(selection: Selection, heads: Sequence[Head]) -> bool:
+    """Whether no series came or went in any of the heads since the series were selected."""
+    for part, head in zip(selection.parts, heads, strict=True):
+        if part.index is not head.index or part.generation != head.index.generation:
+            return False
+    return True
+
+
 def _key(heads: Sequence[Head], query: SelectSpec) -> Key:
-    return query.matchers, query.labels, tuple(head.partition for head in heads)
+    return query.matchers, query.labels, tuple([head.partition for head in heads])
 
 
 def _selected(
@@ -240,9 +240,11 @@ def _selected(
         and np.array_equal(before.refs, refs)
         and np.array_equal(before.series.series_ids, ids)
     ):
-        return HeadSelection(head.index, generation, before.refs, before.series, before.columns)
-    packed = None
+        return replace(before, generation=generation)
+    packed, split_bytes = None, 0
     if labels:
         joined, lengths = head.index.labels_of(refs)
         packed = PackedLabels(bytes(joined), lengths)
-    return HeadSelection(head.index, generation, refs, AnswerSeries(head.partition, ids, packed))
+        split_bytes = 2 * packed.nbytes + SPLIT_BYTES * len(lengths)
+    series = AnswerSeries(head.partition, ids, packed)
+    return HeadSelection(head.index, generation, refs, series, ids.nbytes + split_bytes)

@@ -87,8 +87,10 @@ class Touched:
         """The slices that touch [start_ms, end_ms)."""
         starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
         first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
-        if first >= last:  # No slice: the bounds fit this range alone.
-            return cls(held.sealed[:0], start_ms, start_ms + 1, end_ms - 1, end_ms)
+        if first >= last:  # No slice: nor do other ranges between the same two slices touch one.
+            before = int(ends[first - 1]) if first else _NEVER
+            after = int(starts[last]) if last < len(starts) else -_NEVER
+            return cls(held.sealed[:0], before, after, before, after)
         return cls(
             held.sealed[first:last],
             int(ends[first - 1]) if first else _NEVER,

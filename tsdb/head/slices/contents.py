@@ -98,7 +98,7 @@ class Contents:
     @property
     def changes(self) -> int:
         """Counter of all changes that a read can see. Two Contents never have the same value."""
-        return self._changes + self.taken_out
+        return self._changes + self.open.closes + self.late.cuts  # The sum of _changes and taken_out.
 
     def change_locked(self) -> None:
         """Count a change. Removals from open slices and the late list are counted by taken_out."""
