@@ -62,15 +62,19 @@ def joined_series(
     admit: called with the bytes of the samples in columns before they are decoded. Raises CorruptData for parts that
     contradict each other.
     """
-    blocks = [part.series for part in parts if part.series is not None]
+    blocks, ids, canonical = [], [], []
+    for part in parts:
+        if part.series is not None:
+            blocks.append(part.series)
+            ids.append(part.series.series_ids)
+            canonical += part.series.canonical()
     samples = _samples(parts, blocks, start_ms, end_ms, admit)
     # A matching series without samples in the range is not in the result, as in Prometheus.
     kept = np.flatnonzero(samples.counts)
     starts = np.zeros(len(kept) + 1, np.int64)
     np.cumsum(samples.counts[kept], out=starts[1:])
-    canonical = blocks[0].canonical() if len(blocks) == 1 else [one for block in blocks for one in block.canonical()]
     return JoinedSeries(
-        flat([block.series_ids for block in blocks], np.uint64)[kept],
+        flat(ids, np.uint64)[kept],
         canonical if len(kept) == len(canonical) else [canonical[index] for index in kept.tolist()],
         starts,
         samples.ts_ms,
@@ -82,8 +86,12 @@ def joined_series(
 def _samples(
     parts: Sequence[PartitionAnswer], blocks: Sequence[AnswerSeries], start_ms: int, end_ms: int, admit: Admit
 ) -> RawResult:
-    raw = [part.partition for part in parts if part.raw]
-    columns = [part.partition for part in parts if part.columns or part.overlay]
+    raw, columns = [], []
+    for part in parts:
+        if part.raw:
+            raw.append(part.partition)
+        if part.columns or part.overlay:
+            columns.append(part.partition)
     if raw and columns:
         raise malformed(f"partition {raw[0]} came as RAW, partition {columns[0]} as COLUMNS")
     if not columns:

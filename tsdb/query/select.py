@@ -73,19 +73,30 @@ class SelectRead:
         so that the memory of each counts until then."""
         with stores_answering(self._spec.options, self._caller):
             opened = open_all(self._routing, partitions, self._start, self._caller, self._handle_refusal)
-        first = [answer for one in opened for answer in one.first]
-        self._accepted.check([state for answer in first for state in answer.states or ()])
-        alone = [one for one in opened if one.share.alone]
-        answered_total.labels("memory").inc(sum([len(one.share.partitions) for one in alone]))
+        alone, others, warnings = [], [], []
+        states: list[MemoryState] = []  # Of stores that answer alone.
+        all_states: list[MemoryState] = []
+        partitions_alone = 0
+        for one in opened:
+            for answer in one.first:
+                all_states += answer.states or ()
+                warnings.append(answer.warnings)
+            if one.share.alone:
+                alone.append(one)
+                states += one.first[0].states or ()
+                partitions_alone += len(one.share.partitions)
+            else:
+                others.append(one)
+        self._accepted.check(all_states)
+        answered_total.labels("memory").inc(partitions_alone)
         totals = AnswerTotals(self._limits)
-        states = [state for one in alone for state in one.first[0].states or ()]
         joined: list[Iterator[PartitionAnswer]] = []
-        if len(alone) < len(opened):
+        if others:
             assert self._sources.history is not None, "only a querier with a history joins"
             read = JoinedRead(self._sources.history, self._spec, totals, self._caller, keeps=keeps)
-            joined_states, joined = read.open([one for one in opened if not one.share.alone])
+            joined_states, joined = read.open(others)
             states += joined_states
-        return OpenedSelect(alone, joined, states, totals, joined_warnings([answer.warnings for answer in first]))
+        return OpenedSelect(alone, joined, states, totals, joined_warnings(warnings))
 
     def _start(self, share: Share, caller: Caller) -> Sequence[Iterator[Answer]]:
         spec = self._accepted.apply(spec_for(self._spec, share), share)

@@ -89,17 +89,18 @@ class AnswerBytes:
 class HeldBytes:
     """The reservation of one read. One thread at a time. peer: returns the connection of the read."""
 
-    __slots__ = ("_answers", "_held", "_peer", "_peer_of")
+    __slots__ = ("_answers", "_held", "_peer", "_peer_of", "_small_bytes")
 
     def __init__(self, answers: AnswerBytes, peer: Callable[[], str]) -> None:
         self._answers = answers
+        self._small_bytes = answers.small_bytes
         self._peer_of = peer
         self._peer = ""
         self._held = 0
 
     def hold(self, size: int, check_going: Callable[[], None]) -> None:
         """Change the reservation to `size` bytes in total. Raises as AnswerBytes.take."""
-        wanted = size if size > self._answers.small_bytes else 0
+        wanted = size if size > self._small_bytes else 0
         if wanted > self._held:
             self._peer = self._peer or self._peer_of()
             self._answers.take(self._peer, wanted - self._held, self._held, check_going)

@@ -51,8 +51,7 @@ def values_max(spec: LabelsSpec) -> int:
 
 def check_values(spec: LabelsSpec, values: int) -> None:
     """Raises Overloaded (values_limit) when a label has more values than the read or the server allows."""
-    limit = values_max(spec)
-    if spec.name is not None and values > limit:
+    if spec.name is not None and values > (limit := values_max(spec)):
         raise Overloaded(
             f"label {spec.name!r} has over {limit} values; add matchers", reason="values_limit", limit=limit
         )

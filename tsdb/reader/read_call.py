@@ -154,11 +154,11 @@ class ReadCall:
     def part(self) -> Iterator[ReadWork]:
         """The work of a store of this process for this read. Its memory counts beside that of the read until the end of
         the block."""
-        part = _Part(self, HeldBytes(self._answers, self._caller.peer))
+        held = HeldBytes(self._answers, self._caller.peer)
         try:
-            yield part
+            yield _Part(self, held)
         finally:
-            part.release()
+            held.release()
 
     def release(self) -> None:
         """Release the memory: the answer is sent or abandoned."""
@@ -186,13 +186,11 @@ class ReadCall:
 class _Part:
     """A ReadWork within a ReadCall. held: of the part."""
 
-    __slots__ = ("_call", "_held", "check_going", "release")
+    __slots__ = ("_held", "check_going")
 
     def __init__(self, call: ReadCall, held: HeldBytes) -> None:
-        self._call = call
         self._held = held
         self.check_going = call.check_going
-        self.release = held.release
 
     def hold(self, size: int) -> None:
         self._held.hold(size, self.check_going)

@@ -105,23 +105,23 @@ class StoreReads:
         """Raises OutOfCoverage and HoleInRange, where the read has a start; Overloaded (values_limit)."""
         work = work or call
         texts: set[str] = set()
-        reads = self._label_reads(spec.options, call, spec.start_ms, spec.needed_end_ms)
+        end_ms, limit = spec.needed_end_ms, values_max(spec)
+        reads = self._label_reads(spec.options, call, spec.start_ms, end_ms)
         for read in reads:
             work.check_going()
             index = read.head.index
             if spec.name is None:
                 texts.update(index.label_names(spec.matchers, work.check_going))
             else:
-                texts.update(
-                    index.label_values(spec.name, spec.matchers, limit=values_max(spec), check_going=work.check_going)
-                )
-                check_values(spec, len(texts))
+                texts.update(index.label_values(spec.name, spec.matchers, limit=limit, check_going=work.check_going))
+                if len(texts) > limit:
+                    check_values(spec, len(texts))
             work.hold(texts_bytes(texts))
         states = _states(reads)
         if spec.start_ms is not None:
             states.check_coverage(spec.start_ms)
-            Tolerance.of(spec.options).check_holes(states.holed, spec.start_ms, spec.needed_end_ms)
-        return LabelsAnswer(states.states, states.warnings(spec.needed_end_ms), texts)
+            Tolerance.of(spec.options).check_holes(states.holed, spec.start_ms, end_ms)
+        return LabelsAnswer(states.states, states.warnings(end_ms), texts)
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, call: ReadCall, work: ReadWork | None = None

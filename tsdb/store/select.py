@@ -86,7 +86,7 @@ def _columns(
     work.hold(_collecting_bytes(heads, selection))
     snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.unsealed, heads_snapshots)
     selection.keep_unsealed(snapshot.unsealed)
-    if any(len(held.below) for held in snapshot.held):
+    if [held for held in snapshot.held if len(held.below)]:
         return _columns_each(heads, selection, query, limits, work)
     # Read once: another read of the same selection may replace them with the columns of its range.
     known = [part.columns for part in selection.parts]

@@ -98,7 +98,7 @@ class Contents:
     @property
     def changes(self) -> int:
         """Counter of all changes that a read can see. Two Contents never have the same value."""
-        return self._changes + self.open.closes + self.late.cuts  # The sum of _changes and taken_out.
+        return self._changes + self.open.closes + self.late.cuts
 
     def change_locked(self) -> None:
         """Count a change. Removals from open slices and the late list are counted by taken_out."""
@@ -107,7 +107,7 @@ class Contents:
     def state(self) -> HeadState:
         """The state now, or before a change in progress. Takes the lock only after a change."""
         changes, state = self._state  # One tuple, replaced as a whole, so reading it needs no lock.
-        if changes == self.changes:
+        if changes == self._changes + self.open.closes + self.late.cuts:  # As `changes`: each read asks each head.
             return state
         with self.lock:
             return self.state_locked()

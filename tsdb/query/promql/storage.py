@@ -73,8 +73,11 @@ class QuerierStorage:
         spec.check()
         wanted = partitions_for(self._sources, self._options)
         opened = SelectRead(self._sources, spec, self._limits, self._call).open(wanted, keeps=True)
-        parts = [part for one in opened.alone for part in joined_parts(self._kept(one, opened.totals))]
-        parts += [part for of_store in opened.joined for part in of_store]
+        parts: list[PartitionAnswer] = []
+        for one in opened.alone:
+            parts += joined_parts(self._kept(one, opened.totals))
+        for of_store in opened.joined:
+            parts += of_store
         parts = _ordered(parts, wanted)
         found = joined_series(parts, start_ms, end_ms, self._call.hold)
         warnings: tuple[str, ...] = ()

@@ -91,7 +91,8 @@ class _Unhedged(Generic[Message]):
     def first(self) -> list[Opened[Message]]:
         """The share with the first messages of its streams. Raises TsdbError."""
         try:
-            return [(self.share, tuple([_first(self.share, stream) for stream in self.streams]), self.streams)]
+            firsts = tuple([_first(self.share, stream) for stream in self.streams])
+            return [(self.share, firsts, self.streams)]
         except TsdbError:
             close(self.streams)
             raise

@@ -54,7 +54,10 @@ class Routing:
         """The next choice for these partitions. Raises the last store's error, or Unavailable (no_store)."""
         chosen: dict[tuple[str, bool], tuple[StoreReader, list[int]]] = {}
         for partition in sorted(partitions):
-            store, alone = self._choose(partition)
+            found = self._found(partition)
+            if not found:
+                raise self._errors.get(partition) or self._no_store_error(partition)
+            store, alone = self._best(partition, found)
             chosen.setdefault((store.name, alone), (store, []))[1].append(partition)
         return [Share(store, tuple(mine), alone) for (_, alone), (store, mine) in chosen.items()]
 
@@ -90,23 +93,15 @@ class Routing:
             self._refused.setdefault(partition, set()).add(share.store.name)
             self._errors[partition] = error
 
-    def _choose(self, partition: int) -> tuple[StoreReader, bool]:
-        found = self._found(partition)
-        if not found:
-            raise self._errors.get(partition) or self._no_store_error(partition)
-        return self._best(partition, found)
-
     def _found(self, partition: int, besides: str = "") -> list[Found]:
         """The stores with this partition that have not refused, without the one with the name `besides`."""
-        refused = self._refused.get(partition, set())
-        return [
-            (store, states[partition])
-            for store, states in self._stores
-            if partition in states
-            and states[partition].topic_id == self._topic_id
-            and store.name not in refused
-            and store.name != besides
-        ]
+        refused = self._refused.get(partition, ())
+        found: list[Found] = []
+        for store, states in self._stores:
+            state = states.get(partition)
+            if state is not None and state.topic_id == self._topic_id and store.name not in (besides, *refused):
+                found.append((store, state))
+        return found
 
     def _best(self, partition: int, found: list[Found]) -> tuple[StoreReader, bool]:
         store, state = found[0] if len(found) == 1 else min(found, key=self._rank)
