@@ -94,9 +94,10 @@ programs: java kubernetes ## install what the tests run: java, kubernetes, Prome
 kubernetes: .venv/bin/python ## install kubectl and Helm where they are missing; they render deploy/ in tests
 	@scripts/ensure-system.sh kubernetes $(BIN)
 
-# Each process of a run rewrites and compiles 700 files of tests, in 10 s of CPU, where no other did before.
+# Each process of a run rewrites and compiles 700 files of tests, in 10 s of CPU, where no other did before. Errors are
+# left to the run.
 collected: .venv/.dev kubernetes
-	@$(BIN)/python -m pytest -q --collect-only > /dev/null
+	@$(BIN)/python -m pytest -q --collect-only > /dev/null || true
 
 # Two stamps: the demo needs no test tools. Each follows pyproject.toml.
 .venv/bin/python:

@@ -371,11 +371,9 @@ def test_a_created_dead_letter_topic_takes_records_of_all_partitions(ground: Gro
 def test_a_producer_shared_by_several_consumers_answers_all_of_them(ground: Ground) -> None:
     with KafkaProducer(ground.settings) as producer, ThreadPoolExecutor(8) as pool:
 
-        def lookup(number: int) -> int:
-            give_up_at = time.monotonic() + 30.0
-            while (found := producer.partitions_of(ground.dlq)) is None:
-                assert time.monotonic() < give_up_at
-            return found
+        def lookup(number: int) -> int | None:
+            wait_until(lambda: producer.partitions_of(ground.dlq) is not None)
+            return producer.partitions_of(ground.dlq)
 
         assert set(pool.map(lookup, range(100))) == {PARTITIONS}
 

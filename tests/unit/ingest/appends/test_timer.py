@@ -18,11 +18,19 @@ TIMEOUT_S = 10.0
 
 def test_calls_come_by_time_and_not_by_order_of_request() -> None:
     timer, called, last = ThreadTimer("test-timer"), list[int](), threading.Event()
-    timer.after(0.06, last.set)
+    # No call comes before all were requested, and their times have one base: a busy machine may pause this thread.
+    requested, base = threading.Event(), timer.now()
+    timer.after(0.0, lambda: assert_set(requested))
     for place in (3, 1, 2):
-        timer.after(place / 100, lambda place=place: called.append(place))  # type: ignore[misc]
+        timer.after(base + place / 100 - timer.now(), lambda place=place: called.append(place))  # type: ignore[misc]
+    timer.after(base + 0.06 - timer.now(), last.set)
+    requested.set()
     assert last.wait(TIMEOUT_S)
     assert called == [1, 2, 3]
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(TIMEOUT_S)
 
 
 def test_a_call_that_fails_keeps_no_other_from_its_turn() -> None:

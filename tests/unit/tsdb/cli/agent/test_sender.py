@@ -44,8 +44,8 @@ def send(sender: BatchSender, count: int) -> None:
 
 def test_everything_arrives_in_order_through_an_outage(server: FakeServer, client: Client) -> None:
     # The first hint does not fit into an attempt, so the sender itself tries again; the second is the client's to wait.
-    server.fail = [Unavailable("away", retry_after_s=0.3), Overloaded("full", retry_after_s=0.01)]
-    sender = BatchSender(client, attempt_s=0.2, retry_s=0.01)
+    server.fail = [Unavailable("away", retry_after_s=1.2), Overloaded("full", retry_after_s=0.01)]
+    sender = BatchSender(client, attempt_s=1.0, retry_s=0.01)
     send(sender, 5)
     assert [ts for ts, _ in server.samples[X]] == [0, 1, 2, 3, 4]
     assert (sender.sent.samples, sender.sent.dropped, sender.sent.failures, sender.sent.requests) == (5, 0, 1, 6)
