@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Protocol
 
 from tsdb.answer.spec import ReadOptions
@@ -66,18 +67,23 @@ def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) ->
         )
         with calls.of(options.caller) as call:
             yield _OfQuerier(
-                QuerierStorage(sources, limits, call, accepted), QuerierMetadata(sources, limits, call, accepted)
+                partial(QuerierMetadata, sources, limits, call, accepted),
+                QuerierStorage(sources, limits, call, accepted),
             )
 
     return open_storage
 
 
 class _OfQuerier:
-    """Implements QueryStorage with the samples and labels of a querier."""
+    """Implements QueryStorage with the samples and labels of a querier. open_metadata: only a lookup needs it."""
 
-    def __init__(self, samples: QuerierStorage, metadata: QuerierMetadata) -> None:
+    def __init__(self, open_metadata: Callable[[], QuerierMetadata], samples: QuerierStorage) -> None:
+        self._open_metadata = open_metadata
         self._samples = samples
-        self._metadata = metadata
+
+    @cached_property
+    def _metadata(self) -> QuerierMetadata:
+        return self._open_metadata()
 
     @property
     def warnings(self) -> Sequence[str]:

@@ -255,8 +255,10 @@ class WorkPool:
 
     def _show_locked(self) -> None:
         if self._waiting_max is not None:
-            before, self._shown = self._shown, max(0, self._waiting_locked())
-            if self._shown != before:
+            # Written out for the usual case, in which nothing waits: this runs three times a request.
+            waiting = max(0, self._waiting_locked()) if self._queued else 0
+            before, self._shown = self._shown, waiting
+            if waiting != before:
                 _waiting.inc(self._shown - before)
 
     def _run_rest(self) -> None:

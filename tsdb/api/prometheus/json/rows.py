@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -97,17 +97,25 @@ def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     """(texts, starts, numbers). texts has each label of the rows as `"name":"value"` once. numbers has for each row the
     numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label."""
     columns = sorted(range(len(labels.names)), key=labels.names.__getitem__)
-    keys = [json_text(labels.names[column]) + b":" for column in columns]
+    keys = [one + b":" for one in json_texts([labels.names[column] for column in columns])]
     values = labels.numbers[:, columns].astype(np.int64)
     end = int(values.max(initial=0)) + 1
     found, places = distinct((values + end * np.arange(len(columns))).reshape(-1))
     of_column, of_text = np.divmod(np.array(found, np.int64), end)
-    texts = map(labels.pool.text, of_text.tolist())
-    parts = [keys[column] + json_text(text) for column, text in zip(of_column.tolist(), texts, strict=True)]
+    texts = json_texts(labels.pool.texts(of_text.tolist()))
+    parts = [keys[column] + text for column, text in zip(of_column.tolist(), texts, strict=True)]
     numbers = np.where(values == 0, -1, places.reshape(values.shape)).astype(np.int32)
     starts = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
+    np.cumsum(list(map(len, parts)), out=starts[1:])
     return np.frombuffer(b"".join(parts), np.uint8), starts, numbers
+
+
+def json_texts(texts: Sequence[str]) -> list[bytes]:
+    """As `json_text`, of each text."""
+    try:
+        return list(map(orjson.dumps, texts))
+    except orjson.JSONEncodeError:
+        return list(map(json_text, texts))
 
 
 def json_text(text: str) -> bytes:

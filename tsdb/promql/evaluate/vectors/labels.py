@@ -6,7 +6,7 @@ A pool numbers the names and values of one query. Number 0 is the empty text, wh
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,9 +39,17 @@ class Pool:
 
     def number(self, text: str) -> int:
         """The number of a text, new if it is. Raises EvaluationError when all texts together are too long."""
-        number = self._numbers.setdefault(text, len(self._texts))
-        if number == len(self._texts):
-            self._texts.append(text)
+        return self.numbers((text,))[0]
+
+    def numbers(self, texts: Iterable[str]) -> list[int]:
+        """The number of each text. Raises as `number`."""
+        known, of_number, found = self._numbers, self._texts, []
+        for text in texts:
+            number = known.setdefault(text, len(of_number))
+            found.append(number)
+            if number < len(of_number):
+                continue
+            of_number.append(text)
             self._chars_left -= len(text)
             if self._chars_left < 0:
                 raise EvaluationError(
@@ -49,7 +57,7 @@ class Pool:
                     "label_replace",
                     reason="labels_too_long",
                 )
-        return number
+        return found
 
     def admit(self, rows: int, names: int) -> None:
         """Raise EvaluationError for label sets that are too many."""
@@ -63,6 +71,10 @@ class Pool:
     def text(self, number: int) -> str:
         """The text of a number."""
         return self._texts[number]
+
+    def texts(self, numbers: Iterable[int]) -> list[str]:
+        """The text of each number."""
+        return list(map(self._texts.__getitem__, numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,7 @@ class LabelSets:
 
     def texts(self, name: str) -> list[str]:
         """Values of one label, "" where it is absent."""
-        return [self.pool.text(number) for number in self.column(name).tolist()]
+        return self.pool.texts(self.column(name).tolist())
 
     def row(self, row: int) -> dict[str, str]:
         """The labels of one row, by name."""
@@ -171,7 +183,7 @@ class LabelSets:
         for index in sorted(range(len(self.names)), key=lambda at: self.names[at], reverse=True):
             column = self.numbers[:, index]
             found, places = distinct(column)
-            texts = [self.pool.text(number) for number in found]
+            texts = self.pool.texts(found)
             ranks = np.empty(len(texts), np.int64)
             ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(1, len(texts) + 1)
             # A row that lacks the label has a later name there, which is larger, or has ended, which is smaller.
@@ -240,13 +252,13 @@ def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
     column, value = np.empty(distinct, np.int64), np.zeros(distinct, np.int32)
     column[names] = np.arange(len(names))
     wanted = np.flatnonzero(np.bincount(pairs[:, 1], minlength=distinct)).tolist()
-    value[wanted] = of_pool = list(map(pool.number, [shown[number] for number in wanted]))
+    value[wanted] = of_pool = pool.numbers(map(shown.__getitem__, wanted))
     pool.admit(len(canonical), len(names))
     table = np.zeros((len(canonical), len(names)), np.int32)
     table[rows, column[pairs[:, 0]]] = value[pairs[:, 1]]
     # Each series comes once. Should one come twice, or with an empty value, the evaluation finds equal labels.
     is_distinct = len(set(canonical)) == len(canonical) and 0 not in of_pool
-    return LabelSets(pool, tuple([shown[number] for number in names]), table, is_distinct)
+    return LabelSets(pool, tuple(map(shown.__getitem__, names)), table, is_distinct)
 
 
 def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:
