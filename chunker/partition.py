@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from chunker.outbox import Outbox
 from chunker.source import PartitionSource
 from chunker.stage_metrics import StageMetrics
 from chunker.takeover import TakeOver, take_over
@@ -23,7 +22,9 @@ from tsdb.codec.chunk.chunk import PART_BYTES_MAX
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.head.state import HeadLimits
-from tsdb.log.interface import METRICS, SERIES, Group, Log, Position
+from tsdb.log.chains import chain_of
+from tsdb.log.interface import CHUNKS, METRICS, SERIES, Group, Log, Position
+from tsdb.log.outbox import Outbox
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.time_set import SliceLengths, TimeSet
@@ -99,7 +100,8 @@ class ChunkPartition:
         self.stopped_message = ""
         self.waiting = "taking_over"
         self.unacknowledged_since: float | None = None
-        self._outbox = Outbox(context.log, partition, context.budget, context.changed, context.clock, context.metrics)
+        self._outbox = Outbox(context.log, CHUNKS, context.budget, context.changed, context.clock, context.metrics)
+        self._chain = chain_of("chunk-stage", context.clock.now_ms)
         self._ticker = Ticker(context.log, partition, context.clock, context.metrics)
         self._writing: Iterator[WriteState] = iter(())
         self._state = WriteState.IDLE
@@ -267,7 +269,7 @@ class ChunkPartition:
 
     def _sent(self, records: Sequence[ChunkRecord]) -> Iterator[WriteState]:
         for record in records:
-            while not self._outbox.offer(record):
+            while not self._outbox.offer(self.partition, record.key, record.value, record.headers(self._chain)):
                 yield WriteState.WAITING
 
     def _acknowledged(self, records: Sequence[ChunkRecord]) -> Iterator[WriteState]:

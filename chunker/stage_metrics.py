@@ -103,6 +103,9 @@ class StageMetrics:
     def commit_failed(self, reason: str) -> None:
         commit_failures_total.labels(self.engine, reason).inc()
 
+    def append_sent(self) -> None:
+        self.appends.inc()
+
     def append_failed(self, reason: str, times: int = 1) -> None:
         append_failures_total.labels(self.engine, reason).inc(times)
 

@@ -7,14 +7,17 @@ from dataclasses import astuple, dataclass
 
 import pyarrow as pa
 
+from chunker.stage_metrics import StageMetrics
 from spark_backfill.building.build import build
 from spark_backfill.building.items import BaseItem, Item
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.building.sending import RecordSender
 from spark_backfill.worker_log import worker_log
+from spark_backfill.writing.appender import TaskAppender
 from tsdb.chunks.records import ChunkRecord
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
 from tsdb.codec.chunk.marker import decode_window_marker
+from tsdb.log.chains import chain_of
+from tsdb.log.interface import CHUNKS, Log
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.ops.metrics import total
 from tsdb.replay.replay import records_total
@@ -64,11 +67,23 @@ class Receipt:
                 self.samples += marker.samples
 
 
+def chunk_appender(log: Log, options: BuildOptions, clock: Clock) -> TaskAppender:
+    """An appender to `chunks` with the metrics of the chunk stage."""
+    return TaskAppender(
+        log,
+        CHUNKS,
+        inflight_bytes_max=options.inflight_bytes_max,
+        give_up_s=options.patience_s,
+        clock=clock,
+        counts=StageMetrics("spark"),
+    )
+
+
 def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> pa.RecordBatch:
-    """Build, write, wait for all acknowledgements; return one row of RECEIPT_DDL. Raises as build and RecordSender."""
+    """Build, write, wait for all acknowledgements; return one row of RECEIPT_DDL. Raises as build and TaskAppender."""
     clock, began = clock or SystemClock(), time.monotonic()
     log = worker_log(options.places, options.topic_id)
-    sender = RecordSender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
+    sender, chain = chunk_appender(log, options, clock), chain_of("chunk-stage", clock.now_ms)
     receipt = Receipt()
     # A worker runs one task at a time, so what its counters move by is this item's.
     records, announcements = total(records_total), total(announcements_total)
@@ -77,7 +92,7 @@ def run_item(item: Item, options: BuildOptions, clock: Clock | None = None) -> p
             # A window's marker states that its chunks are in the topic, so they must be acknowledged before it.
             if isinstance(decode_key(record.key), WindowKey):
                 sender.finish()
-            sender.send(record)
+            sender.send(item.partition, record.key, record.value, record.headers(chain))
             receipt.count(record)
         sender.finish()
         receipt.appends, receipt.append_failures = sender.appends, sender.failures

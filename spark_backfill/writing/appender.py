@@ -1,27 +1,23 @@
-"""Appender: append records to one topic with bounded bytes in flight, and repeat failed appends.
+"""Appender of a task, which has one thread and may block: an outbox that is waited for.
 
-For a task, which has one thread and may block. Repeating an append is safe because the key identifies the record.
+Repeating an append is safe because the key identifies the record.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 
-from tsdb.log.interface import Appended, Log
-from tsdb.model.errors import Overloaded, TsdbError, Unavailable
-from tsdb.ops.logs import get_logger
+from tsdb.log.interface import Headers, Log
+from tsdb.log.outbox import AppendCounts, Outbox
+from tsdb.model.clock import Clock, SystemClock
+from tsdb.model.errors import Unavailable
+from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.metrics import counter
 
 INFLIGHT_BYTES_MAX = 8 << 20  # Limit of one task. Kafka answers within a millisecond, and a machine runs many tasks.
-SEND_AGAIN_S = 0.5
-GIVE_UP_S = 120.0  # After this time with failures only, the task fails, and Spark decides whether to repeat it.
-
-log = get_logger(__name__)
+GIVE_UP_S = 120.0  # After this time without an acknowledgement, the task fails, and Spark decides whether to repeat it.
+WAIT_S = 0.1
 
 appends_total = counter("tsdb_spark_appends_total", "Records that tasks sent to the log, those sent again included.")
 append_failures_total = counter(
@@ -29,105 +25,78 @@ append_failures_total = counter(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    partition: int
-    key: bytes
-    value: bytes | None
+class _Counts:
+    """Metrics of tasks outside the chunk stage."""
 
-    @property
-    def size(self) -> int:
-        return len(self.key) + len(self.value or b"")
+    def append_sent(self) -> None:
+        appends_total.inc()
+
+    def append_failed(self, reason: str) -> None:
+        append_failures_total.labels(reason).inc()
 
 
 class TaskAppender:
-    """Used by one thread; answers come from other threads. Call `finish` before the task ends; no close is needed."""
+    """Used by one thread. Call `finish` before the task ends; no close is needed.
+
+    give_up_s: longest wait without an acknowledgement.
+    """
 
     def __init__(
         self,
-        log_: Log,
+        log: Log,
         topic: str,
         *,
         inflight_bytes_max: int = INFLIGHT_BYTES_MAX,
         give_up_s: float = GIVE_UP_S,
-        now_s: Callable[[], float] = time.monotonic,
+        clock: Clock | None = None,
+        counts: AppendCounts | None = None,
     ) -> None:
-        self._log = log_
         self._topic = topic
-        self._inflight_bytes_max = inflight_bytes_max
         self._give_up_s = give_up_s
-        self._now_s = now_s
-        self._changed = threading.Condition()  # Guards the fields below, up to `_fatal`.
-        self._bytes = 0
-        self._records = 0
-        self._failed: deque[_Record] = deque()
-        self._again_at = 0.0
-        self._failing_since: float | None = None
-        self._fatal: TsdbError | None = None
+        self._clock = clock or SystemClock()
+        self._answered = threading.Event()
+        budget = ByteBudget(inflight_bytes_max, admits_one=True)
+        self._outbox = Outbox(log, topic, budget, self._answered, self._clock, counts or _Counts())
         self.sent_records = 0
         self.sent_bytes = 0
 
-    def send(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """Send a record; wait while too many bytes are in flight. Raises errors that a repeat cannot mend."""
-        record = _Record(partition, key, value)
-        self._wait(lambda: not self._records or self._bytes + record.size <= self._inflight_bytes_max)
-        with self._changed:
-            self._records += 1
-            self._bytes += record.size
+    @property
+    def appends(self) -> int:
+        """Records sent, repeated ones included."""
+        return self._outbox.appends
+
+    @property
+    def failures(self) -> int:
+        """Appends that failed and were sent again, or ended the task."""
+        return self._outbox.failures
+
+    def send(self, partition: int, key: bytes, value: bytes | None, headers: Headers = ()) -> None:
+        """Send a record; wait while too many bytes are in flight. Raises errors that a repeat cannot mend, and after
+        give_up_s without an acknowledgement the last failure, or Unavailable (chunks_not_acknowledged)."""
+        self._wait(lambda: self._outbox.offer(partition, key, value, headers))
         self.sent_records += 1
-        self.sent_bytes += record.size
-        self._append(record)
+        self.sent_bytes += len(key) + len(value or b"")
 
     def finish(self) -> None:
-        """Wait until the log has every record. Raises errors that a repeat cannot mend, and the last failure after
-        give_up_s without a success."""
-        self._wait(lambda: not self._records)
+        """Wait until the log has every record. Raises as send."""
+        self._wait(lambda: self._outbox.empty)
 
-    def _wait(self, enough: Callable[[], bool]) -> None:
-        while True:
-            with self._changed:
-                if self._fatal is not None:
-                    raise self._fatal
-                if enough():
-                    return
-                due_s = self._again_at - self._now_s() if self._failed else SEND_AGAIN_S
-                if due_s > 0:
-                    self._changed.wait(due_s)
-                    continue
-                again, self._failed = self._failed, deque()
-            for record in again:
-                self._append(record)
+    def abandon(self) -> None:
+        """Stop: failed records are not sent again."""
+        self._outbox.abandon()
 
-    def _append(self, record: _Record) -> None:
-        appends_total.inc()
-        try:
-            self._log.append(
-                self._topic,
-                record.partition,
-                record.value,
-                key=record.key,
-                on_done=partial(self._answered, record),
-            )
-        except TsdbError as error:
-            self._answered(record, error)
-
-    def _answered(self, record: _Record, answer: Appended | TsdbError) -> None:
-        with self._changed:
-            if isinstance(answer, TsdbError):
-                self._fail_locked(record, answer)
-            else:
-                self._records -= 1
-                self._bytes -= record.size
-                self._failing_since = None
-            self._changed.notify_all()
-
-    def _fail_locked(self, record: _Record, error: TsdbError) -> None:
-        append_failures_total.labels(error.reason).inc()
-        if self._failing_since is None:
-            self._failing_since = self._now_s()
-            log.warning("not appended yet", topic=self._topic, reason=error.reason, error=error.message)
-        self._failed.append(record)
-        self._again_at = self._now_s() + SEND_AGAIN_S
-        given_up = self._now_s() - self._failing_since >= self._give_up_s
-        if given_up or not isinstance(error, Unavailable | Overloaded):
-            self._fatal = error
+    def _wait(self, done: Callable[[], bool]) -> None:
+        outbox = self._outbox
+        outbox.pump()
+        acknowledged, give_up_at = outbox.acknowledged, self._clock.monotonic() + self._give_up_s
+        while not done():
+            self._answered.wait(WAIT_S)
+            self._answered.clear()
+            outbox.pump()
+            if outbox.acknowledged != acknowledged:
+                acknowledged, give_up_at = outbox.acknowledged, self._clock.monotonic() + self._give_up_s
+            elif self._clock.monotonic() >= give_up_at:
+                raise outbox.last_failure or Unavailable(
+                    f"topic {self._topic} acknowledges nothing for {self._give_up_s:g} s",
+                    reason="chunks_not_acknowledged",
+                )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tsdb.chain import Chain
 from tsdb.chunks.late_minute import LateMinute
 from tsdb.codec.chunk.chunk import Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
@@ -27,6 +29,10 @@ class ChunkRecord:
     def size(self) -> int:
         """Bytes of key and value."""
         return len(self.key) + len(self.value)
+
+    def headers(self, chain: Chain) -> Sequence[tuple[str, bytes]]:
+        """The chain headers of the record; none for one that is not measured."""
+        return () if self.due_ms is None else chain.first(due_at_ms=self.due_ms)
 
 
 def chunk_records(

@@ -15,13 +15,14 @@ from spark_backfill.building.build import build
 from spark_backfill.building.items import Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
-from spark_backfill.building.sending import RecordSender
+from spark_backfill.building.task import chunk_appender
 from spark_backfill.failures import quoted_errors
 from spark_backfill.jobs.rebuild.result import RebuildResult
 from spark_backfill.worker_log import worker_log
 from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.records import ChunkRecord
 from tsdb.codec.chunk.key import ChunkKey, Kind, RecordKey, WindowKey, decode_key
+from tsdb.log.chains import chain_of
 from tsdb.model.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -99,14 +100,14 @@ def _write(options: BuildOptions, wanted: RecordFilter, items: Iterable[Item]) -
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)
         for item in items:
-            sender = RecordSender(log, item.partition, options.inflight_bytes_max, clock, options.patience_s)
+            sender, chain = chunk_appender(log, options, clock), chain_of("chunk-stage", clock.now_ms)
             done = Rebuilt()
             try:
                 for record in filter(wanted, build(item, log, options, clock)):
                     key = decode_key(record.key)
                     if isinstance(key, WindowKey):
                         sender.finish()
-                    sender.send(record)
+                    sender.send(item.partition, record.key, record.value, record.headers(chain))
                     done.count(key, record.size)
                 sender.finish()
             except BaseException:

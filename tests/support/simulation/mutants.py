@@ -247,7 +247,7 @@ def _reread_from_position(patch: pytest.MonkeyPatch) -> None:
 
 
 def _commit_before_acks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("chunker.outbox.Outbox.empty", property(lambda outbox: True))
+    patch.setattr("tsdb.log.outbox.Outbox.empty", property(lambda outbox: True))
 
 
 def _not_whole(patch: pytest.MonkeyPatch) -> None:

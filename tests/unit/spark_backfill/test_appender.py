@@ -16,16 +16,12 @@ def log() -> FakeLog:
     return FakeLog(2, ManualClock(0))
 
 
-class Ticking:
-    """Monotonic time that advances with each call."""
+class Ticking(ManualClock):
+    """Monotonic time that advances a second with each call."""
 
-    def __init__(self, step_s: float) -> None:
-        self.now_s = 0.0
-        self.step_s = step_s
-
-    def __call__(self) -> float:
-        self.now_s += self.step_s
-        return self.now_s
+    def monotonic(self) -> float:
+        self.advance(1_000)
+        return super().monotonic()
 
 
 def keys(log: FakeLog) -> list[bytes | None]:
@@ -37,7 +33,7 @@ def test_a_failed_append_is_sent_again(log: FakeLog) -> None:
         [Fault(Unavailable("away")), None, Fault(Overloaded("full"), raised=True), Fault(Unavailable("late"), True)]
     )
     log.plan = lambda topic, partition, value: next(faults, None)
-    appender = TaskAppender(log, CHUNKS, now_s=Ticking(1.0))
+    appender = TaskAppender(log, CHUNKS, clock=Ticking(0))
     for number in range(3):
         appender.send(number % 2, b"%d" % number, b"value")
     appender.finish()
@@ -57,7 +53,7 @@ def test_a_final_error_is_raised(log: FakeLog) -> None:
 
 def test_a_log_that_stays_away_is_given_up(log: FakeLog) -> None:
     log.plan = lambda topic, partition, value: Fault(Unavailable("away", reason="timeout"))
-    appender = TaskAppender(log, CHUNKS, give_up_s=20.0, now_s=Ticking(1.0))
+    appender = TaskAppender(log, CHUNKS, give_up_s=20.0, clock=Ticking(0))
     appender.send(0, b"k", b"v")
     with pytest.raises(Unavailable, match="away"):
         appender.finish()
@@ -70,3 +66,22 @@ def test_no_more_is_in_flight_than_allowed(log: FakeLog) -> None:
     appender.send(0, b"k", b"v")
     appender.finish()
     assert keys(log) == [b"large", b"k"]
+
+
+def test_a_log_that_answers_nothing_is_given_up(log: FakeLog) -> None:
+    log.hold(CHUNKS)
+    appender = TaskAppender(log, CHUNKS, give_up_s=5.0, clock=Ticking(0))
+    appender.send(0, b"k", b"v")
+    with pytest.raises(Unavailable, match="topic chunks acknowledges nothing for 5 s") as given_up:
+        appender.finish()
+    assert given_up.value.reason == "chunks_not_acknowledged"
+
+
+def test_a_log_that_is_slow_but_acknowledges_is_not_given_up(log: FakeLog) -> None:
+    answers = iter([Fault(Unavailable("away")), None] * 20)
+    log.plan = lambda topic, partition, value: next(answers, None)
+    appender = TaskAppender(log, CHUNKS, give_up_s=4.0, clock=Ticking(0))
+    for number in range(20):
+        appender.send(0, b"%d" % number, b"value")
+        appender.finish()
+    assert len(set(keys(log))) == 20

@@ -1,4 +1,4 @@
-"""The outbox: bounded in flight, sent again until acknowledged, given up with its partition."""
+"""An outbox: bounded in flight, sent again until acknowledged, given up with its partition."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from chunker.outbox import SEND_AGAIN_S, Outbox
 from chunker.stage_metrics import StageMetrics
 from support.fakes.fake_log import FakeLog, Fault
 from tsdb.chunks.records import ChunkRecord
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Log
+from tsdb.log.outbox import SEND_AGAIN_S, Outbox
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable, WrongTopic
 from tsdb.ops.byte_budget import ByteBudget
@@ -26,7 +26,11 @@ class Bench:
         self.log = FakeLog(1, self.clock)
         self.changed = threading.Event()
         self.budget = ByteBudget(bytes_max, admits_one=True)
-        self.outbox = Outbox(cast(Log, self.log), 0, self.budget, self.changed, self.clock, StageMetrics("python"))
+        self.chain = chain_of("chunk-stage", self.clock.now_ms)
+        self.outbox = Outbox(cast(Log, self.log), CHUNKS, self.budget, self.changed, self.clock, StageMetrics("python"))
+
+    def offer(self, record: ChunkRecord = RECORD) -> bool:
+        return self.outbox.offer(0, record.key, record.value, record.headers(self.chain))
 
     def fail(self, *faults: Fault | None) -> None:
         """Set the results of the next appends; later appends succeed."""
@@ -40,7 +44,7 @@ class Bench:
 
 def test_an_outbox_is_empty_when_all_records_are_acknowledged() -> None:
     bench = Bench()
-    assert bench.outbox.offer(RECORD)
+    assert bench.offer()
     assert bench.outbox.empty
     assert bench.changed.is_set()
     assert bench.stored == [b"value"]
@@ -48,8 +52,8 @@ def test_an_outbox_is_empty_when_all_records_are_acknowledged() -> None:
 
 def test_only_chunks_carry_their_due_time() -> None:
     bench = Bench()
-    bench.outbox.offer(ChunkRecord(b"key", b"value", due_ms=1_500))
-    bench.outbox.offer(RECORD)
+    bench.offer(ChunkRecord(b"key", b"value", due_ms=1_500))
+    bench.offer()
     chain = chain_of("loader", bench.clock.now_ms)
     chunk, marker = bench.log.of(CHUNKS)
     assert chain.read(chunk.headers).due_at_ms == 1_500
@@ -59,11 +63,11 @@ def test_only_chunks_carry_their_due_time() -> None:
 def test_no_more_is_in_flight_than_the_budget_allows_but_always_one() -> None:
     bench = Bench(bytes_max=10)
     bench.log.hold(CHUNKS)
-    assert bench.outbox.offer(ChunkRecord(b"key", b"x" * 50))
-    assert not bench.outbox.offer(RECORD)
+    assert bench.offer(ChunkRecord(b"key", b"x" * 50))
+    assert not bench.offer()
     assert not bench.outbox.empty
     bench.log.release()
-    assert bench.outbox.offer(RECORD)
+    assert bench.offer()
     assert bench.outbox.empty
 
 
@@ -72,7 +76,7 @@ def test_no_more_is_in_flight_than_the_budget_allows_but_always_one() -> None:
 def test_records_that_the_log_refused_are_sent_again_after_a_while(error: TsdbError, raised: bool) -> None:
     bench = Bench()
     bench.fail(Fault(error, raised=raised), Fault(error, stored=not raised, raised=raised))
-    bench.outbox.offer(RECORD)
+    bench.offer()
     for _ in range(2):
         assert not bench.outbox.empty
         before = bench.stored
@@ -88,7 +92,7 @@ def test_records_that_the_log_refused_are_sent_again_after_a_while(error: TsdbEr
 def test_an_error_that_sending_again_cannot_solve_is_raised(error: TsdbError) -> None:
     bench = Bench()
     bench.fail(Fault(error))
-    bench.outbox.offer(RECORD)
+    bench.offer()
     with pytest.raises(type(error)):
         bench.outbox.pump()
 
@@ -96,7 +100,7 @@ def test_an_error_that_sending_again_cannot_solve_is_raised(error: TsdbError) ->
 def test_an_abandoned_outbox_sends_nothing_more_and_gives_its_budget_back() -> None:
     bench = Bench(bytes_max=RECORD.size)
     bench.fail(Fault(Unavailable("away")))
-    bench.outbox.offer(RECORD)
+    bench.offer()
     assert not bench.budget.take(1)
     bench.outbox.abandon()
     assert bench.budget.take(1)
@@ -110,8 +114,20 @@ def test_answers_that_come_after_it_was_abandoned_give_their_budget_back_too() -
     bench = Bench(bytes_max=RECORD.size)
     bench.log.hold(CHUNKS)
     bench.fail(Fault(Unavailable("away")))
-    bench.outbox.offer(RECORD)
+    bench.offer()
     bench.outbox.abandon()
     bench.log.release()
     assert bench.outbox.empty
     assert bench.budget.take(1)
+
+
+def test_an_outbox_counts_acknowledgements_and_has_the_last_failure() -> None:
+    bench = Bench()
+    bench.fail(Fault(Unavailable("away")))
+    bench.offer()
+    assert (bench.outbox.acknowledged, bench.outbox.failures) == (0, 1)
+    assert isinstance(bench.outbox.last_failure, Unavailable)
+    bench.clock.advance(round(SEND_AGAIN_S * 1000))
+    bench.outbox.pump()
+    assert (bench.outbox.acknowledged, bench.outbox.appends) == (1, 2)
+    assert not bench.outbox.last_failure
