@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 SERIES = 150_000
-INTERVAL_S = 1.0  # Between scrapes: 150 k samples/s.
+INTERVAL_S = 1.0  # Time between scrapes: 150 k samples/s.
 PACES = 20  # Turns in an interval; each turn writes its share of the instances.
 RECORD_SAMPLES = 100  # The samples of one instance.
 

@@ -47,8 +47,8 @@ class Chunker:
         changed = threading.Event()
         self._partitions = list(range(log_.partitions(METRICS)))
         marks = log_.watermarks(SERIES, self._partitions)
-        # All partitions, because the assignment is not known yet; announcements of other members' partitions are
-        # skipped.
+        # It reads all partitions, because the assignment is not known yet. Announcements of other members' partitions
+        # are skipped.
         self._series = SeriesFeed(log_, {}, {p: mark.high for p, mark in marks.items()}, ALL_EPOCHS_MS)
         metrics = StageMetrics("python")
         group = log_.group(GROUP_ID, metrics.engine, linger_s=LINGER_S)

@@ -16,7 +16,7 @@ from tsdb.ops.threads import ThreadComponent
 from tsdb.replay.upkeep import Upkeep
 
 POLL_S = 5.0  # A record, a change of the assignment, and a close end a poll early.
-JOINING_POLL_S = 0.05  # Without a partition, until the group assigns one.
+JOINING_POLL_S = 0.05  # Poll time of a member without partitions, until the group assigns one.
 ANSWERS_S = 0.01  # How long to wait for answers of the log before the next poll of the group.
 JOIN_AGAIN_S = 0.5
 DRAIN_S = 10.0
@@ -162,7 +162,7 @@ class Member(ThreadComponent):
             if partition.stage is not None and not partition.stopped
         }
         self._upkeep.run(stages)
-        # Without room a partition reads nothing, so only a round can make some.
+        # At its memory limit a partition reads nothing, so only a round of maintenance can free memory.
         waiting = [number for number in stages if self.partitions[number].waiting]
         if waiting:
             self._upkeep.hurry(waiting)

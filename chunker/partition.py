@@ -239,7 +239,7 @@ class ChunkPartition:
         self.stopped_message, self.stopped = message, reason
         self.give_up()
 
-    # Writing: a generator that yields wherever it waits for an answer of the log.
+    # Writing uses a generator that yields wherever it waits for an answer of the log.
 
     def _write(self) -> None:
         self._outbox.pump()

@@ -26,7 +26,7 @@ from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S, Observation, Partitio
 
 EVERY_S = 0.5
 ALL_EVERY_S = 5.0  # Windows become overdue by time alone.
-UNACKNOWLEDGED_S_MAX = 20.0  # Chunks without an acknowledgement for longer are a stall.
+UNACKNOWLEDGED_S_MAX = 20.0  # Chunks that have no acknowledgement after this time are a stall.
 
 log = get_logger(__name__)
 
@@ -118,7 +118,7 @@ class ChunkerReporter(Periodic):
         self._evaluators: dict[ChunkPartition, ReadinessEvaluator] = {}
         self._high: dict[int, tuple[int, float]] = {}  # High watermark, and the monotonic time of its request.
         self._answered_at: float | None = None
-        self._shown: dict[int, tuple[object, ...]] = {}  # By partition with gauges: what they show.
+        self._shown: dict[int, tuple[object, ...]] = {}  # The values in the gauges, by partition.
         self._all_at = clock.monotonic()
 
     def statuses(self) -> list[ChunkPartitionStatus]:
@@ -172,7 +172,7 @@ class ChunkerReporter(Periodic):
 
     def _fetch_watermarks(self, partitions: list[int]) -> None:
         polls_total.inc()
-        # The time before the request: the answer is at least as fresh.
+        # The time before the request, because the answer is at least as fresh.
         at = self._clock.monotonic()
         try:
             marks = self._log.watermarks(METRICS, partitions)

@@ -11,7 +11,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 
-IDLE_S = 0.5  # Idle this long at the end of the log: no record is on its way that would move broker time.
+IDLE_S = 0.5  # After this time at the end of the log, no record is under way that would move broker time.
 AGAIN_S = 0.5  # A broker whose clock is behind this process's clock needs a further tick.
 
 log = get_logger(__name__)

@@ -136,7 +136,7 @@ def covers_from_ms(server: Standalone) -> int:
 def show_queries(server: Standalone) -> None:
     for expression in SHOWN:
         console.rule(f"tsdb query '{expression}' --last 20s")
-        # Printed unchanged: a terminal cuts a table that is too wide, and rich would wrap it.
+        # Printed unchanged, because a terminal cuts a table that is too wide, and rich would wrap it.
         print(run_tsdb("query", expression, "--address", server.grpc, "--last", "20s").decode(), end="", flush=True)
 
 

@@ -34,7 +34,8 @@ class Standalone:
     """Process `tsdb standalone` over a folder. `kill` and `start` may follow each other."""
 
     def __init__(self, scratch: Path) -> None:
-        self._ports = Ports(2)  # Reserved while the process is down: it restarts on the same addresses.
+        # The ports stay reserved while the process is down, because it restarts on the same addresses.
+        self._ports = Ports(2)
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None

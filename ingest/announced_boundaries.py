@@ -21,8 +21,8 @@ from tsdb.ops.threads import new_thread
 
 WINDOWS_BACK = 2
 POLL_S = 1.0
-AGAIN_S = 1.0  # After an error of the log.
-WAIT_S = 2.0  # A request waits this long for the first reading; a later one is sent away with the time to come back.
+AGAIN_S = 1.0  # Pause after an error of the log.
+WAIT_S = 2.0  # A request waits this long for the first reading. A later request is refused with a retry time.
 RETRY_AFTER_S = 1.0
 HISTOGRAMS_MAX = 200_000
 BOUNDARIES_MAX = 1_000  # Boundaries of one histogram.
@@ -51,7 +51,7 @@ class SeriesBoundaries:
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._loaded = threading.Event()
-        # Written by the thread alone. A tuple is replaced by a longer one, so readers need no lock.
+        # Only the thread writes it. A tuple is replaced by a longer one, so readers need no lock.
         self._boundaries: dict[int, tuple[bytes, ...]] = {}
         self._texts: dict[bytes, bytes] = {}
 

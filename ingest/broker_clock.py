@@ -28,7 +28,7 @@ from tsdb.ops.metrics import counter, gauge
 
 FRESH_S = 5.0
 STEP_MS = 1000.0
-AGAIN_S = 1.0  # Between two measurements of a clock that is wrong.
+AGAIN_S = 1.0  # Time between two measurements of a clock that is wrong.
 TICKS_MAX = 16  # Ticks of one measurement, while the clock is wrong.
 LIMIT_SHARE = 2  # Share of gateway_ahead. The other half is for the clocks of senders.
 REASON = "clock"
@@ -59,7 +59,7 @@ class BrokerClock:
         self._watches = False
         self._lock = threading.Lock()  # Guards all below; the log and callbacks are called without it.
         self._agree: set[int] = set()
-        self._off: dict[int, int] = {}  # Partition -> ms by which the gateway's clock is ahead.
+        self._off: dict[int, int] = {}  # Number of ms by which the gateway's clock is ahead, by partition.
         self._wrong = False
         self._next = 0
         self._waiting: list[OnMeasured] = []

@@ -149,7 +149,7 @@ class WritePipeline:
             with reserve(self._inflight, rows.nbytes) as reservation:
                 self._write(write, partial, deadline.at_most(self._limits.produce_timeout_s), reservation)
         except TsdbError as error:
-            write.fail(error.with_traceback(None))  # Its frames hold the rows, and the future holds the error.
+            write.fail(error.with_traceback(None))  # Its frames refer to the rows, and the future refers to the error.
         return write.done
 
     def write(self, rows: Rows, partial: bool, deadline: Deadline) -> AcceptedWrite:

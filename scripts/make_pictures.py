@@ -61,7 +61,7 @@ def _wait_for_seam(browser: Browser, url: str) -> None:
             return
         if time.monotonic() > give_up_at:
             raise SystemExit(f"no part of the range lies in history alone after {SEAM_WITHIN_S:g} s")
-        time.sleep(5.0)  # Between looks at a process that works for a minute or two.
+        time.sleep(5.0)  # Time between two looks at a process that works for a minute or two.
 
 
 def _draw(browser: Browser, url: str, name: str, *, height: int, dark: bool = False) -> None:

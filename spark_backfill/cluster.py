@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVERY_S = 5.0
-END_S = 10.0  # For the last look. A JVM that has ended answers at once, with an error.
-BY_DRIVER = "by driver"  # In Spark's reason of a removal that the driver itself decided, such as of an idle executor.
+END_S = 10.0  # Time for the last look. A JVM that has ended answers at once, with an error.
+# Part of Spark's reason for a removal that the driver itself decided, such as that of an idle executor.
+BY_DRIVER = "by driver"
 
 log = get_logger(__name__)
 
@@ -90,7 +91,7 @@ class ClusterWatch(Periodic):
     def __init__(self, spark: SparkSession) -> None:
         super().__init__("spark-cluster", EVERY_S, self.look)
         self._context = spark.sparkContext
-        self._lock = threading.Lock()  # One look at a time: its thread's, or the last one of a job.
+        self._lock = threading.Lock()  # One look at a time: that of the thread, or the last one of a job.
         self.totals = Totals()
 
     def look(self) -> None:

@@ -15,7 +15,7 @@ _RAISED = re.compile(r"^(?:tsdb\.model\.errors\.)(\w+): (?:\[(\w+)\] )?(.*)$", r
 _PYTHON = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 TEXT_MAX = 2_000
 WORKER_LATE = "worker_late"
-_CONNECT_BACK = "Python worker failed to connect back"  # Spark's words; it waits 10 s, by a constant.
+_CONNECT_BACK = "Python worker failed to connect back"  # Text of Spark. It waits 10 s, which is a constant.
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
     with translate_spark_errors(), _unchanged(spark, context):
         session = spark.newSession()
         there = session.conf.getAll
-        # Keys of Spark itself are those of the context, or of SQL, or cannot be set in a session.
+        # Keys of Spark itself belong to the context or to SQL, or cannot be set in a session.
         others = {key: value for key, value in spark.conf.getAll.items() if not key.startswith("spark.")}
         for key, value in {**others, **SETTINGS}.items():
             if there.get(key) != value:

@@ -14,8 +14,8 @@ import os
 import sys
 from pathlib import Path
 
-# Everything that a task needs and that starts no thread: only the forking thread lives on in a worker. Importing
-# pyarrow starts a thread of jemalloc, so a worker imports pyarrow and our modules over it.
+# Preload all modules that a task needs and that start no thread, because only the forking thread lives on in a worker.
+# The import of pyarrow starts a thread of jemalloc, so a worker itself imports pyarrow and our modules that use it.
 PRELOADED = (
     "pyspark.worker",
     "pyspark.sql.datasource",

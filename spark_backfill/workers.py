@@ -21,5 +21,5 @@ def keep_loaded() -> None:
 
 
 def _in_task() -> bool:
-    pyspark = sys.modules.get("pyspark")  # A task has imported it. Other processes need not.
+    pyspark = sys.modules.get("pyspark")  # A task has imported pyspark. Other processes do not need it.
     return pyspark is not None and pyspark.TaskContext.get() is not None

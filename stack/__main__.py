@@ -63,7 +63,7 @@ def _up(options: argparse.Namespace) -> int:
     # In parallel, since each start takes seconds.
     with ThreadPoolExecutor(max(1, len(starts))) as pool:
         started = [pool.submit(start) for start in starts]
-    # Written even when one of them failed: `down` must find the other.
+    # Written even when one of them failed, because `down` must find the other.
     good = [one.result() for one in started if one.exception() is None]
     state: dict[str, Any] = {"pids": [pid for _, _, pids in good for pid in pids]}
     state |= {name: address for name, address, _ in good}

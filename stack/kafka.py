@@ -238,7 +238,7 @@ class KafkaCluster:
 
 
 def _is_whole(admin: AdminClient, running: int) -> bool:
-    # With a restarted broker not in sync yet, the next injected fault would be a second one.
+    # While a restarted broker is not in sync, the next injected fault would be a second one.
     cluster = admin.list_topics(timeout=1.0)
     partitions = [one for topic in cluster.topics.values() for one in topic.partitions.values()]
     return len(cluster.brokers) >= running and all(

@@ -31,8 +31,8 @@ TIMES_CACHED = 512
 # Reasons that `count` gets.
 MALFORMED = "malformed"
 OUT_OF_RANGE = "out_of_range"
-CLOCK_BEHIND = "clock_behind"  # An earlier time is after now: the difference counts as 0.
-UNBALANCED = "unbalanced"  # Total and processing + wait differ by more than APART_MS_MAX.
+CLOCK_BEHIND = "clock_behind"  # An earlier time is after now, so the difference counts as 0.
+UNBALANCED = "unbalanced"  # The total differs from processing + wait by more than APART_MS_MAX.
 LOOP_PROTECTION = "loop_protection"
 REASONS = (MALFORMED, OUT_OF_RANGE, CLOCK_BEHIND, UNBALANCED, LOOP_PROTECTION)
 
@@ -315,7 +315,7 @@ def _joined(chain: Chain, links: Sequence[Link], now_ms: int) -> tuple[Link, int
     waits = [chain.apart_ms(now_ms, link.created_at_ms) for link in links]
     known = [since for link in links if (since := link.since_ms) is not None]
     oldest = min(links, key=lambda link: INT64_MAX if link.since_ms is None else link.since_ms)
-    # The largest sum, not the sum of the largest: that could be longer than the chain has existed.
+    # The largest sum, because the sum of the largest values could be longer than the chain has existed.
     wait_ms = max(link.wait_ms + own_ms for link, own_ms in zip(links, waits, strict=True))
     own_wait_ms = waits[links.index(oldest)]
     joined = Link(

@@ -84,7 +84,7 @@ class _Seen:
         self._stream = reader.watch("bench_freshness", duration_s=READY_WITHIN_S)
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
-        time.sleep(0.5)  # A watch delivers only samples applied after its start.
+        time.sleep(0.5)  # A watch delivers only samples that are applied after its start.
 
     def finish(self, starts: dict[int, float]) -> list[float]:
         """Seconds from each start until the value was delivered. Every value must be delivered."""

@@ -23,7 +23,7 @@ from bench.gateway.sender_process import GRPC, REMOTE_WRITE, Phase, SenderCounts
 from bench.measure import machine, say
 from tsdb.log.interface import METRICS, SERIES
 
-SETTLE_S = 0.5  # A store has applied by then what was written.
+SETTLE_S = 0.5  # A store has applied the written samples after this time.
 IDLE_S = 2.0
 # The share of a cell's seconds that passes before the measurement, after the announcement of its series.
 WARM_SHARE = 0.25

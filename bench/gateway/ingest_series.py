@@ -21,7 +21,7 @@ from tsdb.model.labels import canonical_labels
 NODE_DATA = Path(__file__).parents[2] / "tests" / "data" / "node_5s.parquet"
 NODE_HOSTS = 10  # Copies of the host's series, each with an instance of its name.
 VALUES_MAX = 8_000_000  # Values held in memory; a longer walk repeats them.
-PASS_MS_LEAST = 5  # Between two passes, so that a series never has two samples at one time.
+PASS_MS_LEAST = 5  # Time between two passes, so that a series never has two samples at one time.
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Walk:
         places = np.arange(self._position, self._position + samples)
         self._position += samples
         rows, columns = places % count, places // count
-        if samples > count:  # A series more than once: its samples go together.
+        if samples > count:  # The walk meets a series more than once, so its samples go together.
             order = np.argsort(rows, kind="stable")
             rows, columns = rows[order], columns[order]
         edges = np.flatnonzero(np.diff(rows, prepend=-1))

@@ -67,7 +67,7 @@ class PromqlSeries:
         sender, encode = HttpSender(address), RemoteWriteBodies(self.labels)
         await sender.open(CONNECTIONS)
         for first in range(0, POINTS, request_points):
-            # Requests that are under way together have no series in common: each series comes in order.
+            # Requests that are under way together share no series, so the samples of each series arrive in order.
             requests = self._requests(slice(first, first + request_points))
             await asyncio.gather(*(_send_all(sender, i, encode, requests) for i in range(CONNECTIONS)))
         await sender.close()

@@ -92,7 +92,7 @@ class JoinedAppends:
         if request.answered:
             return
         self._deadlines.add(request, deadline.remaining())
-        if request.answered:  # Meanwhile, so that `remove` came before `add`.
+        if request.answered:  # The request was answered meanwhile, so `remove` came before `add`.
             self._deadlines.remove(request)
 
 

@@ -96,7 +96,7 @@ class AppendWaits:
         self._timer = timer
         self._seconds = seconds
         self._lock = threading.Lock()  # Guards _begun.
-        self._begun: list[Callable[[], None]] = []  # A call of the timer is outstanding while there is one.
+        self._begun: list[Callable[[], None]] = []  # While it has an entry, a call of the timer is outstanding.
 
     def begin(self, end: Callable[[], None]) -> None:
         """Call `end` once, at most the time later, in the order of the begins. It must not block."""
@@ -309,7 +309,7 @@ def _answer(parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> N
             else:
                 part.request.part_done(answer, part.newest_ms)
         except Exception as error:
-            # A bug in the answer of one request keeps no other from its own.
+            # A bug in the answer of one request must not prevent the answers of others.
             logger.error("answer of a write failed", error=str(error), exc_info=error)
 
 

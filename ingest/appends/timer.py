@@ -99,7 +99,7 @@ class ThreadTimer:
             try:
                 call()
             except Exception as error:
-                # A bug in one call must not keep the others from theirs: requests would never be answered.
+                # A bug in one call must not prevent the other calls, or their requests would never be answered.
                 log.error("a call of a timer failed", thread=self._name, error=str(error), exc_info=True)
 
     def _next_locked(self) -> Callable[[], None] | None:

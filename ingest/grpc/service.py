@@ -25,7 +25,7 @@ from tsdb.v1 import common_pb2, ingest_pb2
 
 NAME = "tsdb.v1.Ingest"
 
-WITHOUT_DEADLINE_S = 3600.0  # The pipeline's own timeout comes first.
+WITHOUT_DEADLINE_S = 3600.0  # The timeout of the pipeline is shorter.
 ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since a refusal contains the retry time.
 Answer = TypeVar("Answer", bound=Message)
 

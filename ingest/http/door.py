@@ -150,7 +150,7 @@ class HttpDoor:
             return
         try:
             future = self._submit(decoded.rows, True, Deadline(work.arrived + self._limits.timeout_s))
-        except TsdbError as error:  # The pipeline has counted it.
+        except TsdbError as error:  # The pipeline has counted the error.
             self._answer(work, Outcome(error=error, decoded=decoded))
             return
         # From here on the reservation of the pipeline counts.

@@ -65,7 +65,7 @@ TOO_LARGE = frozenset(
 UNSUPPORTED = frozenset({MEDIA_TYPE, ENCODING, VERSION})
 METHOD = "method_not_allowed"
 LENGTH = "length_required"
-ELSEWHERE = frozenset({"clock", "draining"})  # Reasons that another gateway does not have.
+ELSEWHERE = frozenset({"clock", "draining"})  # A refusal for one of these reasons may not repeat at another gateway.
 CALLER_RATES = frozenset({*SOURCE_RATES, *TOKEN_RATES})
 
 
@@ -211,7 +211,7 @@ def error_headers(error: TsdbError) -> tuple[tuple[str, str], ...]:
         return (("www-authenticate", "Bearer"),)
     if status not in (429, 503):
         return ()
-    # A sender that keeps its connection would find this gateway again, behind whatever balances connections.
+    # A sender that keeps its connection would reach this gateway again, through any load balancer.
     elsewhere = (("connection", "close"),) if error.reason in ELSEWHERE else ()
     hint_s = getattr(error, "retry_after_s", None)
     return (("retry-after", str(RETRY_AFTER_S if hint_s is None else max(1, math.ceil(hint_s)))), *elsewhere)

@@ -32,7 +32,8 @@ from ingest.influx.text_kernels import (
 from tsdb.codec.jit import helper, kernel
 
 LINE_BYTES_MAX = 256 * 1024  # VictoriaMetrics has the same limit. It bounds the search for the end of a string.
-NUMBER_BYTES_MAX = 1024  # The longest shortest form is 24; exact forms of up to 1,077 are not sent.
+# The shortest form of a number has at most 24 bytes. Exact forms of up to 1,077 bytes are not sent.
+NUMBER_BYTES_MAX = 1024
 
 # Results of the kernel.
 DONE, LABELS_FULL, ROWS_FULL = 0, -1, -2
@@ -326,7 +327,7 @@ def _boolean(data: NDArray[np.uint8], start: int, end: int, bits: NDArray[np.uin
     text, size = (0, 4) if truth else (_FALSE_TEXT, 5)
     if end - start != 1 and end - start != size:
         return NUMBER_MALFORMED
-    # The case may change once at most: behind the first letter.
+    # The case may change only once, behind the first letter.
     upper = end - start > 1 and data[start + 1] & 32 == 0
     for index in range(end - start):
         byte = data[start + index]

@@ -13,7 +13,7 @@ from tsdb.codec.jit import helper
 
 OK, UNDECIDED, BAD_NUMBER, OUT_OF_RANGE = 0, 1, 2, 3
 
-_Q_MIN, _Q_MAX = -342, 308  # Below, a 64-bit integer times 10**q is 0; above, it is infinite.
+_Q_MIN, _Q_MAX = -342, 308  # Below the first, a 64-bit integer times 10**q is 0; above the second, it is infinite.
 _DIGITS = 19  # They always fit 64 bits.
 _EXPONENT_MAX = 100_000
 _FLOAT_BIAS = 1023

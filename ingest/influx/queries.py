@@ -37,7 +37,7 @@ HEALTHY = (
 INTERNAL = "_internal"  # InfluxDB always has it.
 _POLICY_COLUMNS = ["name", "duration", "shardGroupDuration", "replicaN", "default"]
 _POLICY = ["autogen", "0s", "168h0m0s", 1, True]
-# Statements without an effect here: what they would make is there, or is not needed.
+# Statements that have no effect here, because what they create exists or is not needed.
 _NO_EFFECT = re.compile(
     r"(create\s+(database|retention\s+policy|user|continuous\s+query)|alter\s+retention\s+policy|grant)\b", re.I
 )

@@ -167,7 +167,7 @@ def bad_utf8(data: NDArray[np.uint8], start: int, end: int) -> int:
             more = 1
         elif byte >= 0xE0 and byte <= 0xEF:
             more = 2
-            # No longer forms than needed, no halves of UTF-16 pairs.
+            # Overlong forms and halves of UTF-16 pairs are not valid.
             lowest = 0xA0 if byte == 0xE0 else 0x80
             highest = 0x9F if byte == 0xED else 0xBF
         elif byte >= 0xF0 and byte <= 0xF4:

@@ -64,7 +64,7 @@ _INFINITE_LE = b"\xffle\xff+Inf"
 NS_PER_MS = 1_000_000
 DELTA_REASON = "delta_temporality"
 WARN_EVERY_S = 60.0
-SOURCES_MAX = 1_000  # With a line in the log; above it all may have another one.
+SOURCES_MAX = 1_000  # Sources that have a log line. Above this number all of them may be logged again.
 ROW_ARRAYS_BYTES = 64  # Bytes of one row beside its labels: positions, timestamp, value, boundary and its text.
 logger = get_logger(__name__)
 
@@ -191,7 +191,7 @@ class OtlpDecoder:
             labels = out[label_starts[row] : label_starts[row + 1]].tobytes()
             name, _, rest = labels.partition(
                 _INFINITE_LE
-            )  # The first label but the name: no value can be taken for it.
+            )  # It is the first label after the name, so no value can be mistaken for it.
             first, end = spans[point].tolist()
             bounds = frozenset(texts[at:stop].tobytes() for at, stop in buckets[first:end].tolist())
             live = () if tables.points[point, POINT_FLAGS] & NO_RECORDED_VALUE else bounds

@@ -63,7 +63,7 @@ def with_histograms(
         if refusal is not None:
             added.refuse(histogram.ts_ms, refusal)
             continue
-        # Before the rows of the histogram exist: each repeats the labels of the series.
+        # Reserved before the rows of the histogram exist, because each repeats the labels of the series.
         reserve((histogram.bounds_max + 3) * (len(labels) + LABEL_BYTES))
         try:
             _add(added, labels, histogram, memory, reserve)

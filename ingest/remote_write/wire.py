@@ -93,7 +93,7 @@ def _rows(
     label_starts, starts = np.empty(series + 1, np.int64), np.empty(series + 1, np.int64)
     ts_ms, values = np.empty(samples, np.int64), np.empty(samples, np.float64)
     histograms = np.empty((int(totals[HISTOGRAMS]), HISTOGRAM_COLUMNS), np.int64)
-    # One entry more: that of a repeated series is written, then left out.
+    # One more entry, because the entry of a repeated series is written before it is left out.
     metadata = np.empty((int(totals[METADATA]) + 1, METADATA_COLUMNS), np.int64)
     symbols = np.empty(2 * int(totals[SYMBOLS]), np.int64)
     bad = rows_kernel(

@@ -26,7 +26,8 @@ _active = gauge("tsdb_ingest_active_series", "Series announced by this gateway w
 
 Keys = NDArray[np.uint64]
 RECENT_MIN = 8192
-RECENT_PART = 8  # Recent keys are merged when there is one for 8 others, so that each key is moved few times.
+# The recent keys are merged when they are an eighth of all keys, so that a key is moved only a few times.
+RECENT_PART = 8
 SOURCE_SHIFT = np.uint64(32)
 _SERIES_MASK = np.uint64(0xFFFFFFFF)
 

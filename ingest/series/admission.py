@@ -81,7 +81,7 @@ class SeriesAdmission:
     ) -> None:
         for at in np.flatnonzero(found.refused).tolist():
             row = int(due.rows[at])
-            if not good[row]:  # Already refused for its other index epoch.
+            if not good[row]:  # The row was refused for its other index epoch.
                 continue
             good[row] = False
             text = ""

@@ -34,7 +34,8 @@ BUCKET = 4  # Entries of one cache line. A series may be in either of two bucket
 ROWS, PAGES, REPLACED, FORGOTTEN = 0, 1, 2, 3
 STATE = 4
 
-VICTIMS, FEW_VICTIMS = 8, 2  # Rows of the page examined for a replacement, and for a dead row alone.
+# Rows of a page that are examined for a replacement, and those examined for a dead row only.
+VICTIMS, FEW_VICTIMS = 8, 2
 # One in eight new series replaces a row that is in use: a scan then displaces an eighth of its series at most.
 ADMITTED_SHARE = 8
 
@@ -255,7 +256,7 @@ def _unpack(
     chooses."""
     until = int(np.int64(word & _UNTIL))
     half = window_ms // 2
-    # The high bits, since the low bits already choose the phase of the index epoch.
+    # The high bits decide, because the low bits choose the phase of the index epoch.
     share = int(np.int64(series_id >> _32)) * half >> 32
     known[row, way, 0] = np.int64(word) >> 40
     known[row, way, 1] = until

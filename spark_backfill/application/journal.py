@@ -31,7 +31,7 @@ PREFIX = "spark-jobs"
 APPLICATION = "application"
 RUNS, PAUSE, REQUEST = "runs", "pause", "request"
 BEAT_MS = 60_000  # Interval between two records of the application.
-SILENT_MS_MAX = 3 * BEAT_MS  # Without a record for so long an application counts as killed.
+SILENT_MS_MAX = 3 * BEAT_MS  # An application without a record for this time counts as killed.
 
 _KEY = re.compile(rb"spark-jobs/(?P<topic_id>.+)/(?P<name>application|runs|pause|request)(?:/(?P<kind>[a-z-]+))?")
 

@@ -12,7 +12,7 @@ from tsdb.model.errors import InvalidRequest
 
 OFF = "off"
 TEXT_MAX = 100  # Most characters. A longer text is refused before it is parsed.
-# Below the minute of cron text: a job begins within the minute that its schedule names.
+# The delay is below a minute, the unit of cron text. So a job begins within the minute that its schedule names.
 JITTER_MS = 60_000
 
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -14,7 +14,8 @@ from tsdb.log.records import first_records
 from tsdb.model.errors import Unavailable
 from tsdb.model.window import floor_to
 
-WINDOWS_MIN = 6  # A day of the production time set: late samples of windows that were verified before, too.
+# A day of the production time set, which repeats windows that were verified before: late samples may have come.
+WINDOWS_MIN = 6
 WINDOWS_MAX = 600  # Windows of one run; the next run continues. The log of production never has more.
 
 

@@ -19,7 +19,8 @@ from tsdb.ops.logs import get_logger
 
 ALONE_WITHIN_S = 20.0  # A killed member keeps its partitions until its session ends, 10 s.
 GIVE_WAY_S = 45.0  # A second pipeline gives up earlier, so a member that stays longer is a chunker.
-# A member without partitions asks this often whether the group answers: it loses them while no broker does, too.
+# A member without partitions checks this often whether the group answers, because a member also loses its partitions
+# when no broker answers.
 ASK_EVERY_S = 5.0
 
 log = get_logger(__name__)

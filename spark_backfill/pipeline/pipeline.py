@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TURN_S = 0.25  # Interval of the main loop: the longest delay of a batch's commit and of a stop.
 LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
-LOOKS_UNTIL_TICK = 3  # The first reads the end, the second finds it unchanged, the third finds the wait over.
+LOOKS_UNTIL_TICK = 3  # The first look reads the end, the second finds it unchanged, and the third finds the wait over.
 FLUSH_S = 30.0
 SIGNAL_WITHIN_S = 1.0  # A signal to all processes of a service may end the JVM before it reaches the driver.
 

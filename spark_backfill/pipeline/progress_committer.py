@@ -71,7 +71,7 @@ class ProgressCommitter:
 
     def _write_markers(self, new: Mapping[int, Progress]) -> None:
         """Write all markers and wait: a marker must be acknowledged before its position is committed."""
-        # Read here, after the last record below each position was read.
+        # Read here, because the last record below each position was read before.
         ends = self._log.watermarks(SERIES, sorted(new))
         failed: list[TsdbError] = []
 

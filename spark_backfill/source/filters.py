@@ -31,7 +31,7 @@ from tsdb.model.selector import Matcher, MatchType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1_000
-_PATTERN_CHARS_MAX = 4_096  # A longer list stays with Spark.
+_PATTERN_CHARS_MAX = 4_096  # Spark itself applies a longer list.
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def read_part(opened: Log, part: OffsetsPart, query: LogQuery) -> Iterator[pa.Re
     (labels_bytes, late_samples), and as the log does.
     """
     if isinstance(part, NewestPart):
-        # Each pass and each share reads the same records: one of them counts what is passed over.
+        # Each pass and each share reads the same records, so only one of them counts the skipped records.
         counted = iter((part.number == 0, False))
         found = newest(lambda: _of_share(opened, part, query, count=next(counted)), KEYS_MAX)
     else:

@@ -38,7 +38,7 @@ def newest(read: Callable[[], Iterable[SourceSamples]], keys_max: int) -> Iterat
 
 def last_versions(samples: SourceSamples) -> SourceSamples:
     """The last sample of each (series, time). samples: ascending by order."""
-    rows = np.lexsort((samples.ts_ms, samples.series_id))  # Stable: equal keys stay in their order.
+    rows = np.lexsort((samples.ts_ms, samples.series_id))  # The sort is stable: equal keys keep their order.
     series_id, ts_ms = samples.series_id[rows], samples.ts_ms[rows]
     last = np.ones(len(rows), np.bool_)
     last[:-1] = (series_id[1:] != series_id[:-1]) | (ts_ms[1:] != ts_ms[:-1])

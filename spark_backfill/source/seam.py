@@ -18,7 +18,7 @@ from tsdb.model.errors import OutOfCoverage, Unavailable
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import ceil_to
 
-IMPORT_MARGIN_MS = 24 * 3600 * 1000  # An import's samples end this long, and the least hold, before its tick.
+IMPORT_MARGIN_MS = 24 * 3600 * 1000  # The samples of an import end before its tick by this time and the least hold.
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tsdb.ops.cores import on_cores
 AXIS_SAMPLES_MAX = 1 << 24  # The format sets this bound.
 SAMPLES_MAX = 1 << 27  # A few bad bytes may claim millions of samples. Servers refuse answers far below this bound.
 SAMPLE_BYTES = 16
-PART_SAMPLES = 1 << 18  # Decoded by one core at a time: 2 ms.
+PART_SAMPLES = 1 << 18  # Samples that one core decodes at a time: 2 ms.
 
 _NAME = "columns"
 _NO_COUNTS, _NO_TIMES, _NO_VALUES = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)

@@ -15,7 +15,7 @@ from tsdb.codec.jit import helper, kernel
 from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel
 
 OK = 0
-BAD_LENGTHS = -1  # Lengths do not add up to the bytes that are there.
+BAD_LENGTHS = -1  # The lengths do not add up to the number of bytes.
 BAD_INDEX = -2  # An index beyond the series or the axes.
 BAD_AXIS = -3  # A time axis does not decode, or does not ascend.
 BAD_COLUMN = -4  # A column does not decode.

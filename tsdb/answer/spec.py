@@ -19,7 +19,7 @@ from tsdb.model.window import TIME_MAX_MS
 STEPS_MAX = 100_000  # Steps of one series in one answer.
 TOKENS_MAX = 10_000
 NO_RECORD = -1  # In a token: before the first record of the partition.
-AGGREGATIONS = ("none", "last", "avg", "min", "max", "sum", "count")  # By their number in a spec.
+AGGREGATIONS = ("none", "last", "avg", "min", "max", "sum", "count")  # Names by their number in a spec.
 
 
 class ReadToken(Protocol):

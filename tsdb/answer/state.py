@@ -10,7 +10,7 @@ from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.model.times import time_text
 
-LOSSES_MAX = 100  # Named in one answer; each corrupt chunk of history is a loss.
+LOSSES_MAX = 100  # Losses that one answer names. Each corrupt chunk of history is a loss.
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tsdb.backup.tables import BackupTable
 GROUP_BYTES = 4 << 20  # Bytes of a row group; both commands have one at a time in memory.
 GROUP_ROWS = 20_000
 ROW_BYTES = 64  # Bytes of a row beside its content.
-FILE_BYTES = 256 << 20  # Fewer files cost fewer requests; a smaller file is sooner finished.
+FILE_BYTES = 256 << 20  # Fewer files cost fewer requests, but a smaller file is finished sooner.
 
 
 class TableWriter:
@@ -81,7 +81,7 @@ class _OpenFile:
             file,
             table.schema,
             compression=table.compression(),
-            # A dictionary or the least and greatest of chunks would only take bytes.
+            # A dictionary, or the least and greatest value, would only cost bytes for chunks.
             use_dictionary=[name for name in table.schema.names if name not in table.dense],
             write_statistics=[name for name in table.schema.names if name == table.bounds],
         )

@@ -36,7 +36,7 @@ from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 TABLES = (CHUNKS.name, SERIES.name, HOLES.name)
 Advance = Callable[[int], None]
 
-PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)  # Outlasts the restart of a node.
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)  # The pauses outlast the restart of a node.
 ANSWER_WITHIN_S = 120.0
 
 Begin = Callable[[OnDone], None]
@@ -65,7 +65,7 @@ def check_restore(manifest: Manifest, target: RestoreTarget, now_ms: int, *, fro
 
 def restore_rows(folder: BackupFolder, manifest: Manifest, store: ChunkStore, clock: Clock, advance: Advance) -> None:
     """Write chunks, series and holes; can be repeated. advance: bytes of files. Raises as writes of history do."""
-    store.forget()  # A connection from before a loss would leave out the metric names that it wrote then.
+    store.forget()  # A connection from before the loss would leave out the metric names that it wrote then.
     for table, begins in ((CHUNKS, _chunks), (SERIES, _series), (HOLES, _holes)):
         for file in manifest.of(table.name):
             for group in read_groups(folder, file):
@@ -79,7 +79,7 @@ def restore_progress(manifest: Manifest, target: RestoreTarget, clock: Clock) ->
     if not plan.loaded:
         return
     positions = _positions(plan, target.log)
-    # Jobs that wait for loaders look at the commits.
+    # Jobs that wait for loaders read the commits.
     set_positions(target.log, target.group_id, positions)
     for number, loaded in plan.loaded.items():
         chunks, series = (positions[topic, number].next_offset for topic in (CHUNKS_TOPIC, SERIES_TOPIC))

@@ -66,7 +66,7 @@ def compare(
     checked = len(ticks) if checked_end_ms is None else int(np.searchsorted(ticks, checked_end_ms))
     of_range = ts_ms < checked_end_ms if checked_end_ms is not None else np.ones(len(ts_ms), np.bool_)
     columns = np.searchsorted(ticks, ts_ms)
-    # A column past the end has no time to compare with.
+    # A column past the end has no time that it can be compared with.
     known = (rows >= 0) & (columns < len(ticks)) & (np.append(ticks, -1)[columns] == ts_ms)
     cells = rows * len(ticks) + columns
     _, first = np.unique(cells[known], return_index=True)

@@ -76,7 +76,7 @@ def runs_of(rows: Int64s, ts_ms: Int64s, values: NDArray[np.float64]) -> Int64s:
     """The run of each sample, int64 (n,); -1 for a value that is wrong for its series and time."""
     legal = np.isfinite(values) & (values >= 0) & (values < _VALUE_MAX) & (values == np.floor(values))
     runs = np.where(legal, values, 0).astype(np.int64) >> _HASH_BITS
-    # Bits, not numbers: -0.0 equals 0.0.
+    # Compare bits, because -0.0 equals 0.0 as a number.
     right = values_of(rows, ts_ms, runs).view(np.int64) == values.view(np.int64)
     return np.where(legal & right, runs, -1)
 

@@ -61,8 +61,8 @@ class Paths:
         """Check the next piece of history."""
         outcome = self._history_piece(newest)
         if outcome == NO_SAMPLES:
-            # Nothing is there and nothing had to be, as far as this process and the samples after the piece say: the
-            # canary did not run then, or had not begun. The newest older samples are next, or the newest piece.
+            # The piece is empty, and nothing shows that it should not be: the canary did not run then, or had not
+            # begun. The newest older samples are next, or the newest piece.
             empty, self._piece = self._piece, self._older_piece()
             outcome = outcome if self._piece == empty else self._history_piece(newest)
         if isinstance(outcome, Findings):
@@ -91,7 +91,7 @@ class Paths:
 
     def _history_piece(self, newest: Newest) -> Outcome:
         span = history_range(self._layout, self._seam(), self._depth_ms, self._piece)
-        # Samples after a piece name those that must be in it, also to a canary that has just started.
+        # Samples after a piece name the samples that it must have, even for a canary that has just started.
         return self._selected(span, newest, after_ms=SEAM_TICKS * self._layout.period_ms)
 
     def _older_piece(self) -> int:

@@ -9,7 +9,7 @@ from tsdb.canary.layout import Layout
 from tsdb.v1 import common_pb2, reader_pb2
 
 RANGE_TICKS = 240  # Sample times of one check: 40 minutes at 10 s.
-SEAM_TICKS = RANGE_TICKS // 2  # On each side of the seam.
+SEAM_TICKS = RANGE_TICKS // 2  # Ticks on each side of the seam.
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class LateScan:
         self._watermark_ms = NEVER_MS
         self._late = LateMinutes(first_offset, times.late_minute_ms, NEVER_MS)
         self._holes: list[ChunkRecord] = []
-        # For its index: no sample goes into it here.
+        # The head serves only its index here; it gets no samples.
         self._head = stretch_head(partition, 0, slices, times) if head is None else head
 
     @property

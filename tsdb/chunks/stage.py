@@ -130,7 +130,7 @@ class ChunkStage:
             watermarks = np.maximum(np.maximum.accumulate(broker_ms), self._watermark_ms)
         while first < end:
             self._close_windows(int(offsets[first]), int(watermarks[first]))
-            # At least one record: the next window closes only after this record's watermark.
+            # At least one record, because the next window closes only after this record's watermark.
             last = first + int(np.searchsorted(watermarks[first:end], self._next_close_ms))
             self._take(
                 part(records, first, last), offsets[first:last], broker_ms[first:last], watermarks[first:last], done

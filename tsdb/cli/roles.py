@@ -48,7 +48,7 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
     from tsdb.roles.servers import http_limits, server_tls, server_tokens
 
     listen = settings.http_listen
-    tokens = server_tokens(settings, listen)  # Refuses before anything else begins.
+    tokens = server_tokens(settings, listen)  # It refuses before anything else begins.
     json = settings.log_format == "json"
     configure_logging(json=json, level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -165,7 +165,7 @@ def _values(values: ArrayLike) -> NDArray[np.float64]:
     """The values as float64. numpy would turn None into NaN and a boolean into a number without an error, so both are
     refused."""
     given = np.atleast_1d(np.asarray(values))
-    # In a list with numbers numpy converts a boolean to a number.
+    # numpy converts a boolean in a list with numbers to a number.
     listed: Sequence[Any] = values if isinstance(values, list | tuple) else ()
     if given.size and (given.dtype.kind not in "fiu" or bool in set(map(type, listed))):
         seen = listed or given.ravel().tolist()

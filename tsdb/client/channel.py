@@ -14,7 +14,7 @@ from tsdb.model.errors import InvalidRequest
 
 MESSAGE_BYTES_MAX = 64 << 20  # The servers' limit. gRPC's default of 4 MiB is too small for large answers.
 
-# gRPC's default of 20 s is most of the time that a call has, and the address of a pod that is gone answers nothing.
+# gRPC's default of 20 s is most of a call's time, and the address of a pod that no longer exists never answers.
 CONNECT_S = 5.0
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (

@@ -159,7 +159,7 @@ class KernelDispatcher(OneSignature):
         symbol = copy.copy(cres.fndesc)
         symbol.mangled_name = f"{module}.{name}{arguments}"
         llvm.add_symbol(symbol.mangled_name, cres.library.get_pointer_to_function(cres.fndesc.mangled_name))
-        # A library without code, for the caller to remember this kernel by.
+        # A library without code, by which the caller remembers this kernel.
         reference = HelperLibrary(cres.library.codegen, f"reference to {symbol.mangled_name}")  # type: ignore[no-untyped-call]
         reference._reload_init.add(functools.partial(_load, module, name, arguments))
         self.targetctx.remove_user_function(cres.entry_point)
@@ -230,7 +230,7 @@ class LowerHelper(NativeLowering):
         state.flags.no_compile = True
         super().run_pass(state)  # type: ignore[no-untyped-call]
         lowered = state["cr"]
-        key = object()  # Where numba keeps the entry point by which it finds the function again.
+        key = object()  # The key under which numba stores the entry point, by which it finds the function again.
         state.targetctx.insert_user_function(key, lowered.fndesc, [state.library])
         state["cr"] = _LowerResult(lowered.fndesc, lowered.call_helper, cfunc=key, env=lowered.env)
         return True

@@ -11,7 +11,7 @@ from tsdb.model import defaults
 
 FEATURES = (
     "promql-experimental-functions",
-    "promql-duration-expr",  # Without effect, as in Prometheus 3.15: such expressions are always read.
+    "promql-duration-expr",  # Has no effect, as in Prometheus 3.15, because such expressions are always parsed.
     "promql-extended-range-selectors",
     "promql-binop-fill-modifiers",
     "promql-delayed-name-removal",

@@ -24,7 +24,7 @@ from tsdb.model.window import ceil_to, floor_to
 MERGED_BYTES_MAX = 1 << 31  # Column ends are 32 bits wide; a merged slice stays far from that.
 # An interval is folded when its late samples are this part of its slice: 1/2 while busy, 1/64 at rest.
 FOLD_PART, FOLD_PART_AT_REST = 2, 64
-FOLD_FROM_MS = -(1 << 60)  # Samples before this time stay in the list: arithmetic on it would leave 64 bits.
+FOLD_FROM_MS = -(1 << 60)  # Samples before this time stay in the list, because arithmetic on them would exceed 64 bits.
 BELOW_GROWTH = 2  # A slice below coverage joins a fold of at least this part (1/2) of its size.
 COMPACT_PART = 4  # The late list is rebuilt when more than this part (1/4) of it may leave.
 
@@ -183,7 +183,7 @@ class Maintenance:
         if interval.covered and interval.slices:
             newest = (interval.slices[0].newest_offset, interval.slices[0].newest_broker_ms)
         else:
-            # No record came before this slice was sealed. Hold it as if one had come at the last possible moment.
+            # No record came before this slice was sealed. Keep it as if one had come at the last possible moment.
             newest = (contents.since_offset - 1, interval.start_ms + 2 * contents.slices.small_ms)
         folded = fold_late(
             self._index,

@@ -39,7 +39,7 @@ from tsdb.head.slices.sealed_slice import SealedSlice, SealedSlices, rows_of
 from tsdb.index.index import SeriesIndex
 from tsdb.model.arrays import resized
 
-BLOCK_SERIES = 4096  # Series encoded at a time: bounds the memory beside the result.
+BLOCK_SERIES = 4096  # Series that are encoded at a time. This bounds the memory beside the result.
 NO_LATE = np.zeros(LATE_COLUMNS, np.int64)
 NO_OPEN = np.zeros((0, OPEN_COLUMNS), np.int64)
 _NO_SLICES = rows_of(())

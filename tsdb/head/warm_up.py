@@ -74,7 +74,7 @@ def _register(head: Head) -> NDArray[np.uint64]:
 def _apply(head: Head, ids: NDArray[np.uint64], offset: int, now_ms: int, times: Sequence[int]) -> None:
     ts_ms = np.array(times, np.int64)
     some_ids = np.resize(ids, len(times))
-    # Noise, decimals and a constant: each takes another path through the encoder.
+    # Noise, decimals and a constant take different paths through the encoder.
     values = np.where(ts_ms % 3 == 0, np.sin(ts_ms), ts_ms / 10)
     pack = np.array([7], np.uint64), np.array([len(times)], np.uint32)
     data = encode_record(*pack, some_ids, ts_ms, values)

@@ -73,7 +73,7 @@ def standing(topic_id: str, rows: Iterable[Loaded]) -> dict[int, Loaded]:
     }
 
 
-# Content that went back since.
+# Detects content that went back.
 
 
 def loaded_anew(topic_id: str, partition: int, now_ms: int) -> Loaded:
@@ -93,7 +93,8 @@ class ClaimsSnapshot:
     def read(cls, history: LoadedReads, topic_id: str) -> ClaimsSnapshot:
         """Raises as history does."""
         loaded = history.loaded(topic_id)
-        # In this order: a loader writes the time before the claim, so a claim of a load anew comes with its time.
+        # The order matters: a loader writes the time before the claim, so the claim of a load from zero comes with its
+        # time.
         anew = {number: row.position for number, row in history.loaded(_ANEW + topic_id).items()}
         return cls(topic_id, loaded, anew)
 

@@ -19,7 +19,7 @@ from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData, InvalidRequest
 
-FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # Samples that a fold holds at once: about 100 MB.
+FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # Samples of a fold in memory at one time: about 100 MB.
 
 Covers = Mapping[int, Cover]
 """Cover of each whole fold, by the fold's order."""

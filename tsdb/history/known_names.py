@@ -21,7 +21,7 @@ class KnownNames:
         self._lock = threading.Lock()  # Guards the fields below; nothing is called under it.
         self._known: set[Pair] = set()
         self._waiting: dict[Pair, list[OnDone]] = {}  # Callbacks of each pair that is in flight.
-        self._life = 0  # Counter of `forget`: a write begun in an earlier life does not count.
+        self._life = 0  # Number of calls of `forget`. A write that began before the last call does not count.
 
     def forget(self) -> None:
         """Forget all pairs: history may have lost them."""

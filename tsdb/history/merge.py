@@ -22,7 +22,7 @@ def merge(fragments: Sequence[Fragment]) -> Fragment:
     """
     assert fragments, "nothing to merge"
     window_start_ms = min(fragment.window_start_ms for fragment in fragments)
-    # Neighbours in pairs, then the pairs: each sample is copied log2(n) times, not n times.
+    # Neighbours are merged in pairs, then the pairs: each sample is copied log2(n) times, not n times.
     level = list(fragments)
     while len(level) > 1:
         odd = level[len(level) - len(level) % 2 :]

@@ -58,7 +58,7 @@ def _path(url: str, scheme: str) -> Path:
     path = url.removeprefix(scheme)
     if not path:
         raise bad_url(url, "it names neither a cluster nor a file")
-    # Three slashes and a relative path; a fourth slash makes it absolute, as in SQLAlchemy.
+    # A URL with three slashes has a relative path; a fourth slash makes it absolute, as in SQLAlchemy.
     return Path(path)
 
 

@@ -17,9 +17,10 @@ from tsdb.codec.records.series_record import Announcement
 from tsdb.history.interface import ChunkRow, HistoryHole, RowSplit, SeriesIndexRows, SeriesPiece, WindowRange
 from tsdb.model.errors import CorruptData, InvalidRequest
 
-# A row key holds one pack for a month: 180 windows of 4 h. The window length divides it, so no window is in two months.
+# A row key has one pack for a month: 180 windows of 4 h. The window length divides the month, so no window is in two
+# months.
 MONTH_MS = 30 * 24 * 3600 * 1000
-# Row keys for the series of one metric and epoch: with a million series each holds about 40 MiB.
+# Row keys for the series of one metric and epoch. With a million series each row key has about 40 MiB.
 SERIES_BUCKETS = 8
 KEY_MIN = -(1 << 63)
 KEY_MAX = (1 << 63) - 1

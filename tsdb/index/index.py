@@ -238,7 +238,7 @@ class SeriesIndex:
             labels = self._labels
             prepared = labels.prepare(conditions, check_going)
             with self._lock:
-                if labels is not self._labels:  # Compacted meanwhile: the pair ids have changed.
+                if labels is not self._labels:  # The index was compacted meanwhile, so the pair ids have changed.
                     continue
                 generation = self._generation
                 refs, steps = labels.combine_locked(conditions, prepared, self.series, self._live_locked)
@@ -283,7 +283,8 @@ class SeriesIndex:
             with self._lock:
                 return IndexCardinality(self._labels.arena, NO_REFS, self._labels.counts_locked(), seed, self.series)
         refs = self.select(matchers, check_going) if matchers else self.all_refs()
-        arena = self._labels.arena  # After the refs: it has all of them, whatever was compacted meanwhile.
+        # Read after the refs, so that it has the labels of all of them, even if the index was compacted in between.
+        arena = self._labels.arena
         counts = NO_COUNTS if by is By.SOURCE else counts_of(arena, refs)
         return IndexCardinality(arena, refs, counts, seed, len(refs))
 

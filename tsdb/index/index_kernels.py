@@ -19,7 +19,8 @@ from tsdb.index.label_kernels import (
 )
 from tsdb.index.series_table_kernels import NO_REF, find_ref_kernel, insert_ref_kernel
 
-# States of a ref: never used or free again; found by readers; no longer found, but readers may still hold it.
+# States of a ref. FREE: never used, or free again. LIVE: readers find it. FORGOTTEN: readers no longer find it, but may
+# still use it.
 STATE_FREE, STATE_LIVE, STATE_FORGOTTEN = 0, 1, 2
 
 TALLY_NEW, TALLY_REPEATED, TALLY_CONFLICTS, TALLY_MALFORMED, TALLY_CONFLICT_AT = range(5)

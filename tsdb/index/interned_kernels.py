@@ -18,7 +18,7 @@ from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes, load_u64
 
 NOTHING = 0xFFFFFFFF
-PADDING_BYTES = 32  # Free at the end of interned bytes, so that the last of them can be read as a whole block.
+PADDING_BYTES = 32  # Free bytes at the end of interned bytes, so that the last string can be read as a whole block.
 
 COUNT, BYTES = 0, 1  # Indexes of Interned.size.
 

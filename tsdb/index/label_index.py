@@ -18,7 +18,7 @@ from tsdb.index.matching import Condition, ResolvedCondition, combine, narrow
 from tsdb.index.pair_search import CachedPairs, CheckGoing, PairSearch
 from tsdb.index.postings import Postings
 
-BATCH_SERIES = 4096  # Bounds how long a read waits for the lock.
+BATCH_SERIES = 4096  # The size bounds how long a read waits for the lock.
 
 
 class LabelIndex:

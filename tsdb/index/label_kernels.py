@@ -149,7 +149,7 @@ def same_labels_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start:
         pair = np.int64(entries[entry])
         pair_start = known_ends[pair - 1] if pair else np.int64(0)
         length = known_ends[pair] - pair_start
-        # Other labels of the same size in all may have a pair that is longer than what is left of these.
+        # Labels with another text but the same total size may have a pair that is longer than the rest of these labels.
         if position + length > end or not equal_kernel(known, pair_start, data, position, length):
             return False
         position += length

@@ -43,7 +43,7 @@ def join_labels_kernel(labels: Labels, refs: NDArray[np.uint32], out: NDArray[np
 
 @helper
 def _copy_block(out: NDArray[np.uint8], position: Any, data: NDArray[np.uint8], start: Any) -> None:
-    # All loads before the first store: then they become one wide move.
+    # All loads come before the first store, so that they become one wide move.
     first: Any = load_u64(data, start)
     second = load_u64(data, start + 8)
     third = load_u64(data, start + 16)

@@ -34,7 +34,7 @@ TURN_S = 0.1  # How often a search that waits for its turn checks its deadline.
 CheckGoing = Callable[[], None]
 """Raises when the work is no longer needed."""
 
-_turn = threading.Lock()  # Held for one piece of a slow search. RE2 runs without the GIL: all cores could be busy.
+_turn = threading.Lock()  # Taken for one piece of a slow search. RE2 runs without the GIL, so all cores could be busy.
 
 
 def go_on() -> None:

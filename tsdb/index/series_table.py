@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsdb.index.series_table_kernels import NO_REF, copy_live_kernel, find_kernel, remove_kernel
 
 SLOTS_MIN = 1024
-LOAD_MAX = 0.6  # Linear probing: 1.8 probes for a hit, 3.6 for a miss, and rising steeply.
+LOAD_MAX = 0.6  # With linear probing a hit takes 1.8 probes and a miss 3.6. Both rise steeply above it.
 LOAD_REBUILT = 0.45  # A rebuilt table has capacity until the next rebuild, even if removed slots had filled it.
 
 

@@ -58,7 +58,7 @@ def insert_ref_kernel(
         slot = (slot + 1) & mask
     if table_refs[slot] == NO_REF:
         used[0] += 1
-    # The key first: a reader of these arrays must not see the ref beside another key.
+    # The key is written first, because a reader of these arrays must not see the ref with another key.
     table_keys[slot] = key
     table_refs[slot] = ref
 

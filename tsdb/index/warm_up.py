@@ -13,7 +13,7 @@ from tsdb.index.label_arena import LabelArena
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.selector import Matcher, MatchType
 
-SERIES = 1_000  # More than the first size of each table: growing a table uses further kernels.
+SERIES = 1_000  # More series than the first size of each table, because growing a table uses further kernels.
 _NAME = Matcher(MatchType.EQUAL, "__name__", "warm_up")
 _SELECTORS = (
     (_NAME,),
@@ -44,7 +44,7 @@ def warm_up_index() -> None:
             index.cardinality(by, (_NAME,), 1).groups(by, names)
     index.forget(refs)
     index.compact()
-    # Called directly: a selector filters series one by one only when it names very many pairs.
+    # Called directly, because a selector filters series one by one only when it names very many pairs.
     arena = LabelArena()
     arena.write(refs, b"".join(labels), np.array([len(canonical) for canonical in labels], np.uint32))
     arena.filter(refs, arena.pairs_of(b"job", [b"a"]), keep=True)

@@ -27,7 +27,7 @@ METADATA = "metadata"
 KEYLESS = frozenset({METRICS})  # Topics whose records have no key; readers return no keys for them.
 POLL_RECORDS_MAX = 5_000  # A larger batch costs more per record (docs/benchmarks.md).
 POLL_BYTES_MAX = 32 * 1024 * 1024
-METADATA_UNITS_MAX = 4_095  # UTF-16 units of commit metadata that Kafka's client library passes whole.
+METADATA_UNITS_MAX = 4_095  # UTF-16 units of commit metadata that Kafka's client library passes without a cut.
 
 TopicPartition = tuple[str, int]  # Topic and partition.
 Headers = Sequence[tuple[str, bytes]]

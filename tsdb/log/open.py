@@ -72,7 +72,7 @@ def _path(url: str) -> Path:
     path = url.removeprefix(SQLITE)
     if not path:
         raise _bad(url, "it names no file")
-    # Three slashes and a relative path; a fourth slash makes it absolute, as in SQLAlchemy.
+    # A URL with three slashes has a relative path; a fourth slash makes it absolute, as in SQLAlchemy.
     return Path(path)
 
 

@@ -10,7 +10,7 @@ from tsdb.model.errors import LostOffsets, Unavailable
 # This is also the size of one poll, so that a search for one record uses little more memory than that.
 PREFETCH_BYTES = 1024 * 1024
 POLL_S = 0.2
-SILENT_POLLS_MAX = 50  # Empty polls, 10 s in all, before the log counts as not answering.
+SILENT_POLLS_MAX = 50  # Empty polls, 10 s in total, after which the log counts as not answering.
 LOOK_BACK_MAX = 1 << 20  # Offsets below the end to search for the last record: gaps are never that long.
 
 
@@ -78,7 +78,8 @@ def _last_from(log: Log, topic: str, starts: Mapping[int, int], ends: Mapping[in
                 ended = True
             else:
                 record = last[event.partition] = event.record(len(event.offsets) - 1)
-                # A broker reports the end only after a fetch has waited there. The last record shows it at once.
+                # A broker reports the end only after a fetch has waited there. The offset of the last record shows the
+                # end at once.
                 ended = record.offset >= ends[event.partition] - 1
             if ended:
                 left.discard(event.partition)

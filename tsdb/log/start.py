@@ -81,7 +81,7 @@ def resolve_start(ends: LogEnds, *, horizon_ms: int, ahead_ms: int, now_ms: int)
     if not whole:
         coverage_ms = max(coverage_ms, ends.first_broker_ms + 2 * ahead_ms)
     if ends.lookup_offset is None:
-        # The high watermark, not the current end: records appended since it was read must be replayed.
+        # The high watermark and not the current end, because records that were appended since must be replayed.
         return Start(StartCase.ALL_OLDER, max(ends.low, ends.high), coverage_ms, False, horizon_ms)
     offset = max(ends.low, ends.lookup_offset)
     if offset > ends.low:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LAG_UNKNOWN = (1 << 63) - 1  # Larger than any other, so that a store with a known lag is chosen first.
+LAG_UNKNOWN = (1 << 63) - 1  # Larger than any other lag, so that a store with a known lag is chosen first.
 
 
 def known_lag(lag: int) -> int | None:

@@ -7,7 +7,8 @@ import re
 MASK = "***"
 
 _BEARER = re.compile(r"(?i)\b(bearer)\s+(?!tokens?\b)\S+")  # Skips text that only mentions bearer tokens.
-# Up to the last @ of the word: a password may hold any of : / @. A file's URL has no authority and may hold an @.
+# Up to the last @ of the word, because a password may contain : / and @. A file's URL has no authority and may contain
+# an @.
 _URL_PASSWORD = re.compile(r"(://(?!/)[^\s:/@]*):\S*@")
 _URL_USER = re.compile(r"://(?!/)\S*@")
 

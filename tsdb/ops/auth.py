@@ -80,7 +80,7 @@ class Tokens:
 
     def _known(self, token: bytes) -> bool:
         shown = token_digest(token)
-        # No early exit: the time taken must not reveal the number of tokens or a near match.
+        # There is no early exit, because the duration must not reveal the number of tokens or a near match.
         return sum(hmac.compare_digest(shown, valid) for valid in (*self._fixed, *self._current())) > 0
 
     def _current(self) -> frozenset[bytes]:

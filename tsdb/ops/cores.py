@@ -15,7 +15,7 @@ from tsdb.cpu import core_count
 from tsdb.ops.home_core import all_cores
 
 LARGE_BYTES = 4 << 20  # This is 250,000 samples. Below it a second thread costs more time than it saves.
-PARTS_A_CORE = 2  # More than one, since parts take different times.
+PARTS_A_CORE = 2  # More than one part, because parts take different times.
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 def on_cores(function: Callable[[Item], Result], items: Sequence[Item], size: int) -> list[Result]:
     """The results of function(item), in the order of items. size: bytes that the work reads and writes; below
     LARGE_BYTES the caller's thread does all of it. Raises an error of `function` after all threads have ended."""
-    # The size first: counting the cores reads files of the cgroup, 0.2 ms.
+    # The size is checked first, because counting the cores reads files of the cgroup, which takes 0.2 ms.
     helpers = min(core_count(), len(items)) - 1 if size >= LARGE_BYTES and len(items) > 1 else 0
     if helpers < 1:
         return [function(item) for item in items]

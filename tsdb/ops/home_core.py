@@ -62,7 +62,7 @@ class HomeCore(Periodic):
 
     def look(self) -> None:
         """Measure the last interval, choose the core, and keep the threads there."""
-        # Without free file descriptors nothing can be measured: the threads stay where they are.
+        # Without free file descriptors nothing can be measured, so the threads stay where they are.
         with suppress(OSError, psutil.Error):
             self._look()
 

@@ -142,8 +142,8 @@ class _Stop:
 
     def __init__(self) -> None:
         self.count = 0
-        # Held until the first signal. An Event would do, but its `set` blocks for ever in a handler that interrupts its
-        # `wait`. `SimpleQueue.get` waits for ever when its timeout passes before it begins to wait.
+        # Taken until the first signal. An Event would suffice, but its `set` blocks for ever in a handler that
+        # interrupts its `wait`. `SimpleQueue.get` waits for ever when its timeout passes before it begins to wait.
         self._none_yet = threading.Lock()
         self._none_yet.acquire()
 
@@ -155,7 +155,7 @@ class _Stop:
 
     def look(self) -> None:
         """End the wait without a signal. Any thread."""
-        with suppress(RuntimeError):  # The wait has not begun since the last time.
+        with suppress(RuntimeError):  # The wait has not begun since the last signal.
             self._none_yet.release()
 
     def wait(self, timeout_s: float) -> bool:
@@ -177,7 +177,7 @@ def _signals() -> Iterator[_Stop]:
 
 def _start(components: Sequence[Component], started: list[Component]) -> BaseException | None:
     for component in components:
-        # Before start: a component whose start fails halfway also has resources to release.
+        # Appended before the start, because a component whose start fails halfway also has resources to release.
         started.append(component)
         try:
             component.start()

@@ -33,7 +33,7 @@ _SILENT = ("cassandra",)
 _SECRET_KEY = re.compile(r"(^|_)(token|password|passwd|secret|authorization|api_key)$", re.IGNORECASE)
 
 EVERY_S = 60.0
-CAUSES_MAX = 1000  # Above it the cause written longest ago is dropped.
+CAUSES_MAX = 1000  # Above this number the cause that was written longest ago is dropped.
 HELD_BACK = "held_back"
 # Fields that identify a cause, beside logger, level and event. Other fields change from line to line.
 _FIELDS = (
@@ -141,7 +141,8 @@ class RepeatFilter(logging.Filter):
         self._monotonic = monotonic
         # Guards _written; an innermost lock.
         self._lock = threading.Lock()
-        self._written: OrderedDict[tuple[object, ...], _Cause] = OrderedDict()  # Written longest ago first.
+        # Causes, those that were written longest ago first.
+        self._written: OrderedDict[tuple[object, ...], _Cause] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write the record. Adds the number of records of its cause that were held back before it."""

@@ -11,7 +11,7 @@ from prometheus_client import ProcessCollector
 from tsdb.ops.metrics import gauge, registry
 
 
-@cache  # Read from files, and part of every answer to a probe.
+@cache  # Cached, because it is read from files and is part of every answer to a probe.
 def package_version() -> str:
     """Version of the installed distribution; "unknown" when run from a bare source tree."""
     try:

@@ -88,7 +88,7 @@ def new_thread(target: Callable[_P, object], name: str, *args: _P.args, **kwargs
             target(*args, **kwargs)
         except BaseException as error:
             if not report_failure(error, name):
-                raise  # The interpreter prints it.
+                raise  # The interpreter prints the exception.
 
     return threading.Thread(target=run, name=name, daemon=True)
 

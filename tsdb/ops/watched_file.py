@@ -49,7 +49,7 @@ class WatchedFile(Generic[Content]):
         self._fallback = fallback
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._looked_at = clock.monotonic()
-        # The stamp first: the next check then finds a change that comes after it.
+        # Read the stamp first, so that the next check finds a change that comes after it.
         self._stamp = _stamp(file)
         self._content = read(file)
         self._problem = ""
@@ -100,5 +100,5 @@ def _stamp(file: Path) -> Stamp | None:
         stat = file.stat()
     except OSError:
         return None
-    # A change of permissions changes st_ctime_ns alone: a file that becomes readable must be read.
+    # A change of permissions changes only st_ctime_ns, and a file that becomes readable must be read.
     return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size

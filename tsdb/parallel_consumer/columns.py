@@ -73,7 +73,7 @@ class RecordColumns:
 
     def arrow(self) -> Any:
         """A pyarrow.RecordBatch: offset and timestamp_ms int64, key and value binary with nulls."""
-        import pyarrow as pa  # Imported here: heavy, and few callers need it.
+        import pyarrow as pa  # Imported here because it is large and few callers need it.
 
         return pa.record_batch(
             {

@@ -22,7 +22,7 @@ from tsdb.parallel_consumer.kafka.source import PATTERN
 from tsdb.parallel_consumer.options import Options
 from tsdb.parallel_consumer.scheduling.executor import Executor
 
-CHECK_EVERY_S = 0.2  # Between checks for a failure while waiting for a signal.
+CHECK_EVERY_S = 0.2  # Time between two checks for a failure while waiting for a signal.
 
 
 class ConsumerService:

@@ -39,7 +39,7 @@ from tsdb.parallel_consumer.status import Status
 log = logging.getLogger("tsdb.parallel_consumer")
 
 STEP_S = 0.1  # Bounds how long an idle consumer takes to see a close, where its source cannot be woken.
-IDLE_STEP_S = 2.0  # Of an idle consumer that can be woken.
+IDLE_STEP_S = 2.0  # Step time of an idle consumer that can be woken.
 
 
 class ParallelConsumer:

@@ -32,9 +32,9 @@ from tsdb.parallel_consumer.setup import Setup
 from tsdb.parallel_consumer.source import Source
 from tsdb.parallel_consumer.status import EMPTY, Status, set_gauges, status_of
 
-BUSY_WAIT_S = 0.005  # Between polls while records are ready: a poll costs as much as many records.
+BUSY_WAIT_S = 0.005  # Time between polls while records are ready, because a poll costs as much as many records.
 STATUS_EVERY_S = 0.25
-LOOKUP_RETRY_S = 0.05  # Between lookups of the dead letter topic while no broker answers.
+LOOKUP_RETRY_S = 0.05  # Time between lookups of the dead letter topic while no broker answers.
 LISTED_MAX = 20  # Partitions named in one log line.
 
 log = logging.getLogger("tsdb.parallel_consumer")
@@ -165,7 +165,7 @@ class Core:
             try:
                 self._partitions[topic_partition] = self._assign(topic_partition, start)
             except MetadataRefused as error:
-                # Stored, not raised: this runs inside a callback of a client library.
+                # Stored and not raised, because this runs inside a callback of a client library.
                 self._metrics.metadata_refused.inc()
                 self._failure = error
 

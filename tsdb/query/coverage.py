@@ -24,7 +24,7 @@ NEXT_STEPS = {
     "log": "Check that Kafka answers at this address, and the network between. Writes are refused until then, and reads"
     " go on with what memory has.",
 }
-REFRESH_S = 2.0  # A store that does not answer within this time is left out.
+REFRESH_S = 2.0  # A store that does not answer within this time is omitted.
 ANSWER_SHARE = 0.8  # Part of the caller's time left that the stores may use.
 
 

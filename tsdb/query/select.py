@@ -52,7 +52,7 @@ class SelectRead:
         self._limits = limits
         self._caller = caller
         self._unsplit: set[int] = set()
-        # A partial answer is memory only: the caller joins it with history itself.
+        # A partial answer comes from memory only, because the caller itself joins it with history.
         self._has_history = sources.history is not None and not spec.partial
         self._routing = Routing(sources.stores, sources.topic_id, spec.start_ms, history=self._has_history)
         history = None if sources.history is None else sources.history.store
@@ -116,6 +116,6 @@ class SelectRead:
             return True
         if share.alone or not isinstance(error, OutOfCoverage):
             return False
-        # Coverage moved past the split of the share's steps: the next request is for all samples, without a split.
+        # Coverage moved past the split of the share's steps, so the next request is for all samples, without a split.
         self._unsplit.update(share.partitions)
         return True

@@ -42,7 +42,7 @@ class SeriesRead:
     def answers(self, partitions: Sequence[int]) -> Iterator[SeriesAnswer]:
         """States, then series or groups. Raises as Select."""
         spec, sources = self._spec, self._sources
-        # Without a start the answer is all that memory holds.
+        # Without a start the answer has everything in memory.
         history = sources.history is not None and spec.start_ms is not None
         start_ms = NO_START_MS if spec.start_ms is None else spec.start_ms
         routing = Routing(sources.stores, sources.topic_id, start_ms, history=history)
@@ -57,7 +57,7 @@ class SeriesRead:
     def _start(self, share: Share, caller: Caller) -> Sequence[Iterator[SeriesAnswer]]:
         spec = self._accepted.apply(spec_for(self._spec, share), share)
         if not share.alone:
-            # All series: they are joined with history first, then cut to the range and counted.
+            # All series are read, because they are joined with history first, and then cut to the range and counted.
             spec = replace(spec, partial=True, group_by=())
         return [share.store.series(spec, caller)]
 

@@ -8,7 +8,7 @@ from tsdb.answer.spec import LabelsSpec
 from tsdb.model import defaults
 from tsdb.model.errors import Overloaded
 
-WATCHES_MAX = 16  # Each watch holds a thread of the server; the other threads must stay free for reads.
+WATCHES_MAX = 16  # Each watch occupies a thread of the server, and the other threads must stay free for reads.
 LABEL_VALUES_MAX = 1_000_000
 
 

@@ -115,7 +115,7 @@ class ReadCall:
             yield
 
     def _end(self) -> None:
-        # First the mark: a call that begins now sees it, and one that began before is among the callbacks.
+        # Set the mark first: a call that begins now sees it, and one that began before is among the callbacks.
         self._drained = True
         for callback in list(self._callbacks):
             callback()
@@ -126,7 +126,8 @@ class ReadCall:
 
     def check_going(self) -> None:
         """Raises Unavailable (cancelled) when the caller has left, Overloaded (read_timeout) past the time limit."""
-        if isinstance(self._caller, ReadCall):  # A querier in this process: its error names the limit that has passed.
+        # The caller is a querier in this process, and its error names the limit that has passed.
+        if isinstance(self._caller, ReadCall):
             self._caller.check_going()
         left_s = self._caller.time_remaining()
         if not self._caller.is_active() or (left_s is not None and left_s <= 0):
@@ -212,7 +213,7 @@ class ReadCalls:
         try:
             yield call
         except Unavailable as error:
-            if error.reason == "deadline" and call.is_over(SLACK_S):  # A store's call ended by this server's limit.
+            if error.reason == "deadline" and call.is_over(SLACK_S):  # This server's limit ended the call of a store.
                 raise call.over() from error
             raise
         finally:

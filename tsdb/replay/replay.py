@@ -28,7 +28,7 @@ from tsdb.replay.waiting_room import AGAIN_S, WaitingRoom
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
 SERIES_WAIT_S = 1.0  # Bounds a step; the next step reads the rest.
-RETRY_S = 0.05  # After an error of the log.
+RETRY_S = 0.05  # Pause after an error of the log.
 STOPPED_S = 0.25  # Length of a step of stopped partitions: bounds how long their owner takes to end.
 
 log = get_logger(__name__)
@@ -191,7 +191,7 @@ class Replay(Generic[AnyTarget]):
             self._start_again(partition)
         if not self._pending:
             self._pending.extend(self._fetch(self._fetch_s(timeout_s), records_max))
-        # After the fetch: the announcements of its records came before it.
+        # Called after the fetch, because the announcements of its records came before it.
         self._series.poll()
         while self._pending:
             self._apply(self._pending[0], done)
@@ -305,7 +305,7 @@ class Replay(Generic[AnyTarget]):
         if len(head.unknown_ids(records)):
             self._series.catch_up([batch.partition], self._clock, SERIES_WAIT_S)
         applied = head.apply(records, batch.offsets, batch.broker_ms)
-        # Broker time first: a lag computed between these two lines is too high, never too low.
+        # Broker time is set first, so that a lag that is computed between these two lines is too high, never too low.
         progress.applied_broker_ms = int(batch.broker_ms[-1])
         progress.next_offset = int(batch.offsets[-1]) + 1
         self._count(records, applied, progress, done)

@@ -26,9 +26,9 @@ from tsdb.ops.metrics import counter
 
 POLL_RECORDS_MAX = 20_000
 POLL_BYTES_MAX = 8 << 20  # Announcements not yet registered.
-PART_BYTES = 512 << 10  # Read between two memory checks: an index can exceed its limit by this much.
+PART_BYTES = 512 << 10  # Bytes that are read between two memory checks. An index can exceed its limit by this much.
 CATCH_UP_POLL_S = 0.05
-_PASSED_OVER = STATUS_CORRUPT  # Any status but STATUS_OK: an index skips it.
+_PASSED_OVER = STATUS_CORRUPT  # Any status but STATUS_OK, so that an index skips the record.
 
 log = get_logger(__name__)
 
@@ -158,7 +158,7 @@ class SeriesFeed:
             if isinstance(event, RecordBatch):
                 self._take(event)
             else:
-                # A compacted end: offsets below it may never come as records.
+                # The end was compacted, so offsets below it may never come as records.
                 self._next_offset[event.partition] = max(self._next_offset[event.partition], event.next_offset)
 
     def _take(self, batch: RecordBatch) -> None:

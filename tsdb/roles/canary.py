@@ -21,7 +21,7 @@ from tsdb.roles.process import Opened
 TIMEOUT_S = 10.0  # Time of one call, retries included, so that a rolling restart of a replica is no failure.
 START_TIMEOUT_S = 3.0  # After this time readiness shows the reason, and the start is tried again.
 SETTLE_MS = 1_000  # The freshness objective.
-STALL_S = 300.0  # Beyond the interval of a thread: several calls, each of which ends within TIMEOUT_S.
+STALL_S = 300.0  # Time beyond the interval of a thread: several calls, each of which ends within TIMEOUT_S.
 
 
 class ClientsComponent:
@@ -56,7 +56,7 @@ def open_canary(settings: CanarySettings) -> Opened:
         querier = stack.enter_context(_client(settings, "read", settings.querier))
         writer = Writer(gateway, querier, layout, ledger, clock)
         now_ms = clock.now_ms()
-        # Read first: a canary that may not read writes nothing.
+        # Read first, because a canary without the right to read must write nothing.
         read_hint = "give a querier, and with read_token_file a token that may read"
         require(
             "read",

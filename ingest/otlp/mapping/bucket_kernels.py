@@ -45,7 +45,8 @@ def _fractions() -> NDArray[np.float64]:
     """2 ** (i / 256), correctly rounded: two machines write the same text of a boundary."""
     with localcontext() as context:
         context.prec = 50
-        root = Decimal(2) ** (1 / Decimal(1 << FRACTION_BITS))  # One power: each takes 0.2 ms, at every start.
+        # Only one power is computed, because each takes 0.2 ms, at every start.
+        root = Decimal(2) ** (1 / Decimal(1 << FRACTION_BITS))
         return np.array(
             [float(power) for power in accumulate(repeat(root, (1 << FRACTION_BITS) - 1), mul, initial=Decimal(1))]
         )

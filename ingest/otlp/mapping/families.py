@@ -37,7 +37,7 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.model.labels import SEPARATOR
 
-# Longer resources and names are made anew each time, so that the memory stays bounded.
+# Longer resources and names are built each time, so that the memory stays bounded.
 RESOURCE_BYTES_MAX, NAME_BYTES_MAX = 4096, 512
 RESOURCES_MAX, NAMES_MAX = 2048, 16_384
 SHOWN_MAX = 100

@@ -109,7 +109,7 @@ def _identity(attributes: list[tuple[bytes, Value]]) -> dict[bytes, bytes]:
 def _target_info(attributes: list[tuple[bytes, Value]], rules: OtlpRules) -> bytes | None:
     others = [(key, value) for key, value in attributes if key not in IDENTIFYING]
     if not others:
-        return None  # With job and instance alone the series would say nothing.
+        return None  # With only job and instance the series would have no content.
     kept = attributes if rules.keep_identifying_resource_attributes else others
     labels: dict[bytes, bytes] = {}
     for key, value in sorted(kept, key=lambda pair: pair[0]):
@@ -118,7 +118,7 @@ def _target_info(attributes: list[tuple[bytes, Value]], rules: OtlpRules) -> byt
     labels |= _identity(attributes)
     labels = {name: value for name, value in labels.items() if value and _valid(value)}
     if not labels.keys() & {b"job", b"instance"}:
-        return None  # Nothing could join it with the other series.
+        return None  # No query could join it with the other series.
     labels[b"__name__"] = b"target_info"
     return SEPARATOR.join(part for pair in labels.items() for part in pair)
 

@@ -65,10 +65,10 @@ METRIC_COLUMNS = 13
 POINT_COLUMNS = 24
 # Values that Python has to turn into text: doubles, arrays, maps, bytes.
 (ODD_KIND, ODD_VALUE_AT, ODD_VALUE_END), ODD_COLUMNS = range(3), 3
-# The tables as the kernels take them: two-dimensional ones in this order, then (counts, bounds).
+# The tables in the order that the kernels take: two-dimensional ones first, then (counts, bounds).
 RESOURCE_TABLE, SCOPE_TABLE, METRIC_TABLE, POINT_TABLE, ODD_TABLE = range(5)
 Int64Tables: TypeAlias = tuple[NDArray[np.int64], ...]
-# Sizes of the tables, and what the scan counted beside them.
+# Sizes of the tables, and other counts of the scan.
 RESOURCES, SCOPES, METRICS, POINTS, COUNTS, BOUNDS_SIZE, ODD, EXEMPLARS, START_TIMES, ROWS, ERROR_AT = range(11)
 TOTALS = 11
 

@@ -94,7 +94,7 @@ def scan_point(
     totals: NDArray[np.int64],
 ) -> int:
     points = tables[POINT_TABLE]
-    row = points[totals[POINTS]] if fill else points[0]  # Without `fill` a row that is thrown away.
+    row = points[totals[POINTS]] if fill else points[0]  # Without `fill` the row is a scratch row.
     for column in range(POINT_COLUMNS):
         row[column] = 0
     row[POINT_AT], row[POINT_END], row[POINT_METRIC], row[ODD_AT] = begin, end, totals[METRICS], totals[ODD]

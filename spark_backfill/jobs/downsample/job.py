@@ -97,7 +97,8 @@ class _Run:
             done = self._derive(run.orders, span)
             # Samples derived from a part of the rows would win over better ones until another run derives them again.
             standing.check(history)
-            # Before the span is recorded: a querier that knows the span must not use an index without the new series.
+            # Done before the span is recorded, because a querier that knows the span must not use an index without the
+            # new series.
             wait_until_seen(log, partitions, run.job_id, self._timeout_s, self._clock)
             if not done.refused:
                 _record_span(log, span)

@@ -90,7 +90,7 @@ class StreamPlanner:
         self._check(offset, len(marks))
         for partition, mark in enumerate(marks):
             if offset.next_offsets[partition] > mark.high:
-                self.close()  # A client notices a topic made anew a second late, a new client at once.
+                self.close()  # A client notices a re-created topic after a second, a new client at once.
                 self._check(offset, len(marks))
                 raise LostOffsets(
                     f"partition {partition}: the checkpoint is at record {offset.next_offsets[partition]}, but the log"

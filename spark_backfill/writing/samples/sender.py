@@ -28,7 +28,7 @@ from tsdb.ops.logs import get_logger
 
 SEND_AGAIN_S = 0.5
 GIVE_UP_S = 120.0  # After this time with failures only, the task fails, and Spark decides whether to repeat it.
-# A repeat cannot mend these: clocks that differ, and a log that was made anew.
+# A repeat does not help against these: clocks that differ, and a log that was created again.
 _FINAL = frozenset({"clock", "topic_recreated", "topic_deleted", "unknown_topic"})
 _NEXT_STEP = {
     "too_old": "import older samples into history (docs/spark/jobs.md)",
@@ -126,7 +126,7 @@ class SampleSender:
         except InvalidRequest as error:
             if error.reason != "request_too_large":
                 raise
-            # A request of one row: its labels alone are over the limit of a request.
+            # The request has one row, whose labels alone are over the limit of a request.
             into.refused["labels_too_long"] += request.samples
             into.example = into.example or error.message
 

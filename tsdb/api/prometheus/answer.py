@@ -18,7 +18,7 @@ from tsdb.ops.http.bodies import HttpHead
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
-PIECES_BYTES = 1 << 20  # Made at once: some milliseconds of work.
+PIECES_BYTES = 1 << 20  # Pieces made at once: some milliseconds of work.
 GZIP, ZSTD, IDENTITY = "gzip", "zstd", ""
 # Level of zlib. Level 1 compresses such JSON to a tenth at some 150 MB/s. The default takes three times as long and
 # saves a fifth.
@@ -112,7 +112,7 @@ class _Compressor(Protocol):
     def flush(self) -> bytes: ...
 
 
-@lru_cache(maxsize=32)  # Clients of a server send few different ones.
+@lru_cache(maxsize=32)  # The clients of a server send few different values.
 def accepted_encoding(header: str) -> str:
     """The encoding for an answer. header: Accept-Encoding."""
     accepted = {name for part in header.lower().split(",") if (name := _accepted(part))}

@@ -32,7 +32,7 @@ OPTIONS = "OPTIONS"
 BODY_BYTES_MAX = 4 << 20  # A query has at most 1 Mi characters, of one to three bytes each in a form.
 PAGE_NICENESS = 10  # Open pages refresh by themselves; writes, and reads of people and rules, get a core before them.
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
-SPARE_THREADS = 32  # For work that waits for stores, history or the log; started when it does.
+SPARE_THREADS = 32  # Threads for work that waits for stores, history or the log. A thread starts when it is needed.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
 
 _requests = counter(

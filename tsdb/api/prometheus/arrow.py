@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 BATCH_ROWS = 1 << 16  # A batch takes 1.3 MB.
-LABEL_COPIES = 4  # Python's texts, the dictionary, and the first piece that has it.
+LABEL_COPIES = 4  # Copies of labels: Python's texts, the dictionary, and the first piece that has it.
 NO_LABELS = b"{}"
 
 Batch = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]

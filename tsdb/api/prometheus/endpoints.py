@@ -16,7 +16,7 @@ from tsdb.ops.http.bodies import HttpAnswer
 
 PREFIX = "/api/v1/"
 _LABEL, _VALUES = PREFIX + "label/", "/values"
-_GET = frozenset({"GET", "OPTIONS"})  # As upstream: HEAD is answered by probes and pages alone.
+_GET = frozenset({"GET", "OPTIONS"})  # As in Prometheus, only probes and pages answer HEAD.
 _GET_POST = _GET | {"POST"}
 _POST = frozenset({"POST", "OPTIONS"})
 

@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI]nf(?:ini
 _DECIMAL = re.compile(r"[+-]?\d+", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _EPOCH = date(1970, 1, 1).toordinal()
-# How Prometheus's clients spell its first and last time.
+# Prometheus's clients write its first and last time like this.
 _EDGES_MS = {"-292273086-05-16T16:47:06Z": -TIME_MAX_MS, "+292277025-08-18T07:12:54.999999999Z": TIME_MAX_MS}
 
 

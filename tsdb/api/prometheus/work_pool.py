@@ -224,7 +224,8 @@ class WorkPool:
         queue = self._queues.pop(client)
         work = queue.popleft()
         if queue:
-            self._queues[client] = queue  # At the end: clients with as many slots take turns.
+            # Appended at the end, so that clients with the same number of slots take turns.
+            self._queues[client] = queue
         self._queued -= 1
         if self._queued:
             self._call_thread_locked()

@@ -10,7 +10,7 @@ import psutil
 from tsdb.cli.agent.sample import Measured, Staleness
 from tsdb.model.labels import canonical_labels
 
-Reading = tuple[str, dict[str, str], float]  # Name, labels beside job and instance, value.
+Reading = tuple[str, dict[str, str], float]  # Name, labels in addition to job and instance, and value.
 
 
 class HostSource:
@@ -110,7 +110,7 @@ def filesystems() -> Iterator[Reading]:
         try:
             room = os.statvfs(part.mountpoint)
         except OSError:
-            continue  # No permission, or unmounted since it was listed.
+            continue  # The process has no permission, or the file system was unmounted since it was listed.
         labels = {"device": part.device, "fstype": part.fstype, "mountpoint": part.mountpoint}
         yield "node_filesystem_size_bytes", labels, room.f_blocks * room.f_frsize
         yield "node_filesystem_free_bytes", labels, room.f_bfree * room.f_frsize

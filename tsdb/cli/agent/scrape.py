@@ -129,7 +129,7 @@ class ScrapeSource:
         self._labels = {"job": target.job, "instance": target.instance}
         self._parser = ExpositionParser(self._labels, honor_labels=self._rules.honor_labels, as_scraped=True)
         self._staleness = Staleness()
-        self._known: set[bytes] = set()  # Series of the last good scrape, and of failed ones since.
+        self._known: set[bytes] = set()  # Series of the last good scrape, and of failed scrapes since then.
         self._within_limits: set[bytes] = set()
         self._opener = _opener()
 

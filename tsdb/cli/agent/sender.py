@@ -15,7 +15,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread
 
 BATCHES_MAX = 600  # Ten minutes at one batch a second, enough for an operator to end an outage.
-SAMPLES_MAX = 2_000_000  # In all batches: some 500 MB, ten pages of the largest size.
+SAMPLES_MAX = 2_000_000  # Samples in all batches: some 500 MB, ten pages of the largest size.
 ATTEMPT_S = 5.0
 LEAST_ATTEMPT_S = 0.1
 RETRY_S = 0.5
@@ -133,7 +133,7 @@ class BatchSender:
                 return
             except TsdbError as error:
                 self.sent.failures += 1
-                # The next call may succeed after one that ran out of time, so every Unavailable is retried.
+                # After a call that ran out of time the next one may succeed, so every Unavailable is retried.
                 if not (isinstance(error, Unavailable) or worth_retrying(error)):
                     log.error("batch dropped", reason=error.reason, error=error.message, samples=batch.samples)
                     break

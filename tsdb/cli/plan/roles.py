@@ -16,7 +16,7 @@ CHUNK_MEMORY_BYTES = 4 * GIB  # Default of chunk_memory_bytes.
 QUERIER_CORES = 2
 EXECUTOR_CORES = 2
 EXECUTOR_FILL = 0.5  # The other half is for the jobs, and for the loss of an executor.
-LOG_READS_OF_SPARK = 2  # Once for windows, once for late samples.
+LOG_READS_OF_SPARK = 2  # Spark reads the log once for windows and once for late samples.
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ PROCESS_BYTES = 2 * GIB  # Memory of a store beside its heads. The chart request
 SOFT_SHARE = 0.75  # memory_soft_bytes of memory_hard_bytes, as their defaults are.
 STORE_CORES = 2
 SHARDS_MAX = 1000
-PARTITIONS_LEAST = 18  # The figures were measured with them, and a log keeps its number of partitions.
+PARTITIONS_LEAST = 18  # The figures were measured with this number, and a log keeps its number of partitions.
 WINDOW_BYTES_MAX = GIB  # Bytes of one partition in a task of Spark.
 
 

@@ -44,7 +44,7 @@ def storage(load: Load) -> StorageSizes:
     log_s = load.rate * figures.LOG_BYTES.value
     chunks_s = load.rate * _chunk_bytes(load)
     written = log_s + chunks_s
-    # Chunk stage, stores; a loader reads chunks.
+    # Readers of the log are the chunk stage and the stores; a loader reads chunks.
     read = log_s * (load.replicas + (LOG_READS_OF_SPARK if on_spark(load) else 1)) + chunks_s
     history_bytes = load.rate * load.retention_ms / 1000 * (load.sample_bytes or figures.CASSANDRA_BYTES.value)
     history = Stored("history", load.retention_ms, history_bytes * load.cassandra_replication)

@@ -197,7 +197,7 @@ def sparkline(
     cells = (ts_ms[finite] - start_ms) * width // max(end_ms - start_ms, 1)
     known = values[finite]
     scale = float(np.abs(known).max(initial=0.0)) or 1.0
-    # Scaled first, since sums of values near the largest float would overflow.
+    # Values are scaled first, because sums near the largest float would overflow.
     sums = np.bincount(cells, known / scale, minlength=width)[:width]
     counts = np.bincount(cells, minlength=width)[:width]
     means = np.divide(sums, counts, out=np.full(width, np.nan), where=counts > 0)

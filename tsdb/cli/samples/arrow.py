@@ -30,7 +30,7 @@ from tsdb.model.times import fine_time, parse_sample_time
 
 COLUMNS = ("labels", "ts_ms", "value")
 _ROW = re.compile(r"Row #(\d+)")
-FLOAT_EXACT = 2.0**53  # Above it a float does not hold each whole ms.
+FLOAT_EXACT = 2.0**53  # Above this number a float cannot represent each whole ms.
 NESTED_ROWS = 10_000  # Rows of labels that are Python objects at one time.
 CSV_BLOCK_BYTES = 16 << 20  # The size bounds memory and the length of a row.
 
@@ -133,7 +133,7 @@ def _labels(column: pa.ChunkedArray, name: str, first_row: int) -> tuple[list[by
             codes[number] = table.code(labels_of_json(text, name))
         except InvalidRequest:
             row = first_row + int(np.argmax(indices == number))
-            labels_of_json(text, f"{name}, row {row}")  # Raises the same error with the row.
+            labels_of_json(text, f"{name}, row {row}")  # Raises the same error, with the row in it.
             raise
     return table.labels, codes[indices]
 

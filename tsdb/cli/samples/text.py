@@ -24,7 +24,7 @@ LINE_BYTES_MAX = 1 << 20  # Bytes of one of the JSON lines.
 ROW_KEYS = ("labels", "ts_ms", "value")
 
 _SPECIAL = {"NaN": float("nan"), "+Inf": float("inf"), "Inf": float("inf"), "-Inf": float("-inf")}
-_FLOAT_EXACT = 2.0**53  # Above it a float does not hold each whole ms.
+_FLOAT_EXACT = 2.0**53  # Above this number a float cannot represent each whole ms.
 _INT64_MAX = np.iinfo(np.int64).max
 
 Row = tuple[bytes, int, float]  # Canonical labels, ts_ms and value.

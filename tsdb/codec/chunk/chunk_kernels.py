@@ -20,7 +20,7 @@ MAGIC = 0xC4
 VERSION = 1
 CODEC = 1  # Version of the codec of the columns, docs/formats/columns.md.
 CRC_BYTES = 4
-SAMPLES_MAX = 1 << 21  # A regular series takes a dozen bytes however long it is: this bounds what decoding allocates.
+SAMPLES_MAX = 1 << 21  # A regular series takes a dozen bytes, however long it is. This bounds what decoding allocates.
 
 HEADER_BOUND = 64  # Header, counts and checksum: 48 bytes at most.
 SERIES_BOUND = 18  # A series' id, axis number and column length.

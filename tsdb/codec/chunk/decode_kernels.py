@@ -24,7 +24,7 @@ WINDOW_MS, WINDOW_INDEX, SERIES, AXES, IDS_AT, SAMPLES, ORDERS_AT = range(7)
 HEAD_SIZE = 7
 
 _ID_BYTES = 8
-_TIME_MAX = 1 << 61  # Times beyond leave 64 bits in the arithmetic of ranges.
+_TIME_MAX = 1 << 61  # Times beyond it exceed 64 bits in the arithmetic of ranges.
 _HEADER_AT = 11
 
 

@@ -33,11 +33,11 @@ from tsdb.codec.memory_kernels import copy_bytes, load_i64, store_i64
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
 SMALL_MAX = 127  # The first byte is the value itself, up to this number.
-SCALED = 128  # + scale byte, zigzag varint
+SCALED = 128  # A scale byte and a zigzag varint follow.
 BITS = 129  # The first byte; 8 bytes follow.
 
 DENSE_FORMS = 3
-MULTIPLES_FROM = 3  # bytes a value: a smaller column consists of small integers
+MULTIPLES_FROM = 3  # Bytes a value. A smaller column consists of small integers.
 
 __all__ = [
     "decode_times_kernel",

@@ -20,7 +20,7 @@ from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import copy_bytes
 
 HEADS = 64
-ALL_ZERO = 64  # head byte of integers that are all 0; nothing follows
+ALL_ZERO = 64  # Head byte of integers that are all 0; no byte follows.
 
 
 @helper

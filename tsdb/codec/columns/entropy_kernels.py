@@ -29,7 +29,7 @@ WORD = 1 << 32
 # Symbols of a wide alphabet lie near its ends, so a decoder searches from the nearer end: symbols of noise take 15 ns
 # in place of 52. A narrow one is searched from below: choosing an end costs what it saves.
 TWO_ENDED_FROM = 32  # symbols
-SHORT_TAIL_FROM = 1 << 25  # an interval this wide holds a whole multiple of 2^24 with all that may follow it
+SHORT_TAIL_FROM = 1 << 25  # An interval of this width contains a multiple of 2^24, whatever bytes follow.
 
 # Class 64 - b, 64 or 64 + b for a negative, zero or positive residual of bit length b. Only -2^63 has 64 bits.
 CLASSES = 128

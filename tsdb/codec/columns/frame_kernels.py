@@ -45,10 +45,10 @@ from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 # packing
 BLOCKS = 0  # A frame of blocks of BLOCK values.
 ONE_BLOCK = 1  # A frame of one block with all values.
-ENTROPY = 2  # classes by the range coder, then lower bits
+ENTROPY = 2  # The range coder encodes classes; the lower bits follow.
 
 FIELDS_BYTES_MAX = 30
-STEP_PLAIN = 63  # step codes below it are exponents of 2, from it on the step itself follows
+STEP_PLAIN = 63  # Step codes below it are exponents of 2. From it on, the step itself follows.
 
 ENTROPY_CANDIDATES = 5
 

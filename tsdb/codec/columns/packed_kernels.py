@@ -23,8 +23,8 @@ SHORT_HEADS = np.array(
     [way << 3 | ONE_BLOCK << 1 | stepped for way in (LEVEL, DELTA, SLOPE, RISE) for stepped in (0, 1)]
     + [way << 3 | ENTROPY << 1 | stepped for way in (DELTA, SLOPE, LEVEL_AROUND, RISE_AROUND) for stepped in (0, 1)]
 )
-EXCEPTED = 128  # in the scale byte: exceptions follow the frame
-FLOATS_TRIED_FROM = 5  # bytes a value: from here on a scale may have gained nothing over the float's own bits
+EXCEPTED = 128  # Flag in the scale byte: exceptions follow the frame.
+FLOATS_TRIED_FROM = 5  # Bytes a value. From here on, a scale may gain nothing over the bits of the float.
 
 
 @helper

@@ -17,13 +17,13 @@ from tsdb.codec.memory_kernels import load_i64, store_i64
 LEVEL = 0  # steps above the lowest
 DELTA = 1  # change from the value before, zigzag
 SLOPE = 2  # change of the change (delta of delta), zigzag
-XOR = 3  # bits that differ from the value before, shifted right by the zeros they all end in
-RISE = 4  # change from the value before, less the smallest change
-LEVEL_AROUND = 5  # steps from a middle, zigzag
-RISE_AROUND = 6  # change less a middle change, zigzag
+XOR = 3  # Bits that differ from the value before, shifted right by the number of zeros at the end of all.
+RISE = 4  # Change from the value before, minus the smallest change.
+LEVEL_AROUND = 5  # Steps from a middle value, zigzag.
+RISE_AROUND = 6  # Change minus a middle change, zigzag.
 WAYS = 7
 
-MIDDLE_OF = 31  # values sampled for a median: near enough to the median of all
+MIDDLE_OF = 31  # Number of sampled values for a median, which is near enough to the median of all.
 
 
 @helper

@@ -24,20 +24,21 @@ DECADES = np.array([float(f"1e{e}") for e in range(DECADE_FIRST, 16)])
 
 # scale codes
 DIVIDED = 0  # 0..22: m / 10^code
-MULTIPLIED = 22  # 23..44: m * 10^-(code - 22)
-DIVIDED_TWICE = 44  # 45..48: m / 10^a / 10^a, a = code - 44
-FLOAT_BITS = 49  # the order-preserving integer of the float itself
-RATIO = 50  # m / 3600: rates and averages over whole seconds or counts that divide an hour
+MULTIPLIED = 22  # Codes 23 to 44 mean m * 10^-(code - 22).
+DIVIDED_TWICE = 44  # Codes 45 to 48 mean m / 10^a / 10^a with a = code - 44.
+FLOAT_BITS = 49  # The order-preserving integer of the float itself.
+RATIO = 50  # Means m / 3600, for rates and averages over whole seconds or counts that divide an hour.
 RATIO_PRINTED = 51  # The same ratio, rounded to 15 significant digits like printf("%.15g").
 SCALES = 52
 
 RATIO_BASE = 3600.0
-EXACT_MAX = 9007199254740992.0  # 2^53: above it an int64 no longer names one double
+EXACT_MAX = 9007199254740992.0  # 2^53. Above it an int64 no longer stands for exactly one double.
 NO_SCALE = -1
 
 SAMPLED = 8  # The number of values on which a scale is tried, before it is tried on the whole column.
-NANOSECONDS = 9  # programs rarely divide by a higher power of ten, even where a division by it gives the bits back
-PLAIN_DIGITS = 4  # decimals that people write and counters have; with more, a ratio may need far smaller integers
+NANOSECONDS = 9  # Programs rarely divide by a higher power of ten, even where such a division gives the bits back.
+# Decimals that people write and counters have. With more decimals, a ratio may need far smaller integers.
+PLAIN_DIGITS = 4
 
 
 @helper
@@ -137,7 +138,8 @@ def integers_of(
     scale, found = _try(values, start, n, DIVIDED, MULTIPLIED, integers, exceptions)
     if scale != NO_SCALE and found == 0 and scale <= PLAIN_DIGITS:
         return scale, found
-    # Many digits, or values a division does not give: a program multiplied, divided twice, or averaged over seconds.
+    # The values have many digits, or no division gives them: a program multiplied, divided twice, or averaged over
+    # seconds.
     for family in range(4):
         first, last = _family(family)
         if scale != NO_SCALE and found == 0 and scale <= NANOSECONDS and first < RATIO:
@@ -204,7 +206,7 @@ def _fill(
     for index in range(n):
         number = values[start + index]
         guess = np.rint(unscaled(scale, number))
-        # Compared as floats first: a NaN or an infinity has no int64.
+        # Compare as floats first, because a NaN or an infinity has no int64.
         if abs(guess) < EXACT_MAX and same_bits(to_float(scale, int(guess)), number):
             previous = int(guess)
         else:

@@ -73,7 +73,8 @@ def _status_of(data: NDArray[np.uint8], start: int, end: int) -> int:
         return STATUS_CORRUPT
     if load_u32(data, end - CRC_BYTES) != crc32c_kernel(data, start, end - CRC_BYTES):
         return STATUS_CORRUPT
-    # After the checksum: a damaged version byte is a hole, and only an intact newer record stops the partition.
+    # Checked after the checksum, because a damaged version byte is a hole, and only an intact newer record stops the
+    # partition.
     if data[start + VERSION_AT] != VERSION:
         return STATUS_UNKNOWN_VERSION
     return STATUS_OK if size >= HEADER_BYTES + CRC_BYTES and _is_sound(data, start, size) else STATUS_CORRUPT

@@ -66,7 +66,7 @@ def _status_of(keys: NDArray[np.uint8], key: int, key_end: int, values: NDArray[
     crc = crc32c_extend_kernel(crc32c_kernel(keys, key, key_end), values, start, end - CRC_BYTES)
     if load_u32(values, end - CRC_BYTES) != crc:
         return STATUS_CORRUPT
-    # After the checksum, as in the log record: only an intact newer record has an unknown version.
+    # Checked after the checksum, as in the log record, because only an intact newer record has an unknown version.
     if values[start + VERSION_AT] != VERSION:
         return STATUS_UNKNOWN_VERSION
     if key_end - key != KEY_BYTES or not _are_pairs(values, start + LABELS_AT, end - CRC_BYTES):

@@ -26,7 +26,7 @@ from tsdb.head.slices.rows import SEALED_END, SEALED_START, Rows
 from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.model.errors import Overloaded
 
-BLOCK_SAMPLES = 4 << 20  # Decoded at a time: bounds the memory of a read beside its result.
+BLOCK_SAMPLES = 4 << 20  # Samples that are decoded at a time. This bounds the memory of a read beside its result.
 COLLECT_PER_REF = 48  # First guess of open samples per series; too low a guess costs a second walk.
 SAMPLE_BYTES, ORDER_BYTES = 16, 8
 NO_ORDERS = np.empty(0, np.int64)

@@ -51,7 +51,7 @@ from tsdb.head.slices.rows import (
 )
 
 NOT_LATE = -1  # Order of a sample that its slice got before it was sealed.
-BROKEN = -1  # A sealed column does not decode: a bug, because only our encoder writes sealed columns.
+BROKEN = -1  # A sealed column does not decode. That is a bug, because only our encoder writes sealed columns.
 
 
 @kernel

@@ -21,7 +21,7 @@ from tsdb.head.slices.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_COUNT, OPEN_L
 # 64 MiB. Above it only the requested range is copied, and no later read can reuse that copy.
 SAMPLES_MAX = 4 << 20
 _EVER_MS, _NEVER_MS = -(1 << 62), 1 << 62  # Before and after any time that a sample may have.
-_GONE = -1  # A taken_out count that no head ever has, so that no read continues from this copy.
+_GONE = -1  # A taken_out count that no head ever has, so that no read reuses this copy.
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tsdb.head.state import HeadLimits, HeadState
 from tsdb.model.time_set import SliceLengths
 
 NEVER_MS = int(np.iinfo(np.int64).min)  # Watermark before the first record.
-_CHANGES = count(0, 1 << 48)  # Start values so far apart that two Contents never share one.
+_CHANGES = count(0, 1 << 48)  # Start values are so far apart that two Contents never share one.
 
 
 class Contents:
@@ -42,7 +42,7 @@ class Contents:
         since_offset: int,
         from_start: bool,
     ) -> None:
-        # Guards everything here and the label index's refs; nothing else is locked under it but the index's own lock.
+        # Guards everything here and the refs of the label index. Under it only the index's own lock is taken.
         self.lock = threading.RLock()
         self.slices = slices
         self.limits = limits

@@ -30,7 +30,7 @@ def group_kernel(group: NDArray[np.int64], starts: NDArray[np.int64], order: NDA
         at = starts[group[index]]
         order[at] = index
         starts[group[index]] = at + 1
-    # Each start has moved on to the next group's.
+    # Each start has moved to the start of the next group.
     for number in range(starts.size - 1, 0, -1):
         starts[number] = starts[number - 1]
     starts[0] = 0

@@ -34,7 +34,7 @@ from tsdb.model.arrays import resized
 from tsdb.model.errors import Overloaded
 
 CAPACITY_MIN = 4096
-ENTRIES_MAX = (1 << 32) - 2  # Chains hold positions plus one in 32 bits.
+ENTRIES_MAX = (1 << 32) - 2  # The chains have 32 bits for a position plus one.
 ENTRY_BYTES = 20
 
 

@@ -65,7 +65,7 @@ class Ring:
         self._samples_max = samples_max
         self._batches: deque[RingBatch] = deque()
         self._samples = 0
-        self._lost_through = since_offset - 1  # Records up to here are no longer, or never were, in the ring.
+        self._lost_through = since_offset - 1  # Records up to this offset are no longer in the ring, or never were.
 
     @property
     def bytes(self) -> int:
@@ -85,7 +85,7 @@ class Ring:
         first_offset: one past the last record added before; offsets between the two belong to no record.
         """
         end = int(sample_start[-1])
-        # Whole records only: a reader resumes behind one, never inside it.
+        # Only whole records go, because a reader resumes behind a record, never inside it.
         skip = int(sample_start.searchsorted(end - self._samples_max))
         if skip:
             self._batches.clear()

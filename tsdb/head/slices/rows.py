@@ -33,7 +33,7 @@ IGNORED_REF = 0xFFFFFFFE
 ) = range(12)
 OPEN_COLUMNS = 12
 
-# The late list: as an open slice, with whole timestamps and the offset of each entry's record.
+# The late list has the layout of an open slice, with whole timestamps and the offset of each entry's record.
 (
     LATE_COUNT,
     LATE_CAPACITY,

@@ -32,8 +32,8 @@ from tsdb.model.errors import UnknownVersion
 from tsdb.model.time_set import TimeSet
 
 DAY_MS = 24 * 3600 * 1000
-CHECK_SAMPLES = 65_536  # Samples between two memory checks, beside the batch itself: 2 MB of open slices.
-OPEN_SPARE = 8  # Slices that may wait for sealing within one batch, beside those that take samples.
+CHECK_SAMPLES = 65_536  # Samples between two memory checks, in addition to the batch itself: 2 MB of open slices.
+OPEN_SPARE = 8  # Slices that may wait for sealing within one batch, in addition to those that take samples.
 
 
 class Apply:

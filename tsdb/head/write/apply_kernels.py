@@ -42,7 +42,7 @@ from tsdb.head.slices.rows import (
 )
 from tsdb.index.series_table_kernels import NO_REF
 
-# Results of `append`: the work needed before it can continue.
+# Results of `append`, which say what is needed before it can continue.
 DONE = 0
 IMPORT_TICK = 1  # Cursor is past the tick's record.
 NEED_SLICE = 2  # cursor[WANTED] is the start of the missing slice.
@@ -107,7 +107,7 @@ def append_kernel(
         earliest = max(clock[CLOCK_OPEN_FROM], clock[CLOCK_COVERAGE])
         record_end = sample_start[record + 1]
         while index < record_end:
-            at = np.uint64(index)  # Unsigned, so there is no check for a count from the end: a tenth of the time.
+            at = np.uint64(index)  # Unsigned, so that there is no check for a negative index: a tenth of the time.
             ts, ref = ts_ms[at], refs[at]
             if ts > latest:
                 tally[TALLY_AHEAD] += 1

@@ -38,7 +38,7 @@ _TABLE: dict[type[BaseException], _Kind] = {
     connection.ConnectionException: _AWAY,
     connection.ProtocolError: _AWAY,
     OSError: _AWAY,
-    # No answer in time: the row may or may not be there.
+    # No answer came in time, so the row may or may not be stored.
     cassandra.Timeout: _LATE,
     cassandra.OperationTimedOut: _LATE,
     protocol.WriteTimeoutErrorMessage: _LATE,
@@ -55,11 +55,11 @@ _TABLE: dict[type[BaseException], _Kind] = {
     protocol.ProtocolException: _FAILED,
     protocol.PreparedQueryNotFound: _FAILED,
     protocol.InternalError: _FAILED,
-    # Cassandra has too much load: slow down.
+    # Cassandra has too much load and asks for fewer requests.
     protocol.OverloadedErrorMessage: _LOADED,
     connection.ConnectionBusy: _BUSY,
     pool.NoConnectionsAvailable: _BUSY,
-    # Credentials: an operator can correct them while the process waits.
+    # Wrong credentials, which an operator can correct while the process waits.
     cassandra.AuthenticationFailed: _DENIED,
     cassandra.Unauthorized: _DENIED,
     protocol.BadCredentials: _DENIED,

@@ -36,8 +36,8 @@ from tsdb.ops.threads import new_thread, waiting_for_others
 READ_PROFILE = "read"
 PROTOCOL = 5  # Cassandra 4 and later. A search for the version costs a refused connection for each try.
 CONNECT_TIMEOUT_S = 5.0
-CONNECT_AGAIN_S = 1.0  # Until then callers get the last attempt's error at once and do not wait.
-# A node that is back is used again within seconds; the driver's default waits up to ten minutes.
+CONNECT_AGAIN_S = 1.0  # For this time callers get the error of the last attempt at once and do not wait.
+# A node that answers again is used within seconds. The driver's default waits up to ten minutes.
 RECONNECT_S = (0.5, 10.0)
 # When all nodes were unreachable for this long, a second session is tried beside the first one. The session that
 # connects first stays.
@@ -124,10 +124,11 @@ class LazySession:
         self._settings = settings
         self._resolve = resolve
         self._renew_after_s = renew_after_s
-        self._away_since: float | None = None  # Since when no node known is up. Written without a lock: a guess.
+        # Time since which no known node is up. Written without a lock, because a guess suffices.
+        self._away_since: float | None = None
         self._renewing: threading.Thread | None = None
         self._closing = threading.Event()
-        self._lock = threading.Lock()  # Guards the fields below; held while connecting.
+        self._lock = threading.Lock()  # Guards the fields below. It is taken while connecting.
         self._cluster: Cluster | None = None
         self._connected: Connected | None = None
         self._error: TsdbError | None = None
@@ -203,7 +204,7 @@ class LazySession:
 
     def _connect_locked(self) -> Connected:
         if self._error is not None and time.monotonic() < self._again_at:
-            # A copy each time: a raised error collects the traceback of every raise.
+            # A copy for each raise, because a raised error collects the traceback of every raise.
             raise copy(self._error)
         try:
             connected = self._connected_now()

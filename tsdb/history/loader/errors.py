@@ -14,8 +14,9 @@ class NotLoadable(CorruptData):
     default_reason = "not_loadable"
 
 
-# An error that is not listed is a bug, or a record of a newer writer: the loader stops and does not guess. A record
-# that crashes the process is such a bug too: as a dead letter without a hole it would be a loss that no read shows.
+# An error that is not listed is a bug, or a record of a newer writer. The loader then stops and does not guess. A
+# record that crashes the process is such a bug too: as a dead letter without a hole it would be a loss that no read
+# shows.
 POLICY = ErrorPolicy(
     actions={Unavailable: Action.BLOCK, Overloaded: Action.BLOCK, NotLoadable: Action.DEAD_LETTER},
     default=Action.FATAL,

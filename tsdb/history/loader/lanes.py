@@ -12,7 +12,7 @@ from tsdb.parallel_consumer import Record, SpecialLane, TopicPartition
 
 Positions = Callable[
     [TopicPartition], int | None
-]  # All records of a partition below it are finished; None: not assigned here.
+]  # Offset below which all records of a partition are finished; None: the partition is not assigned here.
 
 
 def lane_of(record: Record) -> Hashable:

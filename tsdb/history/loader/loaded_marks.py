@@ -107,7 +107,7 @@ class LoadedMarks:
                 if partition in restored:
                     way.marker = _marker_of(restored[partition])
                 if self._generation is None or not (end or way.series_end or way.first or way.marker):
-                    way.seen_at = -math.inf  # Nothing was there that a querier could have read without the rest.
+                    way.seen_at = -math.inf  # History had nothing that a querier could have read without the rest.
                 self._from_zero[partition] = way
 
     def load(self, partition: int, offset: int, marker: ProgressMarker, on_done: OnDone) -> bool:

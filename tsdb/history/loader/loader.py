@@ -38,11 +38,12 @@ from tsdb.ops.metrics import registry
 from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, ParallelConsumer, Record
 
 GROUP = "loader"
-FILES_GROUP = "loader-parquet"  # Has separate commits: files are loaded beside a history, not instead of it.
+# The group has separate commits, because files are loaded beside a history, not instead of it.
+FILES_GROUP = "loader-parquet"
 # Records of a poll. At least as many are read as may be in flight: no write begins during a poll, so free slots stay
 # empty.
 POLL_RECORDS_MIN = 128
-DRAIN_S_MAX = 300.0  # Members of a group that do not poll for so long are expelled, and a drain polls nothing.
+DRAIN_S_MAX = 300.0  # A group expels members that do not poll for this long, and a drain polls nothing.
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
 
 log = get_logger(__name__)

@@ -100,7 +100,7 @@ class Loading:
             case HoleKey():
                 self._load_hole(record, key, done)
             case WindowKey():
-                # Window markers are for the chunk stage and rebuilds; readers of history do not need them.
+                # The chunk stage and rebuilds use window markers; readers of history do not need them.
                 self._counted("window", done)(None)
 
     def _load_chunk(self, record: Record, key: ChunkKey, done: Done) -> None:
@@ -137,7 +137,7 @@ class Loading:
         try:
             marker = decode_progress_marker(record.value or b"")
         except CorruptData as error:
-            # No hole: a marker holds no samples, and the next marker makes up for it.
+            # No hole is written, because a marker has no samples and the next marker replaces it.
             self._refuse(error, done)
             return
         if not self._marks.load(record.partition, record.offset, marker, self._counted("progress", done)):

@@ -43,7 +43,7 @@ class Raises:
         self._wake = wake
         self._lock = threading.Lock()  # Guards all below; no other lock is taken under it.
         self._last: dict[int, Loaded] = {}
-        self._lives: dict[int, int] = {}  # Number of starts of a partition: answers of an earlier life are ignored.
+        self._lives: dict[int, int] = {}  # Number of starts of a partition. Answers to an earlier start are ignored.
         self._due: list[tuple[Loaded, OnDone]] = []
         self._replaced: set[int] = set()  # Partitions that must start from zero and have not yet.
         self._older: dict[int, Loaded] = {}  # Claims of an older copy of history, to be withdrawn.
@@ -90,7 +90,7 @@ class Raises:
     def write_all(self, *, check: bool = False) -> None:
         """Begin all due writes; answer the ones that must not be written. check: look whether the last values stand,
         also when no write is due."""
-        # Copied together: a read that begins after this sees every write acknowledged by now.
+        # Copied together, so that a read that begins after this sees every write that is acknowledged by now.
         with self._lock:
             due, self._due = self._due, []
             last, lives = dict(self._last), dict(self._lives)

@@ -19,8 +19,9 @@ from tsdb.ops.periodic import Periodic
 from tsdb.parallel_consumer import Status, TopicPartition
 
 EVERY_S = 0.25
-ENDS_EVERY_S = 5.0  # And a whole round, while the consumer stands still.
-BLOCKED_PATIENCE_S = 5.0  # A shorter refusal is no outage.
+# Time between two requests for the ends. It is also that of a whole round while the consumer makes no progress.
+ENDS_EVERY_S = 5.0
+BLOCKED_PATIENCE_S = 5.0  # A shorter refusal does not count as an outage.
 LOG_EVERY_S = 30.0
 
 log = get_logger(__name__)
@@ -78,7 +79,7 @@ class LoaderReporter(Periodic):
         self.problem, self.health = problem, partition_health(status, self._ends, problem, now)
         self._set_gauges(status, blocked_for_s)
         self._marks.write_due(status.partitions, status.at)
-        # Last, because it may wait for a log that does not answer; known facts must show before that.
+        # Done last, because it may wait for a log that does not answer, and known facts must show before that.
         self._refresh_ends(status, now)
 
     def _rests(self, status: Status, now: float) -> bool:
@@ -126,7 +127,7 @@ class LoaderReporter(Periodic):
             position.labels(topic, str(number)).set(part.position)
             from_zero.labels(str(number)).set(self._marks.from_zero(number))
         for topic, number in self._shown - set(status.partitions):
-            # Another loader owns it now: two values for one partition would add up.
+            # Another loader has the partition now, and two values for one partition would add up.
             lag.remove(topic, str(number))
             position.remove(topic, str(number))
             if topic == CHUNKS:

@@ -24,15 +24,15 @@ from tsdb.ops.logs import get_logger
 from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, SourceListener
 
 POLL_BYTES_MAX = 16 << 20
-RETRY_S = 1.0  # Between two tries, while the start of a partition cannot be found.
+RETRY_S = 1.0  # Time between two tries while the start of a partition cannot be found.
 RETRY_LOOK_S = 0.1  # Of this wait, in one poll: bounds how long a close waits.
 
 log = get_logger(__name__)
 
-LINGER_S = 0.1  # The chunks of one moment come together.
+LINGER_S = 0.1  # Chunks that are written at one moment arrive together.
 
 SEPARATOR = "|loaded "  # A character that neither alphabet of the consumer's metadata has.
-LOADED_COMMIT_S = 2.0  # A commit of the consumer follows nearly every raise of `loaded`, and is soon enough.
+LOADED_COMMIT_S = 2.0  # Nearly every raise of `loaded` is followed by a commit of the consumer, which is soon enough.
 LOADED_UNITS_MAX = 160  # Length of separator, topic id and two numbers.
 
 Offsets = Mapping[TopicPartition, int]
@@ -202,7 +202,7 @@ class LogSource:
                 restored=sorted({number for _, number in restored}),
             )
 
-    # The value of `loaded` in commits.
+    # Encodes the value of `loaded` in commits.
 
     def _with_loaded(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, LogPosition]:
         found = {}
@@ -265,7 +265,7 @@ def _split(committed: LogPosition, partition: int) -> tuple[Position, Loaded | N
     try:
         loaded = Loaded(topic_id, partition, *map(int, numbers)) if text else None
     except (ValueError, TypeError):
-        loaded = None  # Written by nobody: the consumer's metadata is checked by its own rules.
+        loaded = None  # No loader of ours wrote it. The consumer checks its metadata by its own rules.
     return Position(committed.next_offset, metadata), loaded
 
 

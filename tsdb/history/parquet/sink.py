@@ -38,7 +38,7 @@ from tsdb.model.labels import labels_json
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread, report_failure
 
-FLUSH_S = 1.0  # Longer: larger files, later answers.
+FLUSH_S = 1.0  # A longer time gives larger files and later answers.
 IDLE_S, IDLE_WRITES_LEAST = 0.05, 64
 # Decoded samples take about a hundred times the bytes of their chunk, so the bound counts the decoded bytes.
 WAITING_BYTES_MAX = 64 * 1024 * 1024
@@ -173,7 +173,7 @@ class ParquetSink:
                 before = len(self._writes)
                 wait_s = min(IDLE_S, give_up_at - time.monotonic())
                 came = self._work.wait_for(lambda known=before: self._closing or len(self._writes) > known, wait_s)  # type: ignore[misc]
-                # Enough writes and no new ones: the loader waits for answers before it sends more.
+                # Enough writes wait and no new one came, because the loader waits for answers before it sends more.
                 if wait_s <= 0 or (not came and before >= IDLE_WRITES_LEAST):
                     break
             group = list(self._writes)
@@ -216,7 +216,7 @@ class ParquetSink:
             try:
                 write.on_done(error)
             except BaseException as bug:
-                # A bug in a callback. The other answers must still be delivered; the next write raises the error.
+                # A callback has a bug. The other answers must still be delivered; the next write raises the error.
                 self._error = bug
                 report_failure(bug, "parquet-writer")
             finally:

@@ -13,7 +13,7 @@ from tsdb.model.errors import ConfigMismatch
 from tsdb.sqlite.database import configure, open_file
 from tsdb.sqlite.errors import SqliteErrors
 
-PAGE_BYTES = 16_384  # Rows are chunks of kilobytes; small pages would chain them.
+PAGE_BYTES = 16_384  # Rows are chunks of kilobytes, which small pages would split into chains.
 ERRORS = SqliteErrors(
     unavailable="unavailable",
     locked="store_locked",

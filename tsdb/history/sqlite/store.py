@@ -175,7 +175,7 @@ class SqliteStore:
 
     def _pieces(self, statement: str, values: tuple[object, ...]) -> Iterator[list[ChunkRow]]:
         """Rows of one statement, in pieces of one pack each."""
-        # An open cursor would hold a read transaction, and so keep the WAL from shrinking.
+        # An open cursor would keep a read transaction open, so that the WAL could not shrink.
         with self._reading() as connection, closing(connection.execute(statement, values)) as rows:
             piece: list[ChunkRow] = []
             size = 0

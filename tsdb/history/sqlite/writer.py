@@ -27,8 +27,8 @@ from tsdb.ops.logs import get_logger
 from tsdb.sqlite.database import transaction
 from tsdb.sqlite.writer import GroupWriter
 
-# Rows of series lie all over their table, so each costs a page or two, unless many are written together: the more came
-# with the last group, the longer the next one gathers.
+# Rows of series are spread over their whole table, so each costs a page or two unless many are written together. So the
+# next group waits longer after a group with many of these rows.
 REST_S_A_SERIES = 0.0001
 REST_S_MAX = 0.5
 
@@ -63,7 +63,7 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
         self._inflight = write_budget(settings.inflight_bytes_max)
         self._rest_s = 0.0  # Before the next group. Of the writer's thread.
         self._rests = True  # Until `close`.
-        self._hurry = threading.Event()  # A write came that should not wait for rows of series.
+        self._hurry = threading.Event()  # A write came that must not wait for rows of series.
 
     def put(self, write: StatementGroup) -> None:
         reserve(self._inflight, write.weight, self._settings.write_timeout_s)

@@ -23,7 +23,7 @@ from tsdb.log.topics import ReplicaFaults, TopicSpec, TopicState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable, WrongTopic
 
-SETTLE_S = 0.05  # Between two checks of a topic that is being created or deleted.
+SETTLE_S = 0.05  # Time between two checks of a topic that is being created or deleted.
 
 
 class KafkaTopics:

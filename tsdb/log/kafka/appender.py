@@ -48,7 +48,7 @@ class KafkaAppender:
         # record whose answer nobody would read. Callbacks run outside.
         self._changed = threading.Condition()
         self._numbers = count()
-        self._waiting: dict[int, _Waiting] = {}  # In order of their appends.
+        self._waiting: dict[int, _Waiting] = {}  # Appends by their number, in order.
         self._is_closed = False
         self._error: BaseException | None = None
         with self._changed:  # The thread of the producer reads the field that holds it.
@@ -129,7 +129,7 @@ class KafkaAppender:
         self._answer_lost(lost, f"no answer within {self._lost_after_s:g} s", "timeout")
 
     def stalled(self) -> str:
-        return ""  # A new producer depends on nothing of the old one.
+        return ""  # A new producer is independent of the old one.
 
     def _check_open_locked(self, place: str) -> None:
         if self._error is not None:
@@ -193,7 +193,7 @@ class KafkaAppender:
         try:
             waiting.on_done(result)
         except BaseException as error:
-            # A bug in a callback. The other answers must still be delivered; the next append raises the error.
+            # A callback has a bug. The other answers must still be delivered; the next append raises the error.
             self._error = error
             report_failure(error, "log-answers")
 
@@ -210,7 +210,8 @@ def _result(error: KafkaError | None, message: Message, place: str) -> Appended 
     partition, offset = message.partition(), message.offset()
     assert partition is not None, "an acknowledged record has a partition"
     if offset is None:
-        # The broker has the batch from an earlier try, so long ago that it no longer knows the offset (KIP-98).
+        # The broker has the batch from an earlier try, which is so old that the broker no longer knows the offset
+        # (KIP-98).
         return _count(Unavailable(f"{place}: the log has the record and does not say where", reason="offset_unknown"))
     appends_total.inc()
     return Appended(partition, offset, message.timestamp()[1])

@@ -23,7 +23,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.threads import new_thread
 
 RENEW_AFTER_S = 10.0  # Time without an answer. Twice this time and a reader's own watch fit into half a minute.
-GRACE_S = 5.0  # Added to the library's own timeout of a call; a call that outlives both does not return.
+GRACE_S = 5.0  # Added to the library's own timeout of a call. A call that exceeds both never returns.
 
 LOOKUP, ADMIN, PRODUCER, READER, MEMBER = KINDS = ("lookup", "admin", "producer", "reader", "member")
 STUCK = "it got nothing although the log has more"
@@ -76,7 +76,7 @@ def end_client(end: Callable[[], object]) -> None:
     def run() -> None:
         try:
             end()
-        except (KafkaException, RuntimeError) as error:  # RuntimeError: it is closed already.
+        except (KafkaException, RuntimeError) as error:  # RuntimeError means that it is closed already.
             log.debug("a replaced client did not close", error=str(error))
 
     new_thread(run, "log-client-end").start()

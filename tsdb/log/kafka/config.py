@@ -10,8 +10,8 @@ from tsdb.log.settings import KafkaSecurity, LogSettings
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024  # A log record is at most 1 MiB; compressed noise and framing are a little more.
 FETCH_BYTES_MIN = 256 * 1024
 METADATA_REFRESH_MS = 3_000
-LINGER_BYTES = 1 << 20  # A fetch with this many bytes waits no longer.
-FETCH_WAIT_MS = 100  # Length of an idle fetch; a new assignment on the same broker waits for it.
+LINGER_BYTES = 1 << 20  # A fetch with this many bytes does not wait.
+FETCH_WAIT_MS = 100  # Length of an idle fetch. A new assignment on the same broker waits for it to end.
 # Wait of readers that follow each other on one connection. A reader would begin with the wait for the last one's idle
 # fetch.
 FETCH_WAIT_SHORT_MS = 5

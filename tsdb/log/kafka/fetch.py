@@ -34,7 +34,7 @@ from tsdb.ops.metrics import counter
 CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
 BYTES_GUESS = 1024.0  # Size of a record before the first was seen.
 WAKE_WITHIN_S = 0.2  # The library cannot end a wait early, so a long poll is several waits.
-# A longer pause between two polls is the owner's: it counts no more than this as a wait for records.
+# A longer pause between two polls is caused by the owner. It counts no more than this as a wait for records.
 PAUSE_S_MAX = 1.0
 
 log = get_logger(__name__)
@@ -77,10 +77,11 @@ class Fetch:
         self._guard = guard
         self._offsets = offsets
         self._prefix = prefix
-        self._held: list[Message] = []  # Consumed, not yet confirmed.
+        self._held: list[Message] = []  # Messages that were consumed and are not confirmed yet.
         self._refused: dict[TopicPartition, KafkaError] = {}  # Partitions whose offset a broker refused.
-        self._failed: TsdbError | None = None  # Error that came with records: raised after them.
-        self._paused: set[TopicPartition] = set()  # Paused in the client library; a new assignment stays paused.
+        self._failed: TsdbError | None = None  # The error that came with records. It is raised after them.
+        # Partitions that are paused in the client library; a new assignment stays paused.
+        self._paused: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()  # Those of `owned` that the consumer has.
         self._record_bytes = BYTES_GUESS
         self._clock = clock
@@ -191,7 +192,7 @@ class Fetch:
         """Read an owned partition from next_offset on."""
         assert partition in self.owned, f"{_place(partition)} is not ours"
         self._drop(partition)
-        # seek() is no choice: it fails on a partition that rests.
+        # seek() does not work here, because it fails on a paused partition.
         with translate_kafka_errors(_place(partition)):
             if partition in self._assigned:
                 self.consumer.incremental_unassign([self.kafka_partition(partition)])
@@ -275,7 +276,7 @@ class Fetch:
     def _batch(self, key: tuple[str, int], messages: list[Message]) -> RecordBatch | None:
         ours = (self._ours(key[0]), key[1])
         if ours not in self.next_offsets:
-            return None  # Dropped or revoked since the fetch.
+            return None  # The partition was dropped or revoked since the fetch.
         batch = to_batch(*ours, messages)
         self.next_offsets[ours] = int(batch.offsets[-1]) + 1
         self._moved(ours, self.next_offsets[ours])
@@ -289,7 +290,7 @@ class Fetch:
         if partition is not None and partition not in self.next_offsets:
             return None
         if error.code() == KafkaError._PARTITION_EOF and partition is not None:
-            # Above the next offset where the last offsets are those of dropped records or of markers.
+            # It is above the next offset when the last offsets belong to dropped records or to markers.
             self._moved(partition, max(message.offset() or 0, self.next_offsets[partition]))
             return EndOfLog(*partition, max(message.offset() or 0, self.next_offsets[partition]))
         if error.code() in _OFFSET_REFUSED and partition is not None:
@@ -297,7 +298,8 @@ class Fetch:
             return None
         ours = to_error(error, _place(partition) if partition else "reading")
         if isinstance(ours, WrongTopic) or (isinstance(ours, Unavailable) and ours.reason != "stale_member"):
-            # The topic guard finds out if the topic is gone, and reports since when no broker has answered.
+            # The topic guard detects whether the topic is gone, and reports the time since which no broker has
+            # answered.
             log.debug("fetch failed", reason=ours.reason, error=ours.message)
         else:
             self._failed = ours

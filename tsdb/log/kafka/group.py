@@ -41,7 +41,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.metrics import gauge
 
-# A member learns of a rebalance from the answer to its next heartbeat: other members wait for that.
+# A member learns of a rebalance from the answer to its next heartbeat, and other members wait for it.
 HEARTBEAT_MS = 500
 
 joining_seconds = gauge(
@@ -59,7 +59,8 @@ def group_config(session_s: float) -> Config:
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": int(session_s * 1000),
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        # The library waits half of it before it connects to the coordinator: a second would be 0.5 s of each start.
+        # The library waits half of this time before it connects to the coordinator. One second would add 0.5 s to each
+        # start.
         "reconnect.backoff.ms": 100,
     }
 
@@ -104,7 +105,7 @@ class KafkaGroup:
         # The thread of the watch writes these; others read them.
         self._standing = IdleMemberState.JOINING
         self._joining_since: float | None = None
-        self._without_since: float | None = None  # Since when it has no partitions.
+        self._without_since: float | None = None  # Time since which it has no partitions.
         self._renewed_at = 0.0
         self._must_renew = ""  # The reason for a new consumer. The watch sets it, the next poll takes it.
 
@@ -165,7 +166,7 @@ class KafkaGroup:
         # returns meanwhile. So the commit is sent, then read back; the coordinator answers both in order.
         self._call(lambda: consumer.commit(offsets=offsets, asynchronous=True), "commit")
         if self.committed(list(positions)) != dict(positions):
-            # The coordinator answers and has refused: this call returns its reason.
+            # The coordinator has answered with a refusal; this call returns its reason.
             self._commit_now(consumer, offsets)
 
     def _commit_now(self, consumer: Consumer, offsets: list[KafkaPartition]) -> None:
@@ -181,7 +182,7 @@ class KafkaGroup:
         since = self._joining_since
         return 0.0 if since is None else self._clock.monotonic() - since
 
-    # Watched: on the thread of the watch.
+    # Methods of Watched, on the thread of the watch.
 
     def look(self) -> None:
         """Find out why this member has no partition, and have it replaced when it should have one."""
@@ -315,7 +316,7 @@ class KafkaGroup:
         going = self._held(partitions)
         try:
             if going:
-                # Commit these partitions before this returns: afterwards the member id is not valid for them.
+                # Commit these partitions before this returns, because afterwards the member id is not valid for them.
                 with self._callback():
                     self._listener.on_revoked(going)
         finally:

@@ -224,8 +224,8 @@ class KafkaLog:
         return GroupState(group.state not in REBALANCING, assigned)
 
     def _describe_group(self, group_id: str, timeout_s: float) -> ConsumerGroupDescription:
-        # First a lookup, which raises while no broker answers: librdkafka 2.16 ended the process by an assertion
-        # (rd_kafka_enq_once_del_source_return) when requests about groups timed out during an outage.
+        # A lookup comes first, because it raises while no broker answers: librdkafka 2.16 ended the process by an
+        # assertion (rd_kafka_enq_once_del_source_return) when requests about groups timed out during an outage.
         topic = self._guard.any_topic()
         if topic is not None:
             self._offsets.watermarks(topic, [0])

@@ -13,7 +13,7 @@ from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
 
-RETRY_S = 0.1  # While a partition has no leader, or its broker has just started.
+RETRY_S = 0.1  # Pause while a partition has no leader, or its broker has just started.
 
 
 class KafkaOffsets:
@@ -32,7 +32,7 @@ class KafkaOffsets:
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_s = grace_s
-        self._lock = threading.Lock()  # One request at a time: the consumer refuses concurrent calls.
+        self._lock = threading.Lock()  # Allows one request at a time, because the consumer refuses concurrent calls.
         self._closed = False  # Guarded by the lock.
 
     def watermarks(self, topic: str, partitions: list[int]) -> dict[int, Watermarks]:

@@ -44,7 +44,7 @@ class KafkaReader:
         for topic, partition in starts:
             guard.check_partition(topic, partition)
         with translate_kafka_errors("assigning"):
-            # All in one call: assigned one by one, each partition would wait for the fetch before it.
+            # Done in one call, because partitions that are assigned one by one would each wait for the fetch before.
             fetch.consumer.incremental_assign([fetch.kafka_partition(tp, offset) for tp, offset in starts.items()])
         fetch.own(starts)
 

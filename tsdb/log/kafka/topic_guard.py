@@ -30,9 +30,9 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import unattended
 
 FRESH_S = 0.8 * FETCH_ERROR_BACKOFF_MS / 1000
-CHECK_EVERY_S = 1.0  # While nothing is read: how soon an idle user of the topic learns of a change.
+CHECK_EVERY_S = 1.0  # How soon an idle user of the topic learns of a change while nothing is read.
 DESCRIBE_TIMEOUT_S = 3.0
-LOST_AFTER_S = DESCRIBE_TIMEOUT_S + GRACE_S  # An answer that comes later than its own timeout does not come.
+LOST_AFTER_S = DESCRIBE_TIMEOUT_S + GRACE_S  # An answer that is later than its own timeout will never come.
 GONE_AFTER_S = 2.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.
 
 log = get_logger(__name__)
@@ -53,7 +53,7 @@ class _Topic:
 class _Request:
     admin: AdminClient
     sent_at: float  # Monotonic time.
-    settled: Future[None]  # Set once the state of the topic has the answer.
+    settled: Future[None]  # Set once the state of the topic contains the answer.
 
 
 class TopicGuard:
@@ -96,7 +96,7 @@ class TopicGuard:
         """
         known = self._known(topic)
         give_up_at = self._clock.monotonic() + wait_s
-        # Twice: a pending answer may belong to an older request; a request sent now gives a certain answer.
+        # Two tries, because a pending answer may belong to an older request. A request sent now gives a certain answer.
         for _ in range(2):
             if self._is_fresh(known):
                 return True

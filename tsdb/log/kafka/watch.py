@@ -22,7 +22,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.periodic import Periodic
 
 LOOK_EVERY_S = 2.0
-IDLE_S = 3.0  # A partition with an event since then needs no look.
+IDLE_S = 3.0  # A partition that had an event within this time needs no look.
 # Above the longest throttling of a broker's quota at its default (11 windows of 1 s).
 STUCK_S = 12.0
 # A stable group gives a member no partitions by itself. A rebalance waits for a killed member's session, 10 s.
@@ -93,7 +93,7 @@ class _Behind:
     reached: int
     waited_s: float
     since: float
-    tries: int = 0  # Times that it was read again from here.
+    tries: int = 0  # Number of times that it was read again from here.
 
 
 class FetchWatch:
@@ -178,7 +178,7 @@ def standing_of(group: GroupState, partitions: Mapping[str, int]) -> IdleMemberS
     """State of a member that has no partitions. partitions: number of partitions of each topic of the group."""
     wanted = {(topic, number) for topic, count in partitions.items() for number in range(count)}
     taken = frozenset().union(*group.assigned)
-    # With a partition to spare the group would share: the assignment is balanced.
+    # If a partition were left over, the group would share it, because the assignment is balanced.
     if wanted <= taken and all(len(one & wanted) <= 1 for one in group.assigned):
         return IdleMemberState.SPARE
     return IdleMemberState.JOINING if group.is_stable else IdleMemberState.REBALANCING

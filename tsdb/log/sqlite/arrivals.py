@@ -14,8 +14,8 @@ from contextlib import closing
 from tsdb.model.errors import TsdbError
 from tsdb.ops.threads import new_thread
 
-OTHER_PROCESS_S = 0.05  # Time between two questions; one takes 20 us.
-FAILED_S = 1.0  # After a question without an answer. The readers are woken meanwhile: their reads tell the reason.
+OTHER_PROCESS_S = 0.05  # Time between two checks; a check takes 20 us.
+FAILED_S = 1.0  # Pause after a check that failed. The readers are woken, because their reads find the reason.
 
 
 class Arrivals:

@@ -56,7 +56,7 @@ class SqliteGroup:
         self._followers: Mapping[str, str] = {}
         self._number: int | None = None
         self._assigned: set[TopicPartition] = set()
-        self._unassigned: frozenset[TopicPartition] = frozenset()  # Their commits could not be read yet.
+        self._unassigned: frozenset[TopicPartition] = frozenset()  # Partitions whose commits could not be read yet.
         self._left = False
 
     def join(
@@ -94,7 +94,7 @@ class SqliteGroup:
         return self._number is not None and not self._assigned and self._coordinator.is_spare(self._number)
 
     def joining_s(self) -> float:
-        return 0.0  # Members of one process share at their next poll, whatever happens outside.
+        return 0.0  # Members of one process share at their next poll, so no wait is needed.
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         number = self._number

@@ -19,9 +19,9 @@ from tsdb.model.errors import CorruptData
 PLAIN_BYTES_MAX = 200  # Shorter values gain less than the call costs.
 # Node data takes 4.6 B a sample, 6.1 with half of this size, and 20 without a dictionary.
 DICTIONARY_BYTES = 256 * 1024
-RENEWAL_BYTES = 8 * 1024 * 1024  # Values after which a dictionary is made anew: it costs a fortieth of them.
+RENEWAL_BYTES = 8 * 1024 * 1024  # Bytes of values after which a new dictionary is made, which costs a fortieth of them.
 LEVEL = 3
-VALUE_BYTES_MAX = 4 * 1024 * 1024  # Above every record that the log takes.
+VALUE_BYTES_MAX = 4 * 1024 * 1024  # Above the size of every record that the log accepts.
 DICTIONARIES_MAX = 64  # That one reader keeps.
 
 PLAIN, ALONE = None, 0  # Codings. A positive coding is the number of a dictionary.

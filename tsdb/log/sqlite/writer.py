@@ -44,7 +44,8 @@ class LogWriter(GroupWriter[Append, Appended]):
         self._arrivals = arrivals
         self._lock = WriterLock(path)
         self._maintain_at = 0.0
-        self._queued = ByteBudget(settings.queue_bytes_max, admits_one=True)  # Appends without an answer.
+        # Bytes of appends that have no answer yet.
+        self._queued = ByteBudget(settings.queue_bytes_max, admits_one=True)
         self._coders = LaneCoders(own_dictionaries=not settings.embedded_guest)
 
     def claim(self) -> None:

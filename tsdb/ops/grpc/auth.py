@@ -66,5 +66,5 @@ def _refusal(error: TsdbError, log_peer: Callable[[str], None] = lambda _peer: N
         log_peer(context.peer())
         raise error
 
-    # A stream handler for every kind of method: gRPC then reads no request, so an unknown caller cannot fill memory.
+    # Every kind of method gets a stream handler. gRPC then reads no request, so an unknown caller cannot fill memory.
     return grpc.stream_stream_rpc_method_handler(refuse)

@@ -29,9 +29,9 @@ GZIP = b"\x1f\x8b"  # No message begins with these bytes: they would be a field 
 GZIP_BYTES_MIN = 18
 COPIES = 3  # The received bytes, the parsed message, and the arrays and strings taken from it.
 FIELD_BYTES = 64  # Overhead of one field of a parsed message and of its Python object, without the content.
-MESSAGE_BYTES = 128  # The same of one message in it: an empty one takes 100.
+MESSAGE_BYTES = 128  # Overhead of one message inside the request: an empty one takes 100.
 UNMEASURED_BYTES_MAX = 4096  # Smaller requests are not measured: even the worst take little memory and time.
-EXPANSION_BYTES_MIN = 1 << 16  # Smaller ones expand at once, in 0.1 ms.
+EXPANSION_BYTES_MIN = 1 << 16  # Smaller requests are expanded at once, in 0.1 ms.
 EXPANSION_WAIT_S = 5.0
 RETRY_AFTER_S = 0.5
 _PLAIN = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
@@ -118,7 +118,7 @@ class MessageReader:
                 with self._expansions.one(declared):
                     data = _expanded(data)
             self._check_bytes(len(data))
-            # First the lower bound: it limits how many large requests are measured at once.
+            # The lower bound is reserved first. It limits how many large requests are measured at once.
             reserved.set(len(data) * COPIES)
             reserved.set(self._memory(data))
         except BaseException:

@@ -26,7 +26,8 @@ PATIENCE_S = 0.3  # Timeout under pressure. A message that arrived with its head
 SOON_S = 1.0  # There is pressure when this time is too short for the waiting calls, as fast as requests arrive now.
 WAIT_S = 5.0  # Wait for a slot. Each slot becomes free within PATIENCE_S, so a longer wait means overload.
 RETRY_AFTER_S = 0.5
-RESERVED_SHARE = 4  # A quarter of the slots is for connections without a slot: a few senders never lock them out.
+# A quarter of the slots is reserved for connections without a slot, so that a few senders never lock them out.
+RESERVED_SHARE = 4
 
 _evicted = counter(
     "tsdb_grpc_evicted_calls_total",
@@ -69,7 +70,7 @@ class Receipts:
         self._holding: dict[_Receipt, None] = {}  # The oldest is first.
         self._waiting: list[_Receipt] = []  # The newest is last.
         self._pressed = False
-        self._arrived = 0  # Requests since _relieved_at.
+        self._arrived = 0  # Number of requests since _relieved_at.
         self._relieved_at = time.monotonic()
 
     def receive(
@@ -97,7 +98,7 @@ class Receipts:
             self._arrived += 1
             receipt.arrived = True
             evicted = receipt.evicted
-        if evicted:  # Its request came between the mark and the cancellation: the call ends all the same.
+        if evicted:  # Its request came between the mark and the cancellation, but the call ends anyway.
             raise Overloaded(
                 "the request took too long to arrive while others waited",
                 reason="receiving",

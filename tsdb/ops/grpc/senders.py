@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.2
 STALLED_S = 0.25  # An active reader takes a message within milliseconds.
 DRAIN_TIMEOUT_S = 1.0  # The send timeout during shutdown, which waits for active readers only.
 LOG_EVERY_S = 60.0
-LAST_BYTES_MIN = 1 << 20  # The transport buffers smaller messages, reader or not.
+LAST_BYTES_MIN = 1 << 20  # The transport buffers smaller messages even when no reader reads.
 
 log = get_logger(__name__)
 
@@ -65,7 +65,7 @@ class Senders(Periodic):
         self._slots = slots
         self._send_timeout_s = send_timeout_s
         self._monotonic = monotonic
-        self._senders: set[StreamSender] = set()  # Adding, removing and copying are one step each under the GIL.
+        self._senders: set[StreamSender] = set()  # Each of add, remove and copy is one step under the GIL.
         self._logged_at: float | None = None
 
     def drain(self) -> None:

@@ -42,7 +42,7 @@ STREAMS_MAX = 256  # Concurrent calls of one connection. A client queues further
 RELIEF_EVERY_S = 0.1  # Interval of the check for calls whose request does not arrive.
 FLUSH_S = 2.0  # Time for the last answer to reach its caller. gRPC itself waits 20 s for silent peers.
 JOIN_POLL_S = 0.05
-GRACE_S = 3600.0  # gRPC's own wait for running calls. Our deadline comes first and calls abort().
+GRACE_S = 3600.0  # gRPC's own wait for running calls. Our deadline is shorter and then calls abort().
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from tsdb.ops.metrics import counter, gauge
 
 RETRY_AFTER_S = 0.1  # A call takes milliseconds, so a slot becomes free soon.
 WAITING_RETRY_AFTER_S = 1.0
-RETURN_WITHIN_S = 5.0  # Longest wait of a waiting call for a running slot.
-ENTER_WITHIN_S = 1.0  # Longest wait of a patient call for a running slot, at the begin.
+RETURN_WITHIN_S = 5.0  # The longest time that a waiting call waits for a running slot.
+ENTER_WITHIN_S = 1.0  # The longest time that a patient call waits for a running slot at its begin.
 RECENT_S = 10.0  # Half of the running slots stays free for other connections that called within this time.
 PEERS_MAX = 4096
 
@@ -154,7 +154,8 @@ class CallSlots:
         _moved(self._running, peer, by)
         _running.inc(by)
         if by < 0:
-            # Two kinds of waits with different bounds: the one woken alone may not be the one that can go on.
+            # There are two kinds of waits with different bounds, so a thread that is woken alone may not be one that
+            # can continue.
             self._changed.notify_all()
 
     def _wait_locked(self, peer: str, by: int) -> None:

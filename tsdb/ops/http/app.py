@@ -23,7 +23,7 @@ from tsdb.ops.http.experiment_metrics import experiment_registry
 from tsdb.ops.http.sites import Sites
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import registry
-from tsdb.ops.process_metrics import package_version  # Declares what /metrics also shows.
+from tsdb.ops.process_metrics import package_version  # Registers further metrics that /metrics shows.
 
 log = get_logger(__name__)
 

@@ -38,7 +38,8 @@ class Answers:
     def put(self, exchange: BodyExchange, answer: HttpAnswer | _Pieces) -> None:
         """Send it soon. Any thread may call it."""
         self._waiting.append((exchange, answer))
-        # Appended first: `_send` takes all that is there after it has reset the mark. Two threads may both wake it.
+        # Append first, because `_send` takes everything that is queued after it has reset the mark. Two threads may
+        # both wake it.
         if self._woken:
             return
         self._woken = True
@@ -240,14 +241,14 @@ class BodyExchange:
         answer = self._streamed
         if answer is None:  # The peer has left.
             return
-        if self._transport.is_closing():  # It is about to be reported lost.
+        if self._transport.is_closing():  # uvicorn is about to report the connection as lost.
             self._end_stream()
             return
         if not made.pieces and not made.is_last:
             self.abort()
             return
         if not made.is_last:
-            self.make_more()  # First, so that a thread makes the next pieces while these are sent.
+            self.make_more()  # Call this first, so that a thread makes the next pieces while these are sent.
         self._send_chunk(made.pieces, end=LAST_CHUNK if made.is_last and self._chunks else b"")
         if made.is_last:
             self._end_stream()

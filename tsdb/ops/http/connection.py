@@ -74,7 +74,8 @@ class HttpConnection(HttpToolsProtocol):
         self._answers = answers
         self._handshake = handshake
         self._sites = sites
-        self._timer: asyncio.TimerHandle | None = None  # Fires at _due_at, or before it and is then set again.
+        # The timer fires at _due_at, or before it and is then set again.
+        self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
         self._due_reason = ""
         self._between_requests = False
@@ -86,7 +87,8 @@ class HttpConnection(HttpToolsProtocol):
         self._lingering = False  # The last answer is sent; the peer may still send.
         self._header_bytes = 0
         self._header_fields = 0
-        self._idle_bytes = 0  # Received since the last header, piece of a body, or end of a message.
+        # Bytes received since the last header, the last piece of a body, or the last end of a message.
+        self._idle_bytes = 0
         self._dropped_bytes = 0
         self._receiving: BodyExchange | None = None
         # Exchanges in their order. uvicorn's `cycle` is only the last request.
@@ -132,7 +134,8 @@ class HttpConnection(HttpToolsProtocol):
         self._ended = True
         cycle = self.cycle
         is_answered = cycle is None or cycle.response_complete
-        # asyncio cannot keep one direction of TLS. A query ends with its peer, as in Go's server: the peer may be gone.
+        # asyncio cannot keep one direction of TLS open. A query ends with its peer, as in Go's server, because the peer
+        # may be gone.
         if is_answered or self.scheme == "https" or not all(one.outlives_peer for one in self._unanswered):
             return False
         cycle.keep_alive = False

@@ -66,7 +66,7 @@ class Connections:
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.on_closed: Callable[[], None] = lambda: None
-        self._waiting: dict[Abortable, float] = {}  # The value is the monotonic time when the state began.
+        self._waiting: dict[Abortable, float] = {}  # Monotonic time at which the state began, by connection.
         self._running: dict[Abortable, float] = {}
         self._large: dict[Abortable, None] = {}  # Connections with a large header, in the order of its arrival.
 

@@ -73,7 +73,7 @@ def check_framing(head: HttpHead, version: str, fields: Sequence[Field]) -> None
     """Raises FramingError."""
     if version not in ("1.0", "1.1"):
         raise _wrong_version(version)
-    # Without a field that comes twice both have one length. Counting costs 2 us of 60 for a small write.
+    # If no field comes twice, both have the same length. Counting costs 2 us of 60 for a small write.
     if len(fields) > len(head.headers) and sum(name == b"host" for name, _ in fields) > 1:
         raise FramingError(HTTPStatus.BAD_REQUEST, "malformed", "the header has two Host fields")
     coding = head.headers.get("transfer-encoding")
@@ -106,7 +106,7 @@ def target_of(method: str, url: bytes) -> bytes:
     if b"//" not in url and url.startswith(b"/"):
         return url
     path, mark, query = url.partition(b"?")
-    if not path.startswith(b"/"):  # With scheme and host, as for a proxy.
+    if not path.startswith(b"/"):  # The target has scheme and host, as for a proxy.
         path = httptools.parse_url(url).path or b"/"
     return _SLASHES.sub(b"/", path) + mark + query
 

@@ -78,7 +78,7 @@ class HttpListener:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
-                # Closed and reused within this turn: other threads would take a descriptor that stays free.
+                # Close and reuse it within this turn, because other threads would take a descriptor that stays free.
                 if self._reserve:
                     os.close(self._reserve.pop())
                     continue

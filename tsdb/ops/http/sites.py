@@ -72,7 +72,7 @@ class Sites:
 
     def _is_own(self, host: str) -> bool:
         name = _name_of(host)
-        # A name without a dot is in no public DNS, so no page has it.
+        # No public DNS has a name without a dot, so no page of another site has it.
         return "." not in name.rstrip(".") or name in self._hosts or _is_local(name) or _is_address(name)
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 # A record of 100 us gains nothing from two cores, one of 1 ms a fifth and more (bench/consumer/pc_overhead.py): a
 # hand-over costs some 20 us in each process, and threads that talk to processes compete with ours.
 WORTH_FROM_S = 200e-6
-NOT_WORTH_FROM_S = 100e-6  # Hysteresis: a handler in between does not switch back and forth.
+NOT_WORTH_FROM_S = 100e-6  # Hysteresis, so that a handler between the two bounds does not switch back and forth.
 WEIGHT = 0.2
 CHUNK_S = 0.005  # Long enough to pay for the hand-over, short enough to share a poll among the processes.
 CHUNK_RECORDS_MAX = 256
-PROOF_S = 0.5  # Between checks of the speed-up.
+PROOF_S = 0.5  # Time between checks of the speed-up.
 GAIN_MIN = 1.15
-STAY_S = 10.0  # After too small a speed-up; doubled each time.
+STAY_S = 10.0  # Time without hand-over after too small a speed-up; it doubles each time.
 STAY_S_MAX = 600.0
 
 

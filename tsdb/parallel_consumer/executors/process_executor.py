@@ -94,7 +94,7 @@ class ProcessExecutor:
         return self._pool.failure
 
     def _timed(self, record: Record) -> None:
-        # Processor time: time spent waiting for other threads is not the handler's.
+        # Processor time, because the time spent waiting for other threads is not the handler's.
         began = time.thread_time()
         try:
             self._handler(record)

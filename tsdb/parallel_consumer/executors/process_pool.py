@@ -69,7 +69,7 @@ class ProcessPool:
 
     def _take_free(self) -> _Worker | None:
         try:
-            return self._free.pop()  # One step: of two threads that see one worker only one gets it.
+            return self._free.pop()  # It is one step, so that only one of two threads that see a worker gets it.
         except IndexError:
             return None
 
@@ -84,7 +84,7 @@ class ProcessPool:
                 done(WorkerDied(f"the process of a chunk of {len(chunk)} records ended with code {code}: {error!r}"))
             return
         self._free.append(worker)
-        if self._closed:  # Read after the append: `close` may have come before it.
+        if self._closed:  # Read after the append, because `close` may have come before it.
             self._close_free()
         self._on_chunk(seconds, len(chunk))
         for (_, done), failed in zip(chunk, errors, strict=True):

@@ -59,7 +59,7 @@ class ThreadExecutor:
         until = time.monotonic() + TURN_S
         while (done := streak.take()) is not None and self._handle(done.task.record, done):
             if not self._nothing_waits() and time.monotonic() >= until:
-                self._threads.put(streak)  # Queue it behind those that wait for a thread.
+                self._threads.put(streak)  # Queue the streak behind those that wait for a thread.
                 return
 
     def _call(self, record: Record, done: Completion) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 Spawned = tuple[Callable[..., Coroutine[Any, Any, object]], tuple[object, ...]]
 
-CLOSE_S = 1.0  # For cancelled coroutines; one that ignores the cancellation is left behind.
+CLOSE_S = 1.0  # Time for cancelled coroutines. A coroutine that ignores the cancellation is left running.
 
 
 class Threads:
@@ -94,7 +94,7 @@ class EventLoop:
         self._woken = False  # Clear first: a coroutine spawned from here on wakes the loop again, or is taken below.
         while self._spawned:
             coroutine, arguments = self._spawned.popleft()
-            # The loop holds tasks weakly: without the set one could be collected.
+            # The loop has only weak references to tasks, so without the set a task could be collected.
             task = loop.create_task(coroutine(*arguments))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -102,7 +102,8 @@ class EventLoop:
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self.failure = task.exception()  # Handlers' errors are caught: this one is a bug, and a record may wait.
+            # Errors of handlers are caught, so this one is a bug, and a record may wait for it.
+            self.failure = task.exception()
 
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         for task in self._tasks:

@@ -212,7 +212,7 @@ class Admission:
             self._supersede(older)
 
     def _supersede(self, older: Task) -> None:
-        older.lane = SpecialLane.UNORDERED  # It has not entered a lane yet, or has left it.
+        older.lane = SpecialLane.UNORDERED  # The task has not entered a lane yet, or has left it.
         self._metrics.ignored.labels("superseded").inc()
         self._finish([older])
 

@@ -26,7 +26,7 @@ from tsdb.parallel_consumer.scheduling.task import Task
 from tsdb.parallel_consumer.source import ColumnSource, Polled, PolledColumns, Source
 
 IDLE_S = 10.0  # A partition without a record for this long is idle: no other is paused for it.
-CHECK_EVERY_S = 0.005  # Between checks of which partitions may be read while none may: a check visits all.
+CHECK_EVERY_S = 0.005  # Time between checks of which partitions may be read while none may, because a check visits all.
 UNPOLLED_S_MAX = 1.0  # A pause drops prefetched records, so short stops do not pause.
 BUSY_PAUSE = 10  # While there is enough to do: the time between polls, in multiples of the last poll's duration.
 
@@ -130,7 +130,7 @@ class Intake:
         self._check_at = now + CHECK_EVERY_S
         self._take_back()
         if not self.records:
-            # With nothing unfinished, reading is always open, however small the bounds are.
+            # When no record is unfinished, reading is always allowed, however small the bounds are.
             self._full = False
         elif self._full:
             starving = self._pause_over_quota()
@@ -154,7 +154,7 @@ class Intake:
 
     def _is_waiting(self, part: PartitionState) -> bool:
         now = self._clock.monotonic()
-        # While nothing is read, arrivals are unknown.
+        # While nothing is read, arrivals cannot be seen.
         return now - part.arrived_at < IDLE_S or (self._full and now - self._full_at >= UNPOLLED_S_MAX)
 
     def _unpolled_s(self) -> float:
@@ -175,7 +175,7 @@ class Intake:
         polled = self._poll_source(timeout_s, records_max)
         self._polled_at = self._clock.monotonic()
         arrived = self._take_polled(polled)
-        # Waiting for records is not work.
+        # The wait for records does not count as work.
         self._poll_took_s = 0.0 if timeout_s else self._clock.monotonic() - began_at
         return arrived
 
@@ -198,7 +198,7 @@ class Intake:
             if part is None or part.draining:
                 continue  # The partition was removed.
             if records[0].offset < part.read_to:
-                # Read again after a pause.
+                # These records are read again after a pause.
                 records = [record for record in records if record.offset >= part.read_to]
             if records:
                 part.backlog.extend(records)

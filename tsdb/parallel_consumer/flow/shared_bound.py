@@ -28,7 +28,7 @@ class SharedBound:
         count = len(used)
         self.bound = max(bound, count, 1)
         self.own = self.bound if count < 2 else max(1, int(self.bound * OWN_SHARE) // count)
-        # Clamp: more may have arrived than was requested, or before other partitions were assigned.
+        # Clamped, because more may have arrived than was requested, or before other partitions were assigned.
         self.spare = max(0, self.bound - self._reserved(used))
         self.in_all = sum(used)
 

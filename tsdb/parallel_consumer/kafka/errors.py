@@ -91,7 +91,7 @@ def passes(error: KafkaError) -> bool:
 def member_ended(error: KafkaError, group: object, instance: object) -> ConsumerError:
     """Error for a member that ended: Fenced when another member has its group.instance.id, else reason kafka."""
     text = f"group {group}: {error.str()} ({error.name()})"
-    # It mostly arrives as a fatal error whose text contains the text of the original one.
+    # The error mostly arrives as a fatal error whose text contains the text of the original one.
     if any(KafkaError(code).str() in error.str() for code in _OF_ANOTHER_INSTANCE):
         return Fenced(f"{text}: another member has group.instance.id {instance} now")
     return ConsumerError(text, reason="kafka")

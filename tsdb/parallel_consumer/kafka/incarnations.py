@@ -24,7 +24,7 @@ from tsdb.parallel_consumer.kafka.settings import FETCH_BACKOFF, connection_sett
 
 CHECK_EVERY_S = 1.0  # While nothing is read.
 QUERY_S = 5.0
-LOST_AFTER_S = 2 * QUERY_S  # An answer that comes later than its own timeout does not come.
+LOST_AFTER_S = 2 * QUERY_S  # An answer that is later than its own timeout will never come.
 GONE_AFTER_S = 5.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.
 
 
@@ -43,7 +43,7 @@ class Incarnations:
         self._names = names
         self._fresh_s = 0.8 * int(str(config[FETCH_BACKOFF])) / 1000
         self._clock = clock or SystemClock()
-        self._admin: Any = admin  # Made with the first request.
+        self._admin: Any = admin  # The client is made with the first request.
         self._confirmed_at: dict[str, float] = {}  # Time of the request that got the last good answer, by topic.
         self._unknown_since: dict[str, float] = {}
         self._pending: dict[str, Future[Any]] = {}
@@ -78,7 +78,7 @@ class Incarnations:
         Raises as check.
         """
         give_up_at = self._clock.monotonic() + wait_s
-        # Twice: a pending answer may belong to an older request; a request sent now gives a certain answer.
+        # Two tries, because a pending answer may belong to an older request. A request sent now gives a certain answer.
         for _ in range(2):
             self.check(reading=True)
             if self._fresh():
@@ -96,7 +96,7 @@ class Incarnations:
         if self._pending:
             if self._clock.monotonic() - self._requested_at <= LOST_AFTER_S:
                 return
-            self._admin = None  # An answer that never comes: another client asks anew.
+            self._admin = None  # The answer will never come, so another client sends a new request.
         if self._admin is None:
             self._admin = AdminClient(self._settings)
         self._requested_at = self._clock.monotonic()

@@ -20,7 +20,7 @@ class PendingOutput:
     """Pending output of one member. Partitions are opened when assigned, and closed when revoked or lost."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # Guards all below; no other lock is taken while it is held.
+        self._lock = threading.Lock()  # Guards all below; no other lock is taken under it.
         self._by_partition: dict[TopicPartition, dict[int, list[OutRecord]]] = {}
 
     def open(self, topic_partitions: Collection[TopicPartition]) -> None:
@@ -39,7 +39,8 @@ class PendingOutput:
 
         def handle(record: Record) -> None:
             with self._lock:
-                output = self._by_partition.get(record.topic_partition)  # The assignment in which the record begins.
+                # The assignment that is current when the record begins.
+                output = self._by_partition.get(record.topic_partition)
             out = list(handler(record))
             if output is not None:
                 with self._lock:

@@ -25,10 +25,10 @@ from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.settings import connection_settings
 from tsdb.parallel_consumer.record import TopicPartition
 
-IDLE_S = 3.0  # A partition with an event since then needs no look.
+IDLE_S = 3.0  # A partition that had an event within this time needs no look.
 LOOK_EVERY_S = 2.0
 REQUEST_S = 3.0
-LOST_AFTER_S = 8.0  # An answer that comes later than its own timeout does not come.
+LOST_AFTER_S = 8.0  # An answer that is later than its own timeout will never come.
 PAUSE_S_MAX = 1.0  # A longer pause between two polls is the consumer's own.
 STUCK_S = 12.0  # Above the longest throttling of a broker's quota at its default (11 windows of 1 s).
 SETTLED_WITHIN_S = 8.0  # A stable group gives a member no partitions by itself.
@@ -59,12 +59,12 @@ class StallDetector:
         self._polled_at = self._clock.monotonic()
         self._polled_s = 0.0
         self._waits: dict[TopicPartition, _Wait] = {}
-        self._without_since: float | None = None  # Since when the member has no partitions.
-        self._free_since: float | None = None  # Since when the group has some for it.
+        self._without_since: float | None = None  # Time since which the member has no partitions.
+        self._free_since: float | None = None  # Time since which the group has some for it.
         self._looked_at = self._polled_at
         self._pending: dict[Any, Future[Any]] = {}
         self._asks_group = False  # Whether a request about the group follows.
-        self._of_group = False  # Whether it is the pending one.
+        self._of_group = False  # Whether the pending request is about the group.
         self.sizes: dict[str, int] = {}
 
     def assigned(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -112,8 +112,8 @@ class StallDetector:
     def _request(self, now: float) -> None:
         idle = [place for place, wait in self._waits.items() if self._polled_s - wait.since >= IDLE_S]
         waits = self._without_since is not None and now - self._without_since >= IDLE_S
-        # Where the member has no partitions, offsets are asked for first: while no broker answers nothing is wrong
-        # here, and requests about groups that time out may end the process (an assertion of librdkafka 2.16).
+        # When the member has no partitions, offsets are requested first. While no broker answers nothing is wrong here,
+        # and requests about groups that time out may end the process (an assertion of librdkafka 2.16).
         places = idle or ([(topic, 0) for topic in self.sizes] if waits else [])
         if not places:
             return

@@ -74,7 +74,7 @@ class KafkaSource:
         self._incarnations = Incarnations(self._config, self._names)
         self._topics_seen: dict[str, TopicFacts] = {}  # Facts of each topic when it was last learned.
         self._first_sizes: dict[str, int] = {}  # Number of partitions of each topic when this member first read it.
-        self._held: list[Any] = []  # Consumed, not yet confirmed: records, and ends of partitions.
+        self._held: list[Any] = []  # Records and ends of partitions that were consumed and are not confirmed yet.
         self._owned: set[TopicPartition] = set()
         self._failed: BaseException | None = None
         self._progress = StallDetector(self._config)
@@ -215,7 +215,7 @@ class KafkaSource:
                 stored = self._consumer.committed(offsets, timeout=TIMEOUT_S)
                 if all(_is_stored(answer, positions) for answer in stored):
                     return
-            # It has refused: this call returns its reason.
+            # The coordinator has answered with a refusal; this call returns its reason.
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             if ends_the_member(error.args[0]):
@@ -296,7 +296,7 @@ class KafkaSource:
                 starts[topic_partition] = Position(answer.offset, answer.metadata or "")
             else:
                 fresh.append(topic_partition)
-        # A partition that was added while its topic is read is new as a whole: "latest" would skip its first records.
+        # All records of a partition that was added while its topic is read are new; "latest" would skip the first ones.
         added = [
             at for at in fresh if at[1] >= self._first_sizes.setdefault(at[0], self._topics_seen[at[0]].partitions)
         ]

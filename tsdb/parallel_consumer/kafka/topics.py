@@ -123,7 +123,7 @@ class TopicLookup:
         return f"topic {', '.join(self._names)}" if self._names else "the topics of a pattern"
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # It follows the error with the cause.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # This error follows the one with the cause.
             self._error = error
         if callable(self._error_callback):
             self._error_callback(error)

@@ -40,7 +40,7 @@ class TransactionalSource:
         self._pending_output = PendingOutput()
         self._started = False
         self._log = LimitedLog(SystemClock())
-        self._under_way: Produced = {}  # Output in the last transaction, while that is undecided.
+        self._under_way: Produced = {}  # Output of the last transaction, while its result is not decided.
 
     def producing(self, handler: Callable[[Record], Iterable[OutRecord]]) -> Callable[[Record], None]:
         """Wrap the handler for an executor. If a record is tried again, the output of the last attempt counts."""

@@ -159,5 +159,5 @@ def _decode_attempts(position: int, data: bytes, version: int) -> list[AttemptCo
 
 
 def _checksum(position: int, body: bytes | bytearray) -> bytes:
-    # The checksum covers the offset too: metadata moved to another offset by a tool is refused.
+    # The checksum covers the offset too, so metadata that a tool moved to another offset is refused.
     return zlib.crc32(bytes(body), zlib.crc32(position.to_bytes(8, "little"))).to_bytes(_CRC_BYTES, "little")

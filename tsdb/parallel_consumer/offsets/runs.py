@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tsdb.parallel_consumer.errors import MetadataRefused
 
-RAW_BYTES_MAX = 1 << 16  # Bound of an unpacked map: far above any written map, far below a harmful allocation.
+# Bound of an unpacked map. Every written map is far smaller, and an allocation of this size does no harm.
+RAW_BYTES_MAX = 1 << 16
 OFFSET_LIMIT = 1 << 62
 ZSTD_FROM_BYTES = 48  # Below this the zstd frame costs more than it saves.
 ZSTD_LEVEL = 6
@@ -38,7 +39,7 @@ def encode_runs(position: int, runs: NDArray[np.int64]) -> tuple[OffsetEncoding,
     candidates: list[tuple[OffsetEncoding, bytes]] = []
     if span <= 8 * RAW_BYTES_MAX:
         candidates.append((OffsetEncoding.BITSET, _bitset(position, runs, span)))
-    # Lengths take at least two bytes a run: with this many runs a bitset is smaller, and lengths are slow to write.
+    # Lengths take at least two bytes a run. With this many runs a bitset is smaller, and lengths are slow to write.
     if not candidates or len(runs) <= len(candidates[0][1]):
         candidates.append((OffsetEncoding.LENGTHS, _lengths(position, runs)))
     packed = [(OffsetEncoding(form + 2), _compress(data)) for form, data in candidates if len(data) >= ZSTD_FROM_BYTES]

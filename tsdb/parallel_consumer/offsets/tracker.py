@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-TRIM_FROM = 8_192  # Finished slots at the front are removed in blocks: removing one moves all the others.
+TRIM_FROM = 8_192  # Finished slots at the front are removed in blocks, because the removal of one moves all others.
 NO_RUNS: NDArray[np.int64] = np.empty((0, 2), np.int64)
 
 

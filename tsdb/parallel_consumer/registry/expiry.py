@@ -74,7 +74,7 @@ class ExpiryScanner:
         self._copies: dict[TopicPartition, dict[bytes, _Copy]] = {}
         self._starts: dict[TopicPartition, Position] = {}
         self._at_end: set[TopicPartition] = set()
-        self._due: list[tuple[int, int, _Copy]] = []  # Expiry, tie-breaker, copy.
+        self._due: list[tuple[int, int, _Copy]] = []  # Expiry time, tie-breaker and copy.
         self._numbers = itertools.count()
         self._undecided: list[_Copy] = []  # Copies of the last transaction, while its result is unknown.
         self._more = False  # More copies are due than one transaction holds.
@@ -169,7 +169,7 @@ class ExpiryScanner:
             _, _, copy = heapq.heappop(self._due)
             if copy.ended:
                 continue
-            # Otherwise its null record may be among the records not read yet.
+            # Otherwise the null record of the copy may be among the records that are not read yet.
             (due if copy.record.topic_partition in self._at_end else unread).append(copy)
         for copy in unread:
             self._push(copy, copy.waiting.expires_at_ms)

@@ -36,9 +36,10 @@ from tsdb.parallel_consumer.registry.wait_record import null_record, wait_copy, 
 from tsdb.parallel_consumer.source import Polled, PolledSource, Source, SourceListener
 
 UNPOLLED_S_MAX = 1.0  # The broker needs a sign of life from the member, but a pause drops prefetched records.
-SETTLE_S = 0.005  # Between polls of the source while copies are in flight: their acknowledgements cannot wake it.
+# Time between polls of the source while copies are in flight, because their acknowledgements cannot wake it.
+SETTLE_S = 0.005
 AGAIN_S = 0.5
-CLOSE_TRIES = 20  # For the null records of a clean shutdown, AGAIN_S each.
+CLOSE_TRIES = 20  # Tries for the null records of a clean shutdown, AGAIN_S each.
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class RegistrySource:
         self._forget(partitions)
 
     def _read(self, timeout_s: float, records_max: int) -> Polled:
-        # Read no further ahead than the consumer can take: records open at a crash become orphans.
+        # Read no further ahead than the consumer can take, because records that are open at a crash become orphans.
         waiting = sum(part.waiting for part in self._parts.values())
         room = min(records_max, self._options.preparing_max) - waiting
         if self._paused_for_copies and waiting <= self._options.preparing_max // 2:
@@ -212,7 +213,7 @@ class RegistrySource:
     def _prepare(self, record: Record) -> None:
         part = self._parts.get(record.topic_partition)
         if part is None or record.offset < part.read_to:
-            return  # Removed partition, or read again after a pause.
+            return  # The partition was removed, or the record is read again after a pause.
         entry = Entry(record, wait_key(part.topic_id, record))
         part.add(entry)
         self._preparing += 1
@@ -249,7 +250,8 @@ class RegistrySource:
                 break
             _, entry, record = self._again.popleft()
             if entry is not None and entry.dropped:
-                # Sent now, the copy would come after its null record and stay in the wait topic without an owner.
+                # If it were sent now, the copy would come after its null record and stay in the wait topic without an
+                # owner.
                 self._preparing -= 1
             else:
                 self._send(entry, record)

@@ -54,7 +54,7 @@ def wait_copy(topic: str, key: bytes, record: Record, prepared_at_ms: int, expir
     if record.key is not None:
         fields["key"] = record.key
     if record.value is None:
-        fields["null-value"] = b"1"  # A copy with a null value would end itself.
+        fields["null-value"] = b"1"  # A copy with a null value would remove itself.
     headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     own = [(PREFIX + name, value) for name, value in fields.items()]
     return OutRecord(topic, record.partition, key, record.value or b"", [*headers, *own])

@@ -12,7 +12,7 @@ from enum import Enum
 class State(Enum):
     CLOSED = "closed"  # All records may begin.
     OPEN = "open"  # None may.
-    PROBING = "probing"  # One may; its result decides.
+    PROBING = "probing"  # One task may run; its result decides.
 
 
 class Breaker:
@@ -32,7 +32,7 @@ class Breaker:
         """How many more records may begin now: all (inf), one or none."""
         if self.state is State.CLOSED:
             return math.inf
-        # A probe of a removed partition never reports a result: after the same time another may begin.
+        # A probe of a removed partition never reports a result, so after the same time another one may begin.
         return 1 if now >= self._opens_at else 0
 
     def opens_in_s(self, now: float) -> float | None:

@@ -81,7 +81,7 @@ class ThreadMailbox:
         self._arrived.set()
 
     def take(self) -> list[Outcome]:
-        # Clear first: a completion that arrives in between is taken now, or ends the next wait.
+        # Clear it first: a completion that arrives in between is taken now, or ends the next wait.
         self._arrived.clear()
         ended = self._ended
         return [ended.popleft() for _ in range(len(ended))]

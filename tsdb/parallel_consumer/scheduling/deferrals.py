@@ -18,7 +18,7 @@ class Deferrals:
     def __init__(self, alarm_s: float, metrics: ConsumerMetrics) -> None:
         self._alarm_s = alarm_s
         self._metrics = metrics
-        self._log_at_age_s: dict[Task, float] = {}  # Age at which each is logged next.
+        self._log_at_age_s: dict[Task, float] = {}  # Age at which each deferral is logged next.
 
     def overdue(self, tasks: Iterable[Task], now: float) -> Sequence[Stall]:
         """Overdue deferred tasks, oldest first, at most STALLS_MAX; all are counted."""

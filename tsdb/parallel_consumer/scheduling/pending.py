@@ -15,7 +15,7 @@ class Pending:
     def __init__(self) -> None:
         self._tasks: set[Task] = set()
         self._blocked: set[Task] = set()  # These tasks are a subset of the tasks above.
-        self._timers: list[tuple[float, int, Task, int]] = []  # Due time, tie-breaker, task, its run.
+        self._timers: list[tuple[float, int, Task, int]] = []  # Due time, tie-breaker, task, and the task's run.
         self._numbers = itertools.count()
         self._succeeded_since_block = True
 

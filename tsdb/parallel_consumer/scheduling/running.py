@@ -94,7 +94,7 @@ class Running:
         """Others wait for a slot: recall streaks that have had theirs long enough."""
         if now - self._hurried_at >= HURRIED_S:
             self._hurried_at = now
-            # Leave one task: a streak that has no thread yet must not lose its slot over and over.
+            # Leave one task, because a streak that has no thread yet must not lose its slot again and again.
             self._recall([streak for streak in self._streaks if now - streak.began_at >= HURRIED_S], keep=1)
 
     def recall(self, parts: Collection[TaskOwner] | None = None) -> list[Task]:

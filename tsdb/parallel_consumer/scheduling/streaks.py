@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tsdb.parallel_consumer.scheduling.completion import Completion, Mailbox
 from tsdb.parallel_consumer.scheduling.task import Task, TaskOwner
 
-STREAK_RECORDS_MAX = 128  # The rest comes in the next streak; one hand-over per this many records costs nothing.
+STREAK_RECORDS_MAX = 128  # The rest comes in the next streak. One hand-over for this number of records costs nothing.
 
 
 class Streak:

@@ -105,13 +105,13 @@ def _matched(context: EvaluationContext, node: Binary, sides: Sides) -> Block:
     swapped = matching.cardinality is MatchCardinality.ONE_TO_MANY
     one, many = (sides.left, sides.right) if swapped else (sides.right, sides.left)
     one_group, many_group = (sides.left_group, sides.right_group) if swapped else (sides.right_group, sides.left_group)
-    # A step at which one side has no series has no result, and Prometheus finds no error there unless a side is filled.
+    # A step at which one side has no series has no result. Prometheus finds no error there unless a side is filled.
     has_left, has_right = sides.left.present.any(axis=0), sides.right.present.any(axis=0)
     used = has_left | has_right if matching.fills else has_left & has_right
     one, many = replace(one, present=one.present & used), replace(many, present=many.present & used)
     problem = _one_side_problem(one, one_group, sides, "left" if swapped else "right")
     if problem is not None:
-        # Prometheus goes step by step: what is wrong with the other side at an earlier step comes first.
+        # Prometheus works step by step, so an error of the other side at an earlier step comes first.
         earlier = np.arange(many.steps) < problem[0]
         one, many = replace(one, present=one.present & earlier), replace(many, present=many.present & earlier)
     many_rows, one_rows = _pairs(context, many_group, one_group, sides)
@@ -159,7 +159,7 @@ def _one_side_problem(
         return None
     step = int(np.nonzero(counts.max(axis=0) > 1)[0][0])
     here = np.flatnonzero(one.present[:, step])
-    # The first series whose group was there before it, in the order of the vector.
+    # The first series whose group another series already has, in the order of the vector.
     firsts = here[np.unique(group[here], return_index=True)[1]]
     second = next(row for row in here.tolist() if row not in firsts)
     bad = int(group[second])

@@ -16,8 +16,8 @@ from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
 from tsdb.promql.syntax.tree import Duration
 
-# Values that subqueries compute and ranges visit: for a query that reads nothing and for each series that is read, and
-# for each sample that is read, which each step of a query may visit.
+# Bound of the values that subqueries compute and ranges visit. A query without reads has it, each series that is read
+# adds it, and each sample adds visits for each step.
 SUBQUERY_WORK_MAX = 20_000_000
 SUBQUERY_WORK_A_SAMPLE = 11_000
 

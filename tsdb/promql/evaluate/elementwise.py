@@ -13,7 +13,8 @@ Whole = NDArray[np.int64]
 _DAY_S = 86_400
 _CYCLE_DAYS = 146_097  # Days of 400 years, after which the calendar repeats.
 _TO_MARCH_OF_YEAR_0 = 719_468  # Days from 0000-03-01 to 1970-01-01. A year that begins in March ends with the leap day.
-_BEYOND_DAYS, _BEYOND_S = divmod(2**63, _DAY_S)  # Where Go puts NaN and what int64 cannot hold.
+# The value to which Go converts NaN and numbers that int64 cannot represent.
+_BEYOND_DAYS, _BEYOND_S = divmod(2**63, _DAY_S)
 
 
 def sign(values: Values) -> Values:

@@ -183,7 +183,7 @@ def _sorted(context: EvaluationContext, node: Call, args: Sequence[Argument]) ->
         return block
     values = block.values[:, 0]
     keys = -values if node.name == "sort_desc" else values
-    return block.subset(np.argsort(keys, kind="stable"))  # NaN comes last either way.
+    return block.subset(np.argsort(keys, kind="stable"))  # NaN comes last in both orders.
 
 
 def _sorted_by_label(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
@@ -330,7 +330,7 @@ BODIES: dict[str, Body] = {
     "pi": _of_query(lambda _: np.pi),
     "start": _of_query(lambda context: context.query_start_ms / 1000),
     "end": _of_query(lambda context: context.query_end_ms / 1000),
-    # Prometheus gives no step where the range has no length.
+    # Prometheus has no step when the range has no length.
     "step": _of_query(
         lambda context: 0.0 if context.query_start_ms == context.query_end_ms else context.query_step_ms / 1000
     ),

@@ -36,7 +36,7 @@ def with_info(context: EvaluationContext, node: Call, base: Block) -> Block:
     is_named = of_name or [Matcher(MatchType.EQUAL, METRIC_NAME, TARGET_INFO)]
     if all(matcher.type in _EXCLUDING for matcher in is_named):
         is_named = [Matcher(MatchType.REGEX, METRIC_NAME, ".+_info"), *of_name]
-    # A base series that is itself an info series stays as it is.
+    # A base series that is itself an info series stays unchanged.
     names = base.labels.texts(METRIC_NAME)
     is_info = np.array([_match_all(is_named, name) for name in names], np.bool_)
     parts = [
@@ -65,7 +65,7 @@ def _one_of(name: str, values: set[str]) -> Matcher:
     if values == {""}:
         return Matcher(MatchType.EQUAL, name, "")
     pattern = "|".join(map(_escaped, sorted(values)))
-    # More info series than are needed do no harm: they are looked up by identity.
+    # More info series than needed do no harm, because they are looked up by identity.
     is_too_long = len(pattern) > PATTERN_BYTES_MAX // UTF8_BYTES_MAX
     return Matcher(MatchType.REGEX, name, ".+" if is_too_long else pattern)
 
@@ -96,7 +96,7 @@ def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int6
             return own
         pending.extend((part, within) for part in vectors)
     is_fixed, times = references[0]
-    # A fixed time is another one than that of a step, also where a query has one step and both are equal.
+    # A fixed time differs from that of a step, even when a query has one step and both are equal.
     is_shared = all(fixed == is_fixed and np.array_equal(one, times) for fixed, one in references)
     return times if is_shared else own
 
@@ -134,7 +134,7 @@ def _combined(
     for row in range(len(base)):
         own = base.labels.row(row)
         candidates = by_key.get(tuple(own.get(name, "") for name in _IDENTIFYING), []) if not is_info[row] else []
-        # Which info series a step uses: for each name the newest; steps with the same choice are one result.
+        # The info series that a step uses: the newest one for each name. Steps with the same choice share one result.
         choices = np.full((len({name for name, _ in candidates}), steps), -1, np.int64)
         if found is not None and candidates:
             choices = _choices(found, candidates, base.present[row])

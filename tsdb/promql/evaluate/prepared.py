@@ -44,7 +44,8 @@ class Prepared:
     @cached_property
     def _fixed(self) -> frozenset[int]:
         """The fixed nodes, by identity: equal nodes are compared in full."""
-        known: dict[int, tuple[bool, bool]] = {}  # (the same at all steps, has a selector or a call)
+        # Pairs: whether it is the same at all steps, and whether it has a selector or a call.
+        known: dict[int, tuple[bool, bool]] = {}
         for node in post_order(self.node):
             known[id(node)] = _fixed(node, known)
         return frozenset(at for at, (is_fixed, is_more) in known.items() if is_fixed and is_more)
@@ -53,7 +54,8 @@ class Prepared:
 def _fixed(node: Expression, known: dict[int, tuple[bool, bool]]) -> tuple[bool, bool]:
     if isinstance(node, VectorSelector | Subquery):
         return node.at is not None, True
-    # The parameter of an aggregation does not count, as in Prometheus: that of the first step then holds at all.
+    # As in Prometheus, the parameter of an aggregation does not count: its value at the first step then applies to all
+    # steps.
     parts = [known[id(part)] for part in ((node.operand,) if isinstance(node, Aggregation) else children(node))]
     is_of_time = isinstance(node, Call) and FUNCTIONS[node.name].of_time
     is_fixed = not is_of_time and all(fixed for fixed, _ in parts)
@@ -85,7 +87,7 @@ class PreparedQueries:
 
     def _remember(self, key: tuple[str, Features], made: Prepared) -> None:
         with self._lock:
-            if key in self._queries:  # Another thread had the same text.
+            if key in self._queries:  # Another thread has prepared the same text.
                 return
             self._queries[key] = made
             self._chars += len(made.text)

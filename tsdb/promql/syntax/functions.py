@@ -76,7 +76,7 @@ _ALL = [
     *_each("histogram_fraction", SCALAR, SCALAR, VECTOR),
     *_each("label_replace", VECTOR, STRING, STRING, STRING, STRING),
     *_each("vector", SCALAR),
-    # info() looks for info series at the time of the step where its selectors look at several times.
+    # info() reads info series at the time of the step, even where its selectors read several times.
     *_each("info", VECTOR, VECTOR, optional=1, experimental=True, of_time=True),
     Function("histogram_quantiles", (VECTOR, STRING, *[SCALAR] * 10), optional=9, experimental=True),
     Function("label_join", (VECTOR, STRING, STRING, STRING), optional=1, repeats=True),

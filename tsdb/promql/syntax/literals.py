@@ -17,7 +17,7 @@ _UNITS_MS = {
 
 _PART = re.compile(r"(\d+)(ms|[ywdhms])")
 _DURATION = re.compile("".join(rf"(?:\d+{unit})?" for unit in _UNITS_MS))
-# A duration is held in nanoseconds as a signed 64-bit integer by Prometheus: 292 years.
+# Prometheus stores a duration in nanoseconds as a signed 64-bit integer: 292 years.
 DURATION_MS_MAX = (2**63 - 1) // 1_000_000
 # Digits of one part, zeros before it included. Python parses a long number slowly, or not at all.
 DURATION_DIGITS_MAX = 1_000

@@ -80,7 +80,8 @@ class _Parser:
         self.cursor = cursor
         self.features = features
         self.parts = 0
-        self.problem: QueryError | None = None  # The first one of types: syntax of the whole text comes before it.
+        # The first error of types. It is reported last, because syntax errors of the whole text come before it.
+        self.problem: QueryError | None = None
 
     def expression(self, least: int) -> Step[Expression]:
         """An expression whose operators have at least this precedence."""

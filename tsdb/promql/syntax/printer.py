@@ -237,7 +237,7 @@ def _matching(node: Binary) -> str:
         side = "left" if matching.cardinality is MatchCardinality.MANY_TO_ONE else "right"
         text += f" group_{side} {_labels(matching.include)}"
     left, right = (None if fill is None else shown_g(fill) for fill in (matching.fill_left, matching.fill_right))
-    # Both sides by `fill` when they are the same; NaN is not equal to itself.
+    # One `fill` for both sides when they are equal; NaN is not equal to itself.
     if left is not None and matching.fill_left == matching.fill_right:
         return f"{text} fill ({left})"
     text += "" if left is None else f" fill_left ({left})"

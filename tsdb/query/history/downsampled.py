@@ -28,7 +28,7 @@ from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.log_value import LogValue
 from tsdb.query.reduction import Reduction
 
-READ_AGAIN_S = 60.0  # The job runs hourly at most.
+READ_AGAIN_S = 60.0  # The job runs at most once an hour.
 FAILED_AGAIN_S = 10.0
 
 # For each aggregation of a query: the derived series that it needs, and how their samples in one step are aggregated.
@@ -119,7 +119,7 @@ class DerivedSteps:
         self._of: dict[str, tuple[NDArray[np.uint64], NDArray[np.uint64]]] = {}
         named = [source_labels(canonical) for canonical in derived.labels]
         source_ids = np.array([series_id(source) for source, _, _ in named], np.uint64)
-        # A source series that the index does not have for this range is not in the answer.
+        # A source series that the index does not have for this range is omitted.
         known = np.isin(source_ids, sources)
         for aggregate in _NEEDS[query.aggregation]:
             mine = known & np.array([found == aggregate for _, _, found in named], np.bool_)

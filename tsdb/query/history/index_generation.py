@@ -13,7 +13,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.metrics import counter
 from tsdb.query.log_value import WAIT_S, LogValue
 
-AGAIN_S = 10.0  # After a request that failed.
+AGAIN_S = 10.0  # Pause after a request that failed.
 
 polls_total = counter("tsdb_query_index_generation_looks_total", "Reads of the index generation from `meta`.")
 poll_failures_total = counter(

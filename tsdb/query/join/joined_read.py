@@ -111,7 +111,7 @@ class JoinedRead:
         """
         states = {state.partition: state for one in opened for state in _states(one)}
         topic_id = next(iter(states.values())).topic_id
-        # Before any chunk is read: `loaded` must not state more than the chunks that are read after it.
+        # Read before any chunk, because `loaded` must not state more than the chunks that are read after it.
         loaded = self._history.store.loaded(topic_id)
         seams = {
             partition: seam_ms(state, self._query.end_ms)
@@ -128,7 +128,7 @@ class JoinedRead:
         )
         parts = [self._partitions(one, dict(states), join) for one in opened]
         if self._allow_holes:
-            # The answer lists every hole, also corrupt chunks, which only reading finds.
+            # The answer lists every hole, including corrupt chunks, which are found only by reading.
             parts = [iter(list(part)) for part in parts]
         holes.list_in(states)
         return list(states.values()), parts

@@ -82,7 +82,7 @@ class PartitionJoin:
         series_ids, labels = _union(held, steps, series)
         found = AnswerSeries(partition, series_ids, PackedLabels.of(labels) if query.labels else None)
         raw = (seam.result(series_ids, steps),)
-        # Where columns were asked for, samples outside columns are an overlay.
+        # When columns were requested, samples outside columns are an overlay.
         return PartitionAnswer(partition, found, overlay=raw if query.columns else (), raw=() if query.columns else raw)
 
     def _hold(self, samples: int) -> None:
@@ -119,7 +119,7 @@ class PartitionJoin:
         ]
         if not found.pack_ids:
             return
-        # The chunks of derived series may be lost while those of their sources are not: they have other packs.
+        # The chunks of derived series may be lost while those of their sources are not, because they have other packs.
         self.holes.check(state.partition, set(found.pack_ids))
         derived = DerivedSteps(part, self.query, found, sources.series_ids)
         wanted = replace(found, series_ids=derived.series_ids)

@@ -21,7 +21,7 @@ from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
 
-LABEL_COPIES = 2  # The answer and the labels made of it.
+LABEL_COPIES = 2  # Copies: the answer, and the labels made from it.
 
 
 class QuerierMetadata:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tsdb.client import QueryResult, SelectResult
 
-RECENT_MS = 60_000  # Above the lag at which a store is not ready any more, 20 s.
-TOLERANCE = 1e-12  # Relative, of evaluated values: sums in another order.
+RECENT_MS = 60_000  # Above the lag at which a store is no longer ready, 20 s.
+TOLERANCE = 1e-12  # Relative tolerance of evaluated values, whose sums are computed in another order.
 SERIES_SHOWN_MAX = 20
 ROWS_SHOWN_MAX = 50
 

@@ -118,7 +118,7 @@ class Shadow:
         try:
             began = time.perf_counter()
             for message in messages:
-                # Without the time in which the caller takes the message.
+                # The time in which the caller takes the message does not count.
                 seconds += time.perf_counter() - began
                 capture.add(message)
                 yield message
@@ -170,7 +170,7 @@ class Shadow:
             else:
                 failures_total.labels(error.reason).inc()
         except Exception as error:
-            # A shadow that lies may answer with anything.
+            # A faulty shadow may answer with anything.
             failures_total.labels("internal").inc()
             log.warning("shadow read failed", error=str(error), exc_info=True)
         finally:

@@ -166,7 +166,7 @@ class Hedged(Generic[Message]):
         except TsdbError as refusal:
             error = refusal
         found = self._end()
-        if error is not None or found is not None:  # A hedge that was first has ended the calls of this share.
+        if error is not None or found is not None:  # A hedge that was faster has ended the calls of this share.
             close(self._streams)
         if isinstance(found, HedgeError):
             raise found from found.error
@@ -216,7 +216,7 @@ class Hedged(Generic[Message]):
                 for _, _, streams in found:
                     close(streams)
         except Exception as bug:
-            # The read itself still has its own store; a hedge that fails must end neither it nor the process.
+            # The read itself still has its own store, so a hedge that fails must end neither the read nor the process.
             hedges_total.labels(FAILED).inc()
             log.error("a hedge failed", error=str(bug), exc_info=True)
         finally:

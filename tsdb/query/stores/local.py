@@ -13,7 +13,7 @@ from tsdb.reader.read_call import Caller, ReadCall, ReadCalls
 from tsdb.store.reads import StoreReads
 from tsdb.v1 import reader_pb2
 
-STATES_AGE_S = 0.1  # States only choose the route: a store that has changed since refuses, and routing chooses again.
+STATES_AGE_S = 0.1  # States only choose the route. A store that has changed since refuses, and routing chooses again.
 
 
 class LocalStore:

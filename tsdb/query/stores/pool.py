@@ -57,7 +57,7 @@ def resolve(name: StoreAddress) -> list[StoreAddress]:
     """All addresses that a name resolves to, of one family: IPv4 if there are any. Raises OSError."""
     found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
     hosts = {(family, str(address[0])) for family, _, _, _, address in found}
-    # A pod with both families would be two stores.
+    # A pod with addresses of both families would count as two stores.
     first = [host for family, host in hosts if family == socket.AF_INET] or [host for _, host in hosts]
     return [StoreAddress(host, name.port) for host in sorted(first)]
 

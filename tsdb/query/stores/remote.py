@@ -36,7 +36,7 @@ STATES_AGE_MAX_S = 10.0  # The bound that a store has for a high watermark; olde
 SILENT_POLLS_MAX = 2
 CANCELLED = "cancelled"
 PRODUCTION = "production"  # In logs, for the absence of an experiment.
-NO_DEADLINE_S = 1e7  # gRPC gives callers without one a deadline in a century or so.
+NO_DEADLINE_S = 1e7  # gRPC gives callers without a deadline one that is a century away.
 
 log = get_logger(__name__)
 

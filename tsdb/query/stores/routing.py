@@ -17,7 +17,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.stores.interface import StoreReader, Stores
 
 LAG_STEP_MS = 1000  # Stores that differ by less take turns.
-NO_START_MS = (1 << 63) - 1  # A request without a start: the answer is all that memory holds.
+NO_START_MS = (1 << 63) - 1  # Stands for a request without a start, whose answer has everything in memory.
 
 next_store_total = counter("tsdb_query_next_store_total", "Reads passed on to the next store, by reason.", "reason")
 

@@ -17,7 +17,7 @@ from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_u64, store_u64
 
 TEXT_BYTES_MAX = 26  # `-0.00000` and 17 digits are 25 bytes; with an exponent 24.
-SCRATCH_BYTES = 48  # 24 digits, and what is read beyond them.
+SCRATCH_BYTES = 48  # 24 digits, and the bytes that a read touches behind them.
 _DIGITS = 24
 _EXPONENT_MIN, _EXPONENT_MAX = -292, 324
 

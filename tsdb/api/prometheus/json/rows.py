@@ -20,7 +20,7 @@ from tsdb.api.prometheus.json.rows_kernels import (
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import LabelSets, distinct
 
-PIECE_BYTES = 1 << 18  # Stays in the cache of a core until it is copied.
+PIECE_BYTES = 1 << 18  # A piece of this size stays in the cache of a core until it is copied.
 _VECTOR = (b'},"value":', b"}")
 _MATRIX = (b'},"values":[', b"]}")
 _NO_TIMES = np.empty(0, np.int64)
@@ -135,7 +135,7 @@ def _longest(starts: NDArray[np.int64], numbers: NDArray[np.int32]) -> int:
     """Bytes of the longest labels of a row, commas included, at most."""
     if not numbers.size:
         return 0
-    sizes = np.append(np.diff(starts) + 1, 0)  # Number -1 finds the last one.
+    sizes = np.append(np.diff(starts) + 1, 0)  # The number -1 selects the last element.
     return int(sizes[numbers].sum(axis=1).max())
 
 

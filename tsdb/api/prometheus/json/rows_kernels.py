@@ -79,7 +79,7 @@ def write_rows_kernel(
             written = 1
         while index < last and at <= room:
             if present[index]:
-                before = at - (1 if begins else 0)  # The comma before the first point falls on the byte before it,
+                before = at - (1 if begins else 0)  # The comma before the first point is written to the byte before it.
                 kept = out[before]
                 if len(prefix_sizes):
                     _copy_prefix(out, before, prefixes, (index - first) * PREFIX_BYTES)

@@ -13,7 +13,7 @@ from tsdb.model.family import Family
 from tsdb.query.log_value import LogValue
 
 REFRESH_S = 30.0  # A new family may show this much later.
-AGAIN_S = 10.0  # After a read that failed.
+AGAIN_S = 10.0  # Pause after a failed read.
 UNKNOWN = "unknown"
 STALE = "the log does not answer; metadata is {:.0f} s old, and newer families may be missing"
 

@@ -190,7 +190,7 @@ def _duration(name: str, duration: Duration | None, text: str) -> dict[str, Any]
     if duration is None or isinstance(duration, DurationNumber):
         return {name: 0 if duration is None else duration_ms(duration, text, 0, 0), f"{name}Expr": None}
     if isinstance(duration, DurationUnary) and duration.operator == "+" and name == "offset":
-        # The only plus of another one than a number that Prometheus keeps.
+        # Prometheus keeps a plus only before a number or an expression in parentheses.
         tree = _duration_object("+", None, _duration_tree(duration.operand), is_wrapped=False)
         return {name: 0, f"{name}Expr": tree if isinstance(duration.operand, DurationCall) else tree["rhs"]}
     return {name: 0, f"{name}Expr": _duration_tree(duration)}

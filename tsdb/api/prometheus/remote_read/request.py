@@ -13,8 +13,8 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.v1 import remote_read_pb2
 
-REQUEST_BYTES_MAX = 1 << 20  # Expanded. A query of Prometheus has some hundred bytes.
-QUERIES_MAX = 64  # Each is a read. Prometheus sends one.
+REQUEST_BYTES_MAX = 1 << 20  # Bytes of the expanded request. A query of Prometheus has some hundred bytes.
+QUERIES_MAX = 64  # Queries of one request. Each is a read; Prometheus sends one.
 # Memory of messages beside their bytes: an empty one has two bytes in the request and some sixty in memory.
 MESSAGE_COPIES = 32
 

@@ -14,7 +14,7 @@ from tsdb.v1 import remote_read_pb2
 
 CONTENT_TYPE = "application/x-protobuf"
 LABEL_COPIES = 2  # In the message a label has a few bytes more than here.
-# The parts of the message, the message, and its compressed form, which is at most a sixth larger.
+# Copies: the parts of the message, the message, and its compressed form, which is at most a sixth larger.
 MESSAGE_COPIES = 3.25
 # Field number of results and of time series; both have the number 1.
 _REPEATED = 1

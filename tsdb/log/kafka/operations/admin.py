@@ -21,7 +21,7 @@ from tsdb.log.settings import LogSettings
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 
-Sizes = Mapping[tuple[PartitionId, int], int]  # (partition, broker) -> bytes of that replica.
+Sizes = Mapping[tuple[PartitionId, int], int]  # Bytes of a replica, by (partition, broker).
 
 PREFERRED = 0  # The election that makes the first replica the leader.
 TOPIC_SETTINGS = ("min.insync.replicas", "retention.ms", "retention.bytes")
@@ -157,7 +157,7 @@ class ClusterAdmin:
                     usable[broker] = usable.get(broker, 0) + folder["usable_bytes"]
                 for topic in folder["topics"]:
                     for row in topic["partitions"]:
-                        if not row["is_future_key"]:  # A copy on its way to another disk of the same broker.
+                        if not row["is_future_key"]:  # The row is a copy that moves to another disk of the same broker.
                             sizes[PartitionId(topic["name"], row["partition_index"]), broker] = row["partition_size"]
         return sizes, usable
 

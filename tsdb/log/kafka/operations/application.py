@@ -22,7 +22,8 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 
 POLL_S = 1.0
-STALL_S = 900.0  # Without a byte less and without a finished partition: longer than a broker's restart with recovery.
+# Time without a copied byte and without a finished partition. It is longer than a broker's restart with recovery.
+STALL_S = 900.0
 
 
 class MoveState(enum.Enum):
@@ -118,7 +119,8 @@ class PlanRun:
             for number in range(1, len(self._plan.steps) + 1):
                 self._run_step(number)
         except BaseException:
-            self._cancel()  # When this fails, the throttles stay: copies without them would take all of the network.
+            # When this fails, the throttles stay, because copies without them would use the whole network.
+            self._cancel()
             self._clear_throttles()
             raise
         self._clear_throttles()
@@ -154,7 +156,7 @@ class PlanRun:
                 moves = step_states(replace(self._plan, steps=(step,)), cluster)[0].moves
                 done = sum(state is MoveState.DONE for state in moves)
                 self._elect(step, cluster)
-            except Unavailable as error:  # A broker restarts, for example. The copies of the others go on.
+            except Unavailable as error:  # A broker restarts, for example. The copies of other brokers continue.
                 self._stalled(number, now - best_at, error.message)
             else:
                 seconds_left = mine.seconds_left(first)
@@ -244,7 +246,7 @@ def _move_state(move: Move, cluster: Cluster) -> MoveState:
     elif set(one.replicas) in (set(move.before), set(move.after)):
         return MoveState.LEFT
     elif set(one.replicas) == move.brokers:
-        return MoveState.RUNNING  # It has just ended, and this broker's metadata is a moment older.
+        return MoveState.RUNNING  # The reassignment has just ended, and this broker's metadata is older.
     text = (
         f"{move.place} has the replicas {list(one.target)}, neither those before ({list(move.before)}) nor after "
         f"({list(move.after)}) the plan; make a new plan"

@@ -13,7 +13,7 @@ from tsdb.log.kafka.operations.target import Wish
 from tsdb.model.errors import InvalidRequest
 
 SHOWN_MAX = 5  # Partitions that one message names.
-DISK_RESERVE = 0.1  # Share of a broker's free bytes that a plan leaves free: producers write meanwhile.
+DISK_RESERVE = 0.1  # Share of a broker's free bytes that a plan leaves free, because producers write meanwhile.
 
 
 class PlanRefused(InvalidRequest):
@@ -129,7 +129,7 @@ def _slow_throttle(cluster: Cluster, steps: Sequence[Step], throttle_bytes_s: fl
 def _outlasted_retention(cluster: Cluster, steps: Sequence[Step]) -> list[Refusal]:
     seconds = sum(step.seconds for step in steps)
     if math.isinf(seconds):
-        return []  # The throttle is refused already.
+        return []  # The throttle was refused before.
     found = []
     for name in sorted({move.place.topic for step in steps for move in step.moves if move.added}):
         retention_s = retained_seconds(cluster, cluster.topics[name])

@@ -143,7 +143,7 @@ class _Placement:
         self._count(place, new, 1)
 
     def _count(self, place: PartitionId, broker: int, change: int) -> None:
-        if broker in self._allowed:  # Others get no replica, and `replace` alone takes replicas from them.
+        if broker in self._allowed:  # Other brokers get no replica, and only `replace` takes replicas from them.
             self._counts[broker] += change
             self._bytes[broker] += change * self._sizes[place]
 
@@ -183,7 +183,8 @@ def _shift(replicas: Mapping[PartitionId, Replicas], leaders: dict[PartitionId, 
     for place, leader in leaders.items():
         led[leader].append(place)
     for start in sorted(counts, key=lambda broker: (-counts[broker], broker)):
-        came_by: dict[int, PartitionId | None] = {start: None}  # Broker -> the partition whose leader moves to it.
+        # The partition whose leader moves to a broker, by broker.
+        came_by: dict[int, PartitionId | None] = {start: None}
         queue = deque([start])
         while queue:
             broker = queue.popleft()

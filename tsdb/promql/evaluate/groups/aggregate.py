@@ -70,7 +70,7 @@ def counted_values(context: EvaluationContext, node: Aggregation, block: Block, 
     rows, steps = np.nonzero(block.present)
     found, value_of = np.unique(block.values[rows, steps].view(np.int64), return_inverse=True)
     numbers = np.array([context.pool.number(shown_f(value)) for value in found.view(np.float64).tolist()], np.int32)
-    # A pair of row and value is a series before the grouping.
+    # Before the grouping, each pair of row and value is a series.
     pairs, pair_of = np.unique(rows * max(1, len(found)) + value_of.reshape(-1), return_inverse=True)
     pair_rows, pair_values = np.divmod(pairs, max(1, len(found)))
     labels = block.labels.take(pair_rows).with_column(label, numbers[pair_values])

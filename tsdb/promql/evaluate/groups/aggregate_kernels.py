@@ -106,7 +106,7 @@ def _whole(code: int, values: NDArray[np.float64], parameter: float) -> float:
 @helper
 def _variance(values: NDArray[np.float64]) -> float:
     """Population variance (Welford, Technometrics 1962), without compensation: that of a range is compensated."""
-    mean, total = values[0], values[0] - values[0]  # NaN for what is not finite.
+    mean, total = values[0], values[0] - values[0]  # The total is NaN when the first value is not finite.
     for index in range(1, values.size):
         delta = values[index] - mean
         mean += delta / (index + 1.0)

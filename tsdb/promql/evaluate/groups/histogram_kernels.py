@@ -119,7 +119,7 @@ def _quantile(
     if used < 2 or observations == 0:
         return math.nan
     rank = q * observations
-    # Halving as Go's sort.Search: counts that are NaN have no order.
+    # A binary search like Go's sort.Search, because counts that are NaN have no order.
     bucket, end = 0, used - 1
     while bucket < end:
         middle = (bucket + end) // 2

@@ -21,7 +21,7 @@ from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 from tsdb.promql.syntax.tree import Call, Extension, Subquery
 from tsdb.selector.tokens import TextSpan
 
-# A query that is over its time ends after a piece: a second of work at most.
+# A query that is over its time ends after a piece, which takes at most a second.
 VISITS_A_PIECE = 50_000_000
 _COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 _EXTENSIONS = {

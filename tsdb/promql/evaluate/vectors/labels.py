@@ -23,7 +23,7 @@ _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4
 CHARS_MAX = 64 << 20  # Characters of all texts of a query.
 CELLS_MAX = 50_000_000  # Cells of one table of label sets: 200 MB.
 
-SPARSE = 64  # Numbers a row; see `distinct`.
+SPARSE = 64  # Bound of distinct numbers in relation to rows; see `distinct`.
 
 _SEED = np.uint64(secrets.randbits(64))  # Random, so that nobody can choose labels that share a hash.
 
@@ -131,7 +131,7 @@ class LabelSets:
         if all(kept):
             return self
         columns = [index for index, keeps in enumerate(kept) if keeps]
-        # Rows stay distinct without a label that all of them have alike, as the name of one metric.
+        # Rows stay distinct without a label that is equal in all of them, such as the name of one metric.
         is_distinct = self.is_distinct and all(
             keeps or is_constant(self.numbers[:, index]) for index, keeps in enumerate(kept)
         )
@@ -186,7 +186,7 @@ class LabelSets:
             texts = self.pool.texts(found)
             ranks = np.empty(len(texts), np.int64)
             ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(1, len(texts) + 1)
-            # A row that lacks the label has a later name there, which is larger, or has ended, which is smaller.
+            # A row that lacks the label has either a later name there, which is larger, or has ended, which is smaller.
             keys.append(np.where(column != 0, ranks[places], np.where(ends, 0, len(texts) + 1)))
             ends &= column == 0
         return np.lexsort(keys) if keys else np.arange(len(self))
@@ -212,7 +212,7 @@ def distinct(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[list[int],
     if end > SPARSE * len(numbers) + SPARSE:
         found, places = np.unique(numbers, return_inverse=True)
         return found.tolist(), places.reshape(-1)
-    # Marks take a third of the time of a sort, while there are not many more numbers than rows.
+    # Marks take a third of the time of a sort while the numbers are not far more than the rows.
     marks = np.zeros(end, np.bool_)
     marks[numbers] = True
     index = np.cumsum(marks) - 1
@@ -256,7 +256,7 @@ def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
     pool.admit(len(canonical), len(names))
     table = np.zeros((len(canonical), len(names)), np.int32)
     table[rows, column[pairs[:, 0]]] = value[pairs[:, 1]]
-    # Each series comes once. Should one come twice, or with an empty value, the evaluation finds equal labels.
+    # Each series comes once. If one came twice, or with an empty value, the evaluation would find equal labels.
     is_distinct = len(set(canonical)) == len(canonical) and 0 not in of_pool
     return LabelSets(pool, tuple(map(shown.__getitem__, names)), table, is_distinct)
 
