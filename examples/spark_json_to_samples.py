@@ -1,4 +1,4 @@
-"""PySpark: JSON messages become samples: {"sensor": "a7", "at": "2026-01-01T12:00:00Z", "kelvin": 293.4}
+"""PySpark: convert JSON messages to samples: {"sensor": "a7", "at": "2026-01-01T12:00:00Z", "kelvin": 293.4}
 
     python examples/spark_json_to_samples.py /data/json kafka://10.0.0.5:9092 s3a://bucket/checkpoints/json
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0 examples/spark_json_to_samples.py \

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from bench.promql.promql_series import COUNTER, GAUGE, INFO, POINTS, STEP_MS, instance_name
 
 API = "/api/v1/"
-SHIFTS = 10  # Seconds by which the range of a repeated question moves, one after another, as on a dashboard.
-_MORE = "$"  # Place of one more matcher.
+SHIFTS = 10  # A repeated question moves its range by one of these seconds each time, as on a dashboard.
+_MORE = "$"  # One more matcher goes here.
 _FEW = f'{GAUGE}{{instance="{instance_name(0)}",mode=~"mode_0.",{_MORE}}}'
 _ONE = f'{GAUGE}{{instance="{instance_name(0)}",mode="mode_07",{_MORE}}}'
 _JOINED = f"{GAUGE}{{{_MORE}}} / on (instance) group_left (ver) {INFO}"

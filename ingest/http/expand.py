@@ -38,10 +38,10 @@ def expand(encoding: str, body: bytes | bytearray, bytes_max: int, reserved: Res
     if encoding in ("", "identity"):
         return body
     with all_cores(len(body) * USUAL_RATIO):
-        return _EXPANDERS[encoding](body, _Room(bytes_max, reserved))
+        return _EXPANDERS[encoding](body, _Capacity(bytes_max, reserved))
 
 
-class _Room:
+class _Capacity:
     """The memory for one expanded body."""
 
     def __init__(self, bytes_max: int, reserved: Reserved) -> None:
@@ -61,14 +61,14 @@ class _Room:
         self._reserved.set(self._before + size)
 
 
-def _snappy(body: bytes | bytearray, room: _Room) -> bytearray:
+def _snappy(body: bytes | bytearray, capacity: _Capacity) -> bytearray:
     if not body:
         raise _corrupt("snappy", "it has no byte 0")
     try:
         declared = cramjam.snappy.decompress_raw_len(body)
     except cramjam.DecompressionError as error:
         raise _corrupt("snappy", f"its length at byte 0: {error}") from error
-    room.take(declared)
+    capacity.take(declared)
     if declared > SNAPPY_RATIO_MAX * len(body) + SNAPPY_LITERAL_BYTES:
         raise _corrupt("snappy", f"{len(body)} bytes cannot expand to the {declared} that byte 0 declares")
     expanded = bytearray(declared)
@@ -81,16 +81,16 @@ def _snappy(body: bytes | bytearray, room: _Room) -> bytearray:
     return expanded
 
 
-def _zstd(body: bytes | bytearray, room: _Room) -> bytes | bytearray:
+def _zstd(body: bytes | bytearray, capacity: _Capacity) -> bytes | bytearray:
     try:
         frame = zstandard.get_frame_parameters(body)
         declared = frame.content_size
         unknown = declared in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
-        window = min(frame.window_size, room.bytes_max)
-        room.take(window if unknown else declared)
-        expander = zstandard.ZstdDecompressor(max_window_size=max(ZSTD_WINDOW_MIN, room.bytes_max))
+        window = min(frame.window_size, capacity.bytes_max)
+        capacity.take(window if unknown else declared)
+        expander = zstandard.ZstdDecompressor(max_window_size=max(ZSTD_WINDOW_MIN, capacity.bytes_max))
         if unknown:
-            return _joined(expander.stream_reader(body, read_across_frames=True), room, window)
+            return _joined(expander.stream_reader(body, read_across_frames=True), capacity, window)
         expanded = expander.decompress(body, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise _corrupt("zstd", str(error)) from error
@@ -99,36 +99,36 @@ def _zstd(body: bytes | bytearray, room: _Room) -> bytes | bytearray:
     return expanded
 
 
-def _joined(reader: _Reader, room: _Room, least: int) -> bytearray:
+def _joined(reader: _Reader, capacity: _Capacity, least: int) -> bytearray:
     expanded = bytearray()
     while True:
-        room.take(max(least, min(len(expanded) + STEP_BYTES, room.bytes_max)))
-        piece = reader.read(min(STEP_BYTES, room.bytes_max + 1 - len(expanded)))
+        capacity.take(max(least, min(len(expanded) + STEP_BYTES, capacity.bytes_max)))
+        piece = reader.read(min(STEP_BYTES, capacity.bytes_max + 1 - len(expanded)))
         if not piece:
             return expanded
         expanded += piece
-        if len(expanded) > room.bytes_max:
-            room.take(len(expanded))  # Raises.
+        if len(expanded) > capacity.bytes_max:
+            capacity.take(len(expanded))  # Raises.
 
 
-def _gzip(body: bytes | bytearray, room: _Room) -> bytearray:
+def _gzip(body: bytes | bytearray, capacity: _Capacity) -> bytearray:
     """Several members are one body, as RFC 1952 says; the trailer has the size of the last one, which zlib checks."""
     if len(body) < GZIP_BYTES_MIN:
         raise _corrupt("gzip", f"it ends at byte {len(body)}, within the header or the trailer")
     declared = int.from_bytes(body[-4:], "little")
-    room.take(declared)
+    capacity.take(declared)
     expanded, rest = bytearray(), bytes(body)
     while rest:
         expander = zlib.decompressobj(zlib.MAX_WBITS | 16)
         while not expander.eof:
-            step = min(max(declared + 1 - len(expanded), STEP_BYTES), room.bytes_max + 1 - len(expanded))
-            room.take(min(max(declared, len(expanded) + step), room.bytes_max))
+            step = min(max(declared + 1 - len(expanded), STEP_BYTES), capacity.bytes_max + 1 - len(expanded))
+            capacity.take(min(max(declared, len(expanded) + step), capacity.bytes_max))
             try:
                 piece = expander.decompress(rest, step)
             except zlib.error as error:
                 raise _corrupt("gzip", f"after byte {len(body) - len(rest)}: {error}") from error
             expanded += piece
-            room.take(max(declared, len(expanded)))
+            capacity.take(max(declared, len(expanded)))
             rest = expander.unconsumed_tail
             if not piece and not rest and not expander.eof:
                 raise _corrupt("gzip", f"it ends at byte {len(body)}, within the data")
@@ -140,7 +140,7 @@ def _corrupt(name: str, text: str) -> InvalidRequest:
     return InvalidRequest(f"the {name} data does not expand: {text}", reason=CORRUPT)
 
 
-_EXPANDERS: Mapping[str, Callable[[bytes | bytearray, _Room], bytes | bytearray]] = {
+_EXPANDERS: Mapping[str, Callable[[bytes | bytearray, _Capacity], bytes | bytearray]] = {
     "snappy": _snappy,
     "zstd": _zstd,
     "gzip": _gzip,

@@ -1,6 +1,6 @@
 """WriteProtocol: the interface between a protocol of writes and the HTTP receiver, which calls it.
 
-The door checks method, token, content type and encoding, bounds and expands the body, calls `decode` on one of its
+The receiver checks method, token, content type and encoding, bounds and expands the body, calls `decode` on one of its
 threads, writes the rows, waits for the log without a thread, and sends what `answer` makes of the outcome. So a
 protocol is two functions and a description:
 
@@ -23,8 +23,8 @@ protocol is two functions and a description:
     )
 
 `tsdb.roles.gateway` lists the protocols. A request that writes nothing (a ping) is a protocol too: its `decode`
-returns an HttpAnswer. Rows that the protocol refuses are `Rows.errors`: the door writes the others, and `outcome.error`
-is then a RefusedSeries that lists them. `Decoded.families` is metadata, written to the topic `metadata` when it is new.
+returns an HttpAnswer. Rows that the protocol refuses are `Rows.errors`: the receiver writes the others, and
+`outcome.error` is then a RefusedSeries that lists them. `Decoded.families` is metadata, written to the topic when new.
 
 Content type and encoding of a request: their form, and the refusal of the ones that a protocol does not accept.
 
@@ -147,7 +147,7 @@ class Outcome:
 
     result: what was written; None when nothing was. error: None for success. With both, the good rows are on the log
     and the error (RefusedSeries, SourceOverRate) lists the others. decoded: None when `decode` raised the error, or
-    the door refused the request before it.
+    the receiver refused the request before it.
     """
 
     result: AcceptedWrite | None = None

@@ -117,7 +117,7 @@ def decode_lines(
         )  # fmt: skip
         if result == kernels.DONE:
             return out.finish(body)
-        out.make_room(result)
+        out.enlarge(result)
 
 
 class _Output:
@@ -143,7 +143,7 @@ class _Output:
             # Some editors and Windows programs write it; it would become a part of the first name.
             self.state[kernels.POSITION] = len(codecs.BOM_UTF8)
 
-    def make_room(self, result: int) -> None:
+    def enlarge(self, result: int) -> None:
         """Enlarge the output for more labels. Raises InvalidRequest at a limit of the request."""
         limits = self._rules
         if result == kernels.ROWS_FULL:

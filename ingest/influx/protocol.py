@@ -1,5 +1,5 @@
-"""The Influx protocols of the HTTP door: writes of line protocol in the forms of InfluxDB 1 and 2, the ping, and the
-answers that clients want before they write.
+"""The Influx protocols of the HTTP receiver: they decode writes of line protocol in the forms of InfluxDB 1 and 2, and
+answer the ping and what clients ask before they write.
 
 Answers to InfluxDB's senders: 204 when all lines are stored, else JSON in the form of the path's version.
 

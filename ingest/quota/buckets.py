@@ -80,15 +80,15 @@ class RateBuckets:
         rates = limits.rates(holders)
         with self._lock:
             slots = self._slots_locked(holders)
-            room = _room(rates, limits.burst_s)
-            levels = self._refilled_locked(slots, rates, room)
+            capacity = _capacity(rates, limits.burst_s)
+            levels = self._refilled_locked(slots, rates, capacity)
             wait_s = _waits(levels, rates)
             passed = np.all(wait_s == 0, axis=1)
             if whole and not passed.all():
                 passed = np.zeros_like(passed)
             levels[passed, REQUESTS] -= 1
             levels[passed, SAMPLES] -= samples[passed]
-            self._put_locked(slots, levels, rates, room)
+            self._put_locked(slots, levels, rates, capacity)
         return Taken(wait_s)
 
     def charge(self, holder: int, samples: int, limits: RateLimits) -> None:
@@ -96,34 +96,34 @@ class RateBuckets:
         rates = limits.rates([holder])
         with self._lock:
             slots = self._slots_locked([holder])
-            room = _room(rates, limits.burst_s)
-            levels = self._refilled_locked(slots, rates, room)
+            capacity = _capacity(rates, limits.burst_s)
+            levels = self._refilled_locked(slots, rates, capacity)
             levels[:, SAMPLES] -= samples
-            self._put_locked(slots, levels, rates, room)
+            self._put_locked(slots, levels, rates, capacity)
 
     def _refilled_locked(
-        self, slots: NDArray[np.int64], rates: NDArray[np.float64], room: NDArray[np.float64]
+        self, slots: NDArray[np.int64], rates: NDArray[np.float64], capacity: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         passed_s = np.maximum(self._clock.monotonic() - self._filled_at[slots], 0)
-        return np.minimum(self._levels[slots] + passed_s[:, None] * rates, room)
+        return np.minimum(self._levels[slots] + passed_s[:, None] * rates, capacity)
 
     def _put_locked(
         self,
         slots: NDArray[np.int64],
         levels: NDArray[np.float64],
         rates: NDArray[np.float64],
-        room: NDArray[np.float64],
+        capacity: NDArray[np.float64],
     ) -> None:
         now = self._clock.monotonic()
         self._levels[slots] = levels
         self._filled_at[slots] = now
-        self._full_at[slots] = now + ((room - levels) / np.maximum(rates, 1e-9)).max(axis=1)
+        self._full_at[slots] = now + ((capacity - levels) / np.maximum(rates, 1e-9)).max(axis=1)
 
     def _slots_locked(self, holders: Sequence[int]) -> NDArray[np.int64]:
         """Slots of the holders. The bucket of a new holder is full."""
         missing = [holder for holder in holders if holder not in self._slot_of]
         if missing:
-            self._make_room_locked(len(missing), [self._slot_of[one] for one in holders if one in self._slot_of])
+            self._free_capacity_locked(len(missing), [self._slot_of[one] for one in holders if one in self._slot_of])
             now = self._clock.monotonic()
             for holder in missing:
                 slot = self._free.pop()
@@ -134,7 +134,7 @@ class RateBuckets:
             self._size.set(len(self._slot_of))
         return np.fromiter((self._slot_of[holder] for holder in holders), np.int64, len(holders))
 
-    def _make_room_locked(self, count: int, in_use: list[int]) -> None:
+    def _free_capacity_locked(self, count: int, in_use: list[int]) -> None:
         over = len(self._slot_of) + count - self._holders_max
         if over > 0:
             self._evict_locked(max(over, self._holders_max // EVICTED_SHARE), in_use)
@@ -164,11 +164,11 @@ def unit_over(wait_s: NDArray[np.float64], rates: NDArray[np.float64]) -> int:
     return int((rates == 0).argmax() if (rates == 0).any() else wait_s.argmax())
 
 
-def _room(rates: NDArray[np.float64], burst_s: float) -> NDArray[np.float64]:
+def _capacity(rates: NDArray[np.float64], burst_s: float) -> NDArray[np.float64]:
     """Most that a bucket holds. A request of a holder with any rate of requests fits."""
-    room: NDArray[np.float64] = rates * burst_s
-    room[:, REQUESTS] = np.where(rates[:, REQUESTS] > 0, np.maximum(room[:, REQUESTS], 1), 0)
-    return room
+    capacity: NDArray[np.float64] = rates * burst_s
+    capacity[:, REQUESTS] = np.where(rates[:, REQUESTS] > 0, np.maximum(capacity[:, REQUESTS], 1), 0)
+    return capacity
 
 
 def _waits(levels: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:

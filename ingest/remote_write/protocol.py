@@ -1,4 +1,4 @@
-"""Prometheus remote write: `POST /api/v1/write`, versions 1.0 and 2.0, as a protocol of the HTTP handler.
+"""Prometheus remote write: `POST /api/v1/write`, versions 1.0 and 2.0, as a protocol of the HTTP receiver.
 
 The parameter `proto` of the content type chooses the version, as the specifications say; without it the version is 1.0.
 Answers to 2.0 state what was written, answers to 1.0 do not. Exemplars and created timestamps are not kept.

@@ -107,12 +107,12 @@ class ActiveSeries:
         new = ~(self._previous.has(keys) | self._fresh.has(keys))
         sources, of_key = np.unique(keys >> SOURCE_SHIFT, return_inverse=True)
         active = self._previous.count_of(sources) + self._fresh.count_of(sources)
-        room = limits.source_maxima(sources) - active
+        free = limits.source_maxima(sources) - active
         # rank: number of new keys of the same source up to and including each key.
         before: NDArray[np.int64] = np.concatenate((np.zeros(1, np.int64), np.cumsum(new, dtype=np.int64)))
         first_of_source = np.searchsorted(of_key, np.arange(len(sources)))
         rank = before[1:] - before[first_of_source[of_key]]
-        over_source = new & (rank > room[of_key])
+        over_source = new & (rank > free[of_key])
         held = self._count_locked()
         over_gateway = new & ~over_source & (np.cumsum(new & ~over_source) > limits.gateway_series_max - held)
         of_source = np.bincount(of_key, new, len(sources)).astype(np.int64)

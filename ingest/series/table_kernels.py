@@ -521,14 +521,14 @@ def _put_entry(
     most, place_ms = -1, 0
     for choice in range(2):
         begin = _bucket(entries, factor, check, choice)
-        room, oldest, oldest_ms = 0, begin, 1 << 62
+        capacity, oldest, oldest_ms = 0, begin, 1 << 62
         for at in range(begin, begin + BUCKET * ENTRY_WORDS, ENTRY_WORDS):
             until_ms = int(np.int64(entries[at + 1] & _UNTIL))
-            room += until_ms <= now_ms
+            capacity += until_ms <= now_ms
             if until_ms < oldest_ms:
                 oldest, oldest_ms = at, until_ms
-        if room > most or (room == most and oldest_ms < place_ms):
-            most, place, place_ms = room, oldest, oldest_ms
+        if capacity > most or (capacity == most and oldest_ms < place_ms):
+            most, place, place_ms = capacity, oldest, oldest_ms
     if place_ms > now_ms:
         state[FORGOTTEN] += 1
     entries[place], entries[place + 1] = check & ~_1 | np.uint64(way), word

@@ -17,7 +17,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, UnknownVersion
 from tsdb.model.time_set import TimeSet
 from tsdb.replay.replay import FreshStart, PartitionProgress, RecordTarget, Replay
-from tsdb.replay.series_feed import Room, SeriesFeed
+from tsdb.replay.series_feed import LabelMemory, SeriesFeed
 
 ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to series announced in any epoch, however old.
 POLL_S = 0.5
@@ -81,7 +81,7 @@ class _Until:
         self._end_offset = end_offset
 
     @property
-    def memory(self) -> Room:
+    def memory(self) -> LabelMemory:
         return self._target.memory
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tsdb.answer.state import MemoryState
 from tsdb.model.errors import CorruptData
 
-GROUP_BYTES = 200  # Of a count by label values: a tuple with its texts, in a dict.
+GROUP_BYTES = 200  # A count by label values: a tuple with its texts, in a dict.
 
 
 Admit = Callable[[int], None]

@@ -65,8 +65,8 @@ def decode_partitions(
     admit(size)
     counts = np.empty(series[-1], np.uint32)
     ts, values = np.empty(samples[-1], np.int64), np.empty(samples[-1], np.float64)
-    rooms = [slice(first, end) for first, end in pairwise(samples)]
-    runs = [_Runs.of(plan, ts[room], values[room]) for plan, room in zip(plans, rooms, strict=True)]
+    capacities = [slice(first, end) for first, end in pairwise(samples)]
+    runs = [_Runs.of(plan, ts[capacity], values[capacity]) for plan, capacity in zip(plans, capacities, strict=True)]
     on_cores(lambda part: part.decode(), [part for one in runs for part in one.parts()], size)
     sizes = on_cores(
         lambda number: runs[number].merge(counts[series[number] : series[number + 1]]), range(len(runs)), size
@@ -100,7 +100,7 @@ class _Plan:
     over_counts: NDArray[np.int64]
     over_ts: NDArray[np.int64]
     over_values: NDArray[np.float64]
-    room: NDArray[np.int64]
+    capacity: NDArray[np.int64]
     samples: int
 
     @classmethod
@@ -111,20 +111,20 @@ class _Plan:
         over_counts, times, values = _overlay(part.series, part.overlay)
         over_ts, over_values = _writable(times, _NO_TIMES), _writable(values, _NO_VALUES)
         _check(kernels.check_overlay_kernel(over_counts, over_ts, start_ms, end_ms), "overlay")
-        pieces, room = [], over_counts.copy()
+        pieces, capacity = [], over_counts.copy()
         for frame in part.columns:
             piece = _Piece(frame)
             axes = piece.axes_within(part.series, start_ms, end_ms)
-            kernels.count_columns_kernel(frame.series_index, frame.axis_index, axes.low, axes.high, room)
+            kernels.count_columns_kernel(frame.series_index, frame.axis_index, axes.low, axes.high, capacity)
             pieces.append((piece, axes))
-        samples = int(room.sum())
+        samples = int(capacity.sum())
         if samples > SAMPLES_MAX:
             raise CorruptData(f"columns claim {samples} samples; limit is {SAMPLES_MAX}", reason="bad_columns")
-        return cls(pieces, over_counts, over_ts, over_values, room, samples)
+        return cls(pieces, over_counts, over_ts, over_values, capacity, samples)
 
     @property
     def series(self) -> int:
-        return len(self.room)
+        return len(self.capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class _Runs:
 
     @classmethod
     def of(cls, plan: _Plan, ts: NDArray[np.int64], values: NDArray[np.float64]) -> _Runs:
-        starts = np.cumsum(plan.room) - plan.room
+        starts = np.cumsum(plan.capacity) - plan.capacity
         return cls(plan, starts, starts.copy(), ts, values)
 
     def parts(self) -> list[_RunsPart]:

@@ -12,7 +12,7 @@ RUN = 16  # Keys sorted by insertion before merging starts.
 
 
 @kernel
-def argsort_kernel(keys: NDArray[np.int64], start: int, places: NDArray[np.int64], room: NDArray[np.int64]) -> None:
+def argsort_kernel(keys: NDArray[np.int64], start: int, places: NDArray[np.int64], scratch: NDArray[np.int64]) -> None:
     """Fill places so that keys[start + places[i]] ascend over i. places has each number from 0 to places.size - 1 once.
 
     Bottom-up merge sort; two runs that are in order already are not merged. room: scratch memory, as large as places.
@@ -34,14 +34,14 @@ def argsort_kernel(keys: NDArray[np.int64], start: int, places: NDArray[np.int64
             if keys[start + places[middle - 1]] <= keys[start + places[middle]]:
                 continue
             left, left_end, right, to = 0, width, middle, low
-            copy_bytes(room, 0, places, low * 8, width * 8)
+            copy_bytes(scratch, 0, places, low * 8, width * 8)
             while left < left_end and right < high:
-                if keys[start + room[left]] <= keys[start + places[right]]:
-                    places[to] = room[left]
+                if keys[start + scratch[left]] <= keys[start + places[right]]:
+                    places[to] = scratch[left]
                     left += 1
                 else:
                     places[to] = places[right]
                     right += 1
                 to += 1
-            copy_bytes(places, to * 8, room, left * 8, (left_end - left) * 8)
+            copy_bytes(places, to * 8, scratch, left * 8, (left_end - left) * 8)
         width *= 2

@@ -1,4 +1,4 @@
-"""Settings of trials beside production: experiments (another version, other settings) and shadow reads."""
+"""Settings of trials that run beside production: experiments (another version, other settings) and shadow reads."""
 
 from __future__ import annotations
 

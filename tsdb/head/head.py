@@ -1,4 +1,4 @@
-"""Head: one partition in memory, with every record of the log from since_offset on, of any timestamp.
+"""Head: keeps one partition in memory, with every record of the log from since_offset on, of any timestamp.
 
 One writer thread applies records, registers series and maintains; any thread reads. The lock is held while one batch is
 applied, and while a read copies open and late samples. Sealed slices never change and are read without the lock.
@@ -48,7 +48,7 @@ from tsdb.model.window import TIME_MAX_MS
 
 __all__ = ["Applied", "Head", "HeadSizes", "HeadState", "Hole", "Maintained"]
 
-SAMPLES_MAX = 1 << 40  # In effect no limit.
+SAMPLES_MAX = 1 << 40  # No real result is near it.
 _NO_SLICES = rows_of(())
 
 ANNOUNCED_WINDOWS = 2  # A gateway announces each series it writes once a window; after two no gateway writes it.
@@ -93,7 +93,7 @@ class Head:
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:
         """Register announced series. values: the bytes that the label positions of records point into.
 
-        Raises Overloaded (memory_hard) before anything is registered; maintain() may make room.
+        Raises Overloaded (memory_hard) before anything is registered; maintain() may free memory.
         """
         self.memory.check_labels()
         self.index.register(records, values, broker_ms)
@@ -106,7 +106,7 @@ class Head:
         """Make records visible. offsets ascend; records already applied are skipped, so a batch may be applied again.
 
         Samples of unknown series are left out and become a hole, and so do corrupt records. Raises Overloaded
-        (memory_hard) before anything is applied; maintain() may make room.
+        (memory_hard) before anything is applied; maintain() may free memory.
         """
         return self._apply.apply(records, offsets, broker_ms)
 
@@ -200,11 +200,11 @@ class Head:
 
     def sealed_bytes(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> int:
         """Upper bound of the bytes of the sealed samples of [start_ms, end_ms), decoded."""
-        held, rooms = self._contents.held, np.zeros(len(refs), np.int64)
+        held, capacities = self._contents.held, np.zeros(len(refs), np.int64)
         refs = _writable_copy(refs)
-        sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
-        sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
-        return int(rooms.sum()) * SAMPLE_BYTES
+        sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, capacities)
+        sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, capacities)
+        return int(capacities.sum()) * SAMPLE_BYTES
 
     def gather_columns(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int = SAMPLES_MAX

@@ -188,12 +188,12 @@ class SliceBuilder:
         """Add a column per ref whose run has samples, all within the slice; runs ascend strictly by time."""
         encoded, samples, longest = bounds_kernel(runs.starts, runs.ends)
         at = self._at
-        self._data = _with_room(self._data, int(at[AT_DATA]) + encoded)
-        self._times = _with_room(self._times, int(at[AT_TIMES]) + samples)
-        self._scratch = _with_room(self._scratch, SCRATCH_PER_SAMPLE * max(longest, 0) + SCRATCH_MIN)
+        self._data = _with_capacity(self._data, int(at[AT_DATA]) + encoded)
+        self._times = _with_capacity(self._times, int(at[AT_TIMES]) + samples)
+        self._scratch = _with_capacity(self._scratch, SCRATCH_PER_SAMPLE * max(longest, 0) + SCRATCH_MIN)
         self._grow_table(int(at[AT_AXES]) + len(refs))
         if self._keep_orders:
-            self._order_data = _with_room(self._order_data, int(at[AT_ORDERS]) + encoded)
+            self._order_data = _with_capacity(self._order_data, int(at[AT_ORDERS]) + encoded)
         encode_columns_kernel(
             refs,
             runs.starts,
@@ -259,7 +259,7 @@ class SliceBuilder:
         return axis_end, axis_count, out[:size].copy()
 
 
-def _with_room(array: NDArray[_Element], size: int) -> NDArray[_Element]:
+def _with_capacity(array: NDArray[_Element], size: int) -> NDArray[_Element]:
     return array if len(array) >= size else resized(array, size + size // 2)
 
 

@@ -53,8 +53,8 @@ def standing(keys: Collection[ChunkKey], covers: Covers) -> set[ChunkKey]:
 
 def foldable(keys: Iterable[ChunkKey], part_bytes_max: int) -> tuple[ChunkKey, ...]:
     """The keys that one fold can cover, lowest (order, kind, part) first. The next fold takes the rest."""
-    room = (part_bytes_max - PART_BYTES_MIN - cover_bytes_max(0)) // KEY_BYTES_MAX
-    return tuple(sorted(keys, key=lambda key: (key.order, key.kind, key.part))[: min(COVERED_KEYS_MAX, room)])
+    capacity = (part_bytes_max - PART_BYTES_MIN - cover_bytes_max(0)) // KEY_BYTES_MAX
+    return tuple(sorted(keys, key=lambda key: (key.order, key.kind, key.part))[: min(COVERED_KEYS_MAX, capacity)])
 
 
 def fold(rows: Sequence[ChunkRow], order: int, *, window_ms: int, part_bytes_max: int) -> list[ChunkRow]:
@@ -67,14 +67,14 @@ def fold(rows: Sequence[ChunkRow], order: int, *, window_ms: int, part_bytes_max
     keys = [row.key for row in rows]
     place = keys[0].pack_id, keys[0].window_start_ms
     assert all(key.kind != Kind.FOLDED or key.order < order for key in keys), f"a fold of order {order} or above"
-    room = part_bytes_max - cover_bytes_max(len(keys))
-    if len(keys) > COVERED_KEYS_MAX or room < PART_BYTES_MIN:
+    capacity = part_bytes_max - cover_bytes_max(len(keys))
+    if len(keys) > COVERED_KEYS_MAX or capacity < PART_BYTES_MIN:
         raise InvalidRequest(
             f"{len(keys)} chunks of pack {place[0]:016x} in window {place[1]}; a fold covers up to {COVERED_KEYS_MAX},"
             f" and their keys must fit a part of {part_bytes_max} bytes",
             reason="fold_too_large",
         )
-    parts = encode_chunk(merge(list(_fragments(rows))), window_ms=window_ms, part_bytes_max=room)
+    parts = encode_chunk(merge(list(_fragments(rows))), window_ms=window_ms, part_bytes_max=capacity)
     values = [add_cover(parts[0], Cover.of(len(parts), keys)), *parts[1:]]
     return [ChunkRow(ChunkKey(*place, Kind.FOLDED, order, part), value) for part, value in enumerate(values)]
 

@@ -41,7 +41,7 @@ failures_total = counter(
     "tsdb_history_failures_total", "Statements that history refused or did not answer, by reason.", "reason", REASONS
 )
 busy_retries_total = counter(
-    "tsdb_history_busy_retries_total", "Writes sent again because a connection had no room for them yet."
+    "tsdb_history_busy_retries_total", "Writes sent again because a connection had no capacity for them yet."
 )
 written_bytes_total = counter("tsdb_history_written_bytes_total", "Bytes of chunks that history acknowledged.")
 inflight_bytes = gauge("tsdb_history_inflight_bytes", "Bytes of writes that history has not answered yet.")

@@ -12,7 +12,7 @@ from tsdb.codec.records.record_status import STATUS_OK
 from tsdb.index.label_kernels import (
     Labels,
     family_code_kernel,
-    has_room_kernel,
+    has_capacity_kernel,
     label_count_kernel,
     same_labels_kernel,
     write_run_kernel,
@@ -92,7 +92,7 @@ def register_kernel(
         if count < 0:
             tally[TALLY_MALFORMED] += 1
             continue
-        if not has_room_kernel(labels, count, end - start):
+        if not has_capacity_kernel(labels, count, end - start):
             return record
         ref = _take_ref(free)
         write_run_kernel(labels, ref, data, start, end)

@@ -33,7 +33,7 @@ class InternedImage(NamedTuple):
     hashes: NDArray[np.uint32]
 
 
-def roomy(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
+def enlarged(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
     """`array` if it has `size` elements. Otherwise a copy that is larger than needed; its new elements are not set."""
     return array if len(array) >= size else resized(array, size + size // GROWTH_PART)
 
@@ -44,14 +44,14 @@ def new_interned(seed: np.uint64) -> Interned:
     return Interned(np.zeros(2, np.int64), *arrays, np.full(SLOTS_MIN, NOTHING, np.uint32), seed)
 
 
-def with_room(interned: Interned, more: int, more_bytes: int) -> Interned:
+def with_capacity(interned: Interned, more: int, more_bytes: int) -> Interned:
     """The table with capacity for `more` byte strings, as fits_kernel requires. Arrays that must grow are copied."""
     count, size = int(interned.size[COUNT]) + more, int(interned.size[BYTES]) + more_bytes + PADDING_BYTES
     grown = Interned(
         interned.size,
-        roomy(interned.data, size),
-        roomy(interned.ends, count),
-        roomy(interned.hashes, count),
+        enlarged(interned.data, size),
+        enlarged(interned.ends, count),
+        enlarged(interned.hashes, count),
         interned.slots,
         interned.seed,
     )

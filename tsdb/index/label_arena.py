@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from tsdb.index.interned import (
     InternedImage,
+    enlarged,
     image_of,
     interned_of,
     known_ids,
     new_interned,
-    roomy,
     starts_of,
     texts_of,
-    with_room,
+    with_capacity,
 )
 from tsdb.index.interned_kernels import COUNT, NOTHING, PADDING_BYTES
 from tsdb.index.label_kernels import Labels, PairRuns, write_runs_kernel
@@ -110,8 +110,8 @@ class LabelArena:
     def reserve_refs(self, refs_size: int) -> None:
         """Enlarge the arrays for refs below refs_size. May replace `labels`."""
         runs = self.labels.runs
-        start, length = roomy(runs.start, refs_size), roomy(runs.length, refs_size)
-        label_bytes = roomy(runs.label_bytes, refs_size)
+        start, length = enlarged(runs.start, refs_size), enlarged(runs.length, refs_size)
+        label_bytes = enlarged(runs.label_bytes, refs_size)
         self.labels = self.labels._replace(runs=PairRuns(runs.size, runs.entries, start, length, label_bytes))
 
     def reserve_for(self, canonical: bytes) -> None:
@@ -119,10 +119,10 @@ class LabelArena:
         more, more_bytes = canonical.count(SEPARATOR) // 2 + 1, len(canonical)
         names, pairs, name_of, runs = self.labels
         self.labels = Labels(
-            with_room(names, more, more_bytes),
-            with_room(pairs, more, more_bytes),
-            roomy(name_of, self.pair_count + more),
-            runs._replace(entries=roomy(runs.entries, self.entry_count + more)),
+            with_capacity(names, more, more_bytes),
+            with_capacity(pairs, more, more_bytes),
+            enlarged(name_of, self.pair_count + more),
+            runs._replace(entries=enlarged(runs.entries, self.entry_count + more)),
         )
 
     def write(self, refs: NDArray[np.uint32], joined: bytes, lengths: NDArray[np.uint32]) -> None:

@@ -87,7 +87,7 @@ def _is_less(data: NDArray[np.uint8], left: Any, left_end: Any, right: Any, righ
 
 
 @helper
-def has_room_kernel(labels: Labels, more: Any, more_bytes: Any) -> bool:
+def has_capacity_kernel(labels: Labels, more: Any, more_bytes: Any) -> bool:
     """Whether `more` labels of more_bytes in all fit, were they all new; tables stay at most half full."""
     if labels.runs.size[0] + more > labels.runs.entries.size:
         return False
@@ -131,7 +131,7 @@ def write_runs_kernel(
     for index in range(first, refs.size):
         start = ends[index - 1] if index else np.int64(0)
         count = label_count_kernel(data, start, ends[index])
-        if not has_room_kernel(labels, count, ends[index] - start):
+        if not has_capacity_kernel(labels, count, ends[index] - start):
             return index
         write_run_kernel(labels, refs[index], data, start, ends[index])
     return refs.size

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from tsdb.index.interned import roomy
+from tsdb.index.interned import enlarged
 from tsdb.index.interned_kernels import NOTHING
 from tsdb.index.postings_kernels import BITMAP, SMALL_MAX, Chains, add_kernel, collect_kernel, remove_kernel
 
@@ -89,11 +89,11 @@ class Postings:
     def _reserve(self, pair_count: int, more: int) -> None:
         head, held, ref, older, size = self._chains
         entries = int(size[0]) + 2 * more
-        head, held = roomy(head, pair_count), roomy(held, pair_count)
+        head, held = enlarged(head, pair_count), enlarged(held, pair_count)
         head[self._pair_count : pair_count] = NOTHING
         held[self._pair_count : pair_count] = 0
         self._pair_count = max(self._pair_count, pair_count)
-        self._chains = Chains(head, held, roomy(ref, entries), roomy(older, entries), size)
+        self._chains = Chains(head, held, enlarged(ref, entries), enlarged(older, entries), size)
 
 
 def _keys(pairs: NDArray[np.uint32], refs: NDArray[np.uint32]) -> NDArray[np.uint64]:

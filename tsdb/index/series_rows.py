@@ -15,7 +15,7 @@ from tsdb.index.index_kernels import (
     FreeRefs,
     SeriesColumns,
 )
-from tsdb.index.interned import roomy
+from tsdb.index.interned import enlarged
 
 
 class RowsImage(NamedTuple):
@@ -61,11 +61,11 @@ class SeriesRows:
         if size > len(self.columns.state):
             series_id, pack_id, family, announced_ms, state = self.columns
             self.columns = SeriesColumns(
-                roomy(series_id, size),
-                roomy(pack_id, size),
-                roomy(family, size),
-                roomy(announced_ms, size),
-                roomy(state, size),
+                enlarged(series_id, size),
+                enlarged(pack_id, size),
+                enlarged(family, size),
+                enlarged(announced_ms, size),
+                enlarged(state, size),
             )
             self.columns.state[self.size :] = STATE_FREE
         return size
@@ -94,7 +94,7 @@ class SeriesRows:
     def release(self) -> int:
         """Forgotten refs become free for new series. Returns how many."""
         count, more = int(self.free.size[FREE_COUNT]), self._forgotten
-        refs = roomy(self.free.refs, count + len(more))
+        refs = enlarged(self.free.refs, count + len(more))
         refs[count : count + len(more)] = more
         self.columns.state[more] = STATE_FREE
         self.free = FreeRefs(self.free.size, refs)

@@ -29,7 +29,7 @@ class ByteBudget:
         self._changed = threading.Condition()  # Guards all below; an innermost lock. `bytes` is read without it.
         self.bytes = 0
         """The bytes reserved now."""
-        self._of_owner: Counter[str] = Counter()  # Of reservations with an owner.
+        self._of_owner: Counter[str] = Counter()  # Bytes of reservations with an owner.
         self._closed = False
 
     @property

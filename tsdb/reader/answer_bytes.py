@@ -23,10 +23,12 @@ RETRY_AFTER_S = 1.0
 # Bytes of a Python str in a set and in a list; copies of a text in the set, the message and its bytes.
 TEXT_BYTES, TEXT_COPIES = 150, 3
 
-held_bytes = gauge("tsdb_answers_bytes", "Memory of answers being gathered and sent; small answers are not counted.")
+reserved_bytes = gauge(
+    "tsdb_answers_bytes", "Memory of answers being gathered and sent; small answers are not counted."
+)
 refused_total = counter(
     "tsdb_answers_refused_total",
-    "Reads refused for lack of memory: the answer is over half of answers_bytes_max, or no room came in time.",
+    "Reads refused for lack of memory: the answer is over half of answers_bytes_max, or none was free in time.",
     label="reason",
     values=("answer_too_large", "answers_bytes"),
 )
@@ -40,7 +42,7 @@ class AnswerBytes:
         self, bytes_max: int = defaults.ANSWERS_BYTES_MAX, *, wait_s: float = WAIT_S, small_bytes: int = SMALL_BYTES
     ) -> None:
         self.small_bytes = small_bytes
-        self._budget = ByteBudget(bytes_max, share_max=bytes_max // 2, gauge=held_bytes)
+        self._budget = ByteBudget(bytes_max, share_max=bytes_max // 2, gauge=reserved_bytes)
         self._wait_s = wait_s
 
     def take(self, peer: str, size: int, held: int, check_going: Callable[[], None]) -> None:
@@ -86,7 +88,7 @@ class AnswerBytes:
                 )
 
 
-class HeldBytes:
+class ReservedBytes:
     """The reservation of one read. One thread at a time. peer: returns the connection of the read."""
 
     __slots__ = ("_answers", "_held", "_peer", "_peer_of", "_small_bytes")

@@ -15,7 +15,7 @@ from typing import Protocol
 from tsdb.model import defaults
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
-from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
+from tsdb.reader.answer_bytes import AnswerBytes, ReservedBytes
 from tsdb.reader.drain import Drain
 
 SLACK_S = 0.1  # A call to a store with this read's deadline may end slightly before that deadline by this clock.
@@ -83,8 +83,8 @@ class ReadCall:
         self._drained = False
         self._callbacks: list[Callable[[], None]] = []
         self._answers = answers or AnswerBytes()
-        self._held = HeldBytes(self._answers, caller.peer)
-        self._values = HeldBytes(self._answers, caller.peer)
+        self._held = ReservedBytes(self._answers, caller.peer)
+        self._values = ReservedBytes(self._answers, caller.peer)
         self.kept_bytes = 0  # See `keep`.
         self._timeout_s = timeout_s
         self._monotonic = monotonic
@@ -155,7 +155,7 @@ class ReadCall:
     def part(self) -> Iterator[ReadWork]:
         """The work of a store of this process for this read. Its memory counts beside that of the read until the end of
         the block."""
-        held = HeldBytes(self._answers, self._caller.peer)
+        held = ReservedBytes(self._answers, self._caller.peer)
         try:
             yield _Part(self, held)
         finally:
@@ -168,7 +168,7 @@ class ReadCall:
 
     def release_when_sent(self) -> None:
         """Release the memory when the call ends: an answer of one message is sent after the handler has returned."""
-        held, self._held = self._held, HeldBytes(self._answers, self._caller.peer)
+        held, self._held = self._held, ReservedBytes(self._answers, self._caller.peer)
         if not self._caller.add_callback(held.release):
             held.release()
 
@@ -189,7 +189,7 @@ class _Part:
 
     __slots__ = ("_held", "check_going")
 
-    def __init__(self, call: ReadCall, held: HeldBytes) -> None:
+    def __init__(self, call: ReadCall, held: ReservedBytes) -> None:
         self._held = held
         self.check_going = call.check_going
 

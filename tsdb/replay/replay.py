@@ -23,8 +23,8 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Overloaded, TsdbError, Unavailable, UnknownVersion, WrongTopic
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.replay.full_partitions import AGAIN_S, FullPartitions
 from tsdb.replay.series_feed import Registry, SeriesFeed
-from tsdb.replay.waiting_room import AGAIN_S, WaitingRoom
 
 CLOCK_AHEAD_MAX_MS = 5 * 60 * 1000  # A record further ahead of our clock means that a broker's clock is wrong.
 SERIES_WAIT_S = 1.0  # Bounds a step; the next step reads the rest.
@@ -140,7 +140,7 @@ class Replay(Generic[AnyTarget]):
         self._source = source
         self._pending: deque[Event] = deque()
         self._lost: dict[int, LostOffsets] = {}
-        self._without_room = WaitingRoom(clock)
+        self._without_capacity = FullPartitions(clock)
         self._series_read = False
         self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
@@ -172,7 +172,7 @@ class Replay(Generic[AnyTarget]):
 
     def waiting_for(self, partition: int) -> TsdbError | None:
         """The error that holds up a partition at the moment; None when its records can be applied."""
-        return self._waiting or self._without_room.error_of(partition)
+        return self._waiting or self._without_capacity.error_of(partition)
 
     def series_next_offset(self, partition: int) -> int:
         """The first announcement that the partition's head lacks."""
@@ -186,7 +186,7 @@ class Replay(Generic[AnyTarget]):
     def _advance(self, timeout_s: float, records_max: int, done: StepCounts) -> None:
         if not self._series_read:
             self._read_series(timeout_s)
-        self._offer_room()
+        self._offer_capacity()
         for partition in list(self._lost):
             self._start_again(partition)
         if not self._pending:
@@ -214,26 +214,26 @@ class Replay(Generic[AnyTarget]):
     def _hold(self, partition: int, error: Overloaded) -> None:
         """Stop reading a partition until its head has capacity. Its batches after the first pending one are dropped and
         read again later, in order."""
-        self._without_room.enter(partition, error)
+        self._without_capacity.enter(partition, error)
         self._source.pause(METRICS, partition)
         first, *others = self._pending
         self._pending = deque([first, *(event for event in others if event.partition != partition)])
 
-    def _offer_room(self) -> None:
+    def _offer_capacity(self) -> None:
         """Resume the partitions whose heads have capacity again."""
-        for partition in self._without_room.due():
+        for partition in self._without_capacity.due():
             try:
                 self._heads[partition].memory.check_samples()
                 self._series.check(partition)
             except Overloaded as error:
-                self._without_room.enter(partition, error)
+                self._without_capacity.enter(partition, error)
             else:
-                self._without_room.leave(partition)
+                self._without_capacity.leave(partition)
                 self._source.seek(METRICS, partition, self.progress[partition].next_offset)
 
     def _fetch_s(self, timeout_s: float) -> float:
         """How long a fetch may wait, so that partitions without room are offered it in time."""
-        due_s = self._without_room.due_in_s()
+        due_s = self._without_capacity.due_in_s()
         if self._series.holds_back:
             due_s = AGAIN_S if due_s is None else min(due_s, AGAIN_S)
         return timeout_s if due_s is None else min(timeout_s, due_s)
@@ -254,7 +254,7 @@ class Replay(Generic[AnyTarget]):
         self._heads[partition] = fresh.target
         self.progress[partition] = fresh.progress
         self._series.restart(partition, fresh.target, fresh.series_start)
-        self._without_room.leave(partition)
+        self._without_capacity.leave(partition)
         self._source.seek(METRICS, partition, fresh.progress.next_offset)
 
     def _stop(self, partition: int, error: TsdbError) -> None:
@@ -266,7 +266,7 @@ class Replay(Generic[AnyTarget]):
 
     def _apply(self, event: Event, done: StepCounts) -> None:
         progress = self.progress[event.partition]
-        if progress.stopped or event.partition in self._without_room:
+        if progress.stopped or event.partition in self._without_capacity:
             return
         if isinstance(event, EndOfLog):
             # Offsets at the end may belong to no record; without this they would count as lag for ever.

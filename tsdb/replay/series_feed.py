@@ -52,7 +52,7 @@ held_back_total = counter(
 )
 
 
-class Room(Protocol):
+class LabelMemory(Protocol):
     """Limits of a head's memory; both raise Overloaded (memory_hard)."""
 
     def check_samples(self) -> None:
@@ -66,7 +66,7 @@ class Registry(Protocol):
     """Receiver of announcements: a head, or a stage with a head inside."""
 
     @property
-    def memory(self) -> Room:
+    def memory(self) -> LabelMemory:
         """Memory limits, checked before more is registered."""
 
     def register(self, records: DecodedAnnouncements, values: bytes, broker_ms: NDArray[np.int64]) -> None:

@@ -31,7 +31,7 @@ class Maintainable(Protocol):
 
 @dataclass(slots=True)
 class _Pace:
-    """Of one head. next_offset: at its last round. busy_rounds: those still due at the short interval."""
+    """Pace of one head. next_offset: at its last round. busy_rounds: those still due at the short interval."""
 
     head: Maintainable
     next_offset: int
@@ -51,12 +51,12 @@ class Upkeep:
         """Seconds until the next rounds."""
         return max(0.0, self._next_at - self._clock.monotonic())
 
-    def hurry(self, without_room: Iterable[int] = ()) -> None:
+    def hurry(self, without_capacity: Iterable[int] = ()) -> None:
         """Records were applied, or these partitions wait for room, which a round makes: the next comes within
         BUSY_S.
         """
         self._next_at = min(self._next_at, self._clock.monotonic() + BUSY_S)
-        for number in without_room:
+        for number in without_capacity:
             if number in self._paces:
                 self._paces[number].busy_rounds = QUIET_ROUNDS
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ingest.bucket_memory import BucketMemory
 from ingest.gateway import Gateway
 from ingest.grpc.service import ingest_service
-from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.protocol import WriteProtocol
+from ingest.http.receiver import HttpReceiver, ReceiverLimits
 from ingest.influx.lines import LineRules
 from ingest.influx.lines import warm_up as warm_up_influx
 from ingest.influx.protocol import influx_preparations, influx_protocols
@@ -47,7 +47,7 @@ ANSWER_SHARE = 0.9
 # Names of threads: gRPC calls and their server, HTTP and its bodies, the log's writer and its answers.
 WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-writer|log-answers|append-timer"
 
-# Of gRPC, of the pipeline and of each protocol.
+# Warm-ups of gRPC, of the pipeline and of each protocol.
 WARM_UPS = (warm_up_messages, warm_up, warm_up_remote_write, warm_up_influx, warm_up_otlp)
 
 
@@ -78,7 +78,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
         health = Health()
         held = request_bytes(settings)
         metadata = MetadataWriter(log, SystemClock())
-        writes = write_doors(settings, settings, gateway, metadata, held)
+        writes = write_receivers(settings, settings, gateway, metadata, held)
         server = grpc_server(settings, writes.services, health, writes=settings, held=held)
         components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
         components += home_core(settings, interrupts=False)
@@ -121,27 +121,27 @@ def ingest_limits(fields: GatewayFields) -> IngestLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteDoors:
+class WriteReceivers:
     """The ways into a gateway: services of the gRPC server, and the write routes of the HTTP server."""
 
     services: list[GrpcService]
-    http: HttpDoor
+    http: HttpReceiver
 
 
-def write_doors(
+def write_receivers(
     settings: CommonSettings, fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
-) -> WriteDoors:
+) -> WriteReceivers:
     """All protocols of writes over one gateway. held: the memory of all requests."""
     decoder = otlp_decoder(fields, gateway.buckets)
     otlp = MetricsService(decoder, gateway.pipeline.submit, metadata.write, held, gateway.tokens)
-    limits = DoorLimits(
+    limits = ReceiverLimits(
         bytes_max=fields.request_bytes_max,
         timeout_s=settings.http_request_timeout_s * ANSWER_SHARE,
         threads=fields.http_write_threads,
     )
     protocols = write_protocols(fields, decoder, gateway.buckets)
-    door = HttpDoor(protocols, gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
-    return WriteDoors([ingest_service(gateway.pipeline, gateway.tokens), metrics_service(otlp)], door)
+    receiver = HttpReceiver(protocols, gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
+    return WriteReceivers([ingest_service(gateway.pipeline, gateway.tokens), metrics_service(otlp)], receiver)
 
 
 def write_protocols(

@@ -24,7 +24,7 @@ from tsdb.reader.read_call import ReadCalls
 from tsdb.v1 import reader_pb2_grpc
 
 READ_BYTES_MAX = 4 << 20  # One read: more than twice the 200,000 series ids that a Select may match by default.
-READ_FIELDS_MAX = 100_000  # Of one read: 1,000 matchers and 10,000 tokens have 44,000.
+READ_FIELDS_MAX = 100_000  # Fields of one read: 1,000 matchers and 10,000 tokens have 44,000.
 READS_BYTES_MAX = 64 << 20
 MESSAGE_SLACK_BYTES = 1 << 20  # gRPC's limit is above our own, so that callers get our refusal.
 FIELDS_SLACK = 64

@@ -25,7 +25,7 @@ from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.query.warm_up import warm_up as warm_up_querier
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
-from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_doors
+from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_receivers
 from tsdb.roles.history_access import HistoryComponent, connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
@@ -73,7 +73,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     )
     held = request_bytes(settings)
     metadata = MetadataWriter(log, SystemClock())
-    writes = write_doors(settings, settings, gateway, metadata, held)
+    writes = write_receivers(settings, settings, gateway, metadata, held)
     services = [*writes.services, querier_service(sources, settings, calls, settings, running)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
     api = prometheus_api(settings, settings, settings, sources, calls, running, log, held)

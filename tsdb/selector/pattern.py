@@ -1,4 +1,4 @@
-"""Pattern: the regular expression of a matcher, over label values.
+"""Pattern: compiles the regular expression of a matcher, over label values.
 
 RE2 syntax, anchored at both ends, `.` matches newline, as in Prometheus. The pattern text is used
 before any automaton: a list of literals becomes a look-up, and a literal prefix leaves few values to test. Groups and
@@ -19,8 +19,8 @@ from tsdb.model.errors import InvalidRequest
 if TYPE_CHECKING:
     import re2
 
-PATTERN_BYTES_MAX = 1 << 20  # Of a list of literals.
-REGEX_BYTES_MAX = 128 << 10  # Of any other pattern; RE2 parses it with some 100 bytes for each of it.
+PATTERN_BYTES_MAX = 1 << 20  # Bytes of a list of literals.
+REGEX_BYTES_MAX = 128 << 10  # RE2 parses any other pattern with some 100 bytes for each byte.
 # RE2 instructions, some 100 bytes each. Plain text needs one for each byte, `.` eight. So a list of 4,000 addresses
 # with dots fits, or a repetition of a thousand characters.
 PROGRAM_SIZE_MAX = 100_000

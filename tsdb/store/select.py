@@ -183,8 +183,8 @@ def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
     if selection.unsealed is None:
         parts = zip(heads, selection.parts, strict=True)
         return selection.bytes + COPIES * sum(head.open_bytes_expected(len(part.refs)) for head, part in parts)
-    room = COLLECT_PER_REF * len(selection.refs.refs) + selection.unsealed.raw.samples
-    return COPIES * SAMPLE_BYTES * room
+    capacity = COLLECT_PER_REF * len(selection.refs.refs) + selection.unsealed.raw.samples
+    return COPIES * SAMPLE_BYTES * capacity
 
 
 def _raw_bytes(heads: list[Head], selection: Selection, query: SelectSpec) -> int:

@@ -41,7 +41,7 @@ lookups_total = counter(
     label="result",
     values=("hit", "miss"),
 )
-held_bytes = gauge("tsdb_store_selections_bytes", "Memory of cached selectors and their samples.")
+reserved_bytes = gauge("tsdb_store_selections_bytes", "Memory of cached selectors and their samples.")
 
 Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
 
@@ -206,7 +206,7 @@ class Selections:
             while self._bytes > self._bytes_max or len(self._held) > SELECTIONS_MAX:
                 _, (_, oldest) = self._held.popitem(last=False)
                 self._bytes -= oldest
-            held_bytes.set(self._bytes)
+            reserved_bytes.set(self._bytes)
 
     def _by_ids(self, heads: Sequence[Head], query: SelectSpec, limits: SelectLimits, work: ReadWork) -> Selection:
         assert query.series_ids is not None

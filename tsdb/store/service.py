@@ -1,4 +1,4 @@
-"""The Reader service of a store: its reads on the wire (proto/tsdb/v1/reader.proto)."""
+"""The Reader service of a store: it encodes reads for the wire (proto/tsdb/v1/reader.proto)."""
 
 from __future__ import annotations
 

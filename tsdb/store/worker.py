@@ -103,11 +103,11 @@ class Worker(ThreadComponent):
         while not self._closing.is_set():
             self._beat_at = self._clock.monotonic()
             step = replay.step(min(POLL_S, self._upkeep.due_in_s()), records_max=self._records_max)
-            without_room = self._publish_waiting(replay)
+            without_capacity = self._publish_waiting(replay)
             if step.records:
                 self._applied.notify()
-            if step.records or without_room:
-                self._upkeep.hurry(without_room)
+            if step.records or without_capacity:
+                self._upkeep.hurry(without_capacity)
             if self._upkeep.due_in_s() <= 0.0:
                 self._upkeep.run({number: partition.head for number, partition in self._partitions.items()})
                 self._take_snapshots(replay)
@@ -128,15 +128,15 @@ class Worker(ThreadComponent):
 
     def _publish_waiting(self, replay: Replay[Head]) -> list[int]:
         """Returns the partitions without room in memory."""
-        without_room: list[int] = []
+        without_capacity: list[int] = []
         for number, partition in self._partitions.items():
             waiting = replay.waiting_for(number)
             if waiting is None:
                 partition.observe_waiting("")
             else:
                 partition.observe_waiting(waiting.reason, self._memory_reports.message(partition.head, waiting))
-                without_room.append(number)
-        return without_room
+                without_capacity.append(number)
+        return without_capacity
 
     def _set_waiting(self, waiting: str) -> None:
         for partition in self._partitions.values():

@@ -1,4 +1,4 @@
-"""Reads of series and labels on the wire: requests and answers, both directions (proto/tsdb/v1/reader.proto)."""
+"""Encodes and decodes reads of series and labels: requests and answers (proto/tsdb/v1/reader.proto)."""
 
 from __future__ import annotations
 

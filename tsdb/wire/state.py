@@ -1,4 +1,4 @@
-"""Partition states, options and matchers of reads: values of tsdb.answer and messages of proto/tsdb/v1/common.proto."""
+"""Converts partition states, options and matchers of reads between tsdb.answer and proto/tsdb/v1/common.proto."""
 
 from __future__ import annotations
 

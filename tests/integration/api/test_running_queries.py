@@ -1,4 +1,4 @@
-"""A slow query of a standalone process is listed while it runs, over both doors, and a cancel ends it."""
+"""A slow query of a standalone process is listed while it runs, over both servers, and a cancel ends it."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_reads_of_some_partitions_leave_the_shares_of_all_others(
     """Partitions read their limit in any order: the total stays within the bound, and each has had its share."""
     used = [0] * len(wanted)
     for at in data.draw(st.permutations(range(len(wanted)))):
-        used[at] += min(wanted[at], SharedBound(bound, used).room(used[at]))
+        used[at] += min(wanted[at], SharedBound(bound, used).capacity(used[at]))
     sharing = SharedBound(bound, used)
     assert sum(used) <= max(bound, len(used))
     assert all(got >= min(want, sharing.own) for got, want in zip(used, wanted, strict=True))

@@ -13,7 +13,7 @@ from ingest.rows import make_rows
 from support.counters import sample
 from support.fakes.fake_log import FakeLog, Fault
 from support.senders.remote_write import request_1, snappy
-from support.senders.write_door import write_server
+from support.senders.write_receiver import write_server
 from support.servers.gateways import NOW_MS, PARTITIONS, Bench, label_set
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import ManualClock

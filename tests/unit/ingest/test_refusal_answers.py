@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 
 from ingest.grpc.service import ingest_service
-from ingest.http.door import DoorLimits, HttpDoor
+from ingest.http.receiver import HttpReceiver, ReceiverLimits
 from ingest.influx.lines import LineRules
 from ingest.influx.protocol import influx_protocols
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
@@ -114,18 +114,18 @@ def served(limits: IngestLimits, held: int = 64 << 20) -> Iterator[Served]:
     memory, decoder = RequestBytes(held), OtlpDecoder()
     rules = LineRules(limits.labels, samples_max=limits.samples_max)
     protocols = [remote_write(limits), *influx_protocols(rules, bench.clock), otlp_http(decoder)]
-    door = HttpDoor(protocols, bench.pipeline.submit, lambda _: None, memory, DoorLimits(), tokens)
-    door.start()
+    receiver = HttpReceiver(protocols, bench.pipeline.submit, lambda _: None, memory, ReceiverLimits(), tokens)
+    receiver.start()
     otlp = MetricsService(decoder, bench.pipeline.submit, lambda _: None, memory, tokens)
     services = [ingest_service(bench.pipeline, tokens), metrics_service(otlp)]
     with (
-        serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=door) as server,
+        serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=receiver) as server,
         build_server(services, host="127.0.0.1", port=0, health=Health()) as calls,
         grpc.insecure_channel(f"127.0.0.1:{calls.port}") as channel,
     ):
         yield Served(bench, server.port, channel)
-    door.close()
-    assert door.join(5.0)
+    receiver.close()
+    assert receiver.join(5.0)
 
 
 def by_remote_write(at: Served, samples: list[Sample]) -> Reply:

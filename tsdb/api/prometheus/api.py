@@ -25,7 +25,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
-from tsdb.reader.answer_bytes import HeldBytes
+from tsdb.reader.answer_bytes import ReservedBytes
 from tsdb.selector.pattern import compile_pattern
 
 OPTIONS = "OPTIONS"
@@ -150,7 +150,7 @@ class PrometheusApi:
         reply: Reply,
     ) -> None:
         _requests_of[endpoint.lane].inc()
-        held = HeldBytes(self._sources.answers, running.peer)
+        held = ReservedBytes(self._sources.answers, running.peer)
         try:
             with self.running.listed(running):
                 answer = self._answer(endpoint, variable, head, body, running, held)
@@ -170,7 +170,7 @@ class PrometheusApi:
         head: HttpHead,
         body: bytes | bytearray,
         running: RunningQuery,
-        held: HeldBytes,
+        held: ReservedBytes,
     ) -> HttpAnswer:
         running.check(IN_QUEUE)
         call = ApiCall(head, body, Form.of(head, body), variable, running, self._sources, self._options, held)

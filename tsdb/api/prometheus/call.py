@@ -18,7 +18,7 @@ from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
-from tsdb.reader.answer_bytes import AnswerBytes, HeldBytes
+from tsdb.reader.answer_bytes import AnswerBytes, ReservedBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
 
@@ -78,7 +78,7 @@ class ApiCall:
     running: RunningQuery
     sources: ApiSources
     options: ApiOptions
-    held: HeldBytes
+    held: ReservedBytes
 
     def storage(self, max_lag_ms: int | None = None) -> AbstractContextManager[QueryStorage]:
         """The storage with the options of the request. max_lag_ms: bound for a request that names none."""

@@ -17,7 +17,7 @@ from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.syntax.literals import duration_ms_of
 from tsdb.selector.selectors import matchers_of, matches_empty
 
-SELECTORS_MAX = 256  # Of one request. Each is a read.
+SELECTORS_MAX = 256  # Selectors of one request. Each is a read.
 POINTS_MAX = 11_000  # The limit of Prometheus: a week at 60 s, a year at 1 h.
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000

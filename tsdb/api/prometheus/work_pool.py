@@ -121,7 +121,7 @@ class WorkPool:
         (draining)."""
         with self._lock:
             if self._waiting_max is not None:
-                self._check_room_locked(client, self._waiting_max)
+                self._check_capacity_locked(client, self._waiting_max)
             self._queues.setdefault(client, deque()).append(work)
             self._queued += 1
             self._show_locked()
@@ -141,7 +141,7 @@ class WorkPool:
             self._returning -= 1
             self._hold_locked(slot.key, 1)
 
-    def _check_room_locked(self, client: str, waiting_max: int) -> None:
+    def _check_capacity_locked(self, client: str, waiting_max: int) -> None:
         waiting = self._waiting_locked()
         error: TsdbError | None = None
         if self._closed:

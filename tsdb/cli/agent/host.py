@@ -108,15 +108,15 @@ def network() -> Iterator[Reading]:
 def filesystems() -> Iterator[Reading]:
     for part in psutil.disk_partitions(all=False):
         try:
-            room = os.statvfs(part.mountpoint)
+            space = os.statvfs(part.mountpoint)
         except OSError:
             continue  # The process has no permission, or the file system was unmounted since it was listed.
         labels = {"device": part.device, "fstype": part.fstype, "mountpoint": part.mountpoint}
-        yield "node_filesystem_size_bytes", labels, room.f_blocks * room.f_frsize
-        yield "node_filesystem_free_bytes", labels, room.f_bfree * room.f_frsize
-        yield "node_filesystem_avail_bytes", labels, room.f_bavail * room.f_frsize
-        yield "node_filesystem_files", labels, room.f_files
-        yield "node_filesystem_files_free", labels, room.f_ffree
+        yield "node_filesystem_size_bytes", labels, space.f_blocks * space.f_frsize
+        yield "node_filesystem_free_bytes", labels, space.f_bfree * space.f_frsize
+        yield "node_filesystem_avail_bytes", labels, space.f_bavail * space.f_frsize
+        yield "node_filesystem_files", labels, space.f_files
+        yield "node_filesystem_files_free", labels, space.f_ffree
 
 
 def system() -> Iterator[Reading]:

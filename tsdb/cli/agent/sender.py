@@ -59,7 +59,7 @@ class BatchSender:
         self._changed = threading.Condition()
         self._buffer: deque[WriteBatch] = deque()
         self._buffered = 0  # Samples in the buffer.
-        self._full = Outage("buffer full", "buffer has room again")
+        self._full = Outage("buffer full", "buffer has capacity again")
         self._gateway = Outage("gateway away", "gateway is back")
         self._refusals = Outage("samples refused", "no samples refused any more")
         self._closed = False

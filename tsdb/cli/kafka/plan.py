@@ -68,7 +68,7 @@ def plan(
     """Plan a move of partitions or leaders in steps that keep all replicas; changes nothing.
 
     A plan that cannot be right is refused by name: unknown topics, brokers and racks, a cluster under min ISR, a
-    throttle below what producers write, a plan that outlasts retention, disks without room.
+    throttle below what producers write, a plan that outlasts retention, disks without free space.
     """
     if not (drain or drain_rack or add or spread):
         raise typer.BadParameter("give a target: --drain, --drain-rack, --add or --spread")

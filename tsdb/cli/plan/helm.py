@@ -7,7 +7,7 @@ from tsdb.cli.plan.roles import EXECUTOR_CORES, Role, executor_heap_bytes, execu
 from tsdb.cli.plan.shards import Division
 from tsdb.model.time_set import PRODUCTION
 
-SERIES_ROOM = 1.2  # Factor on gateway_series_max, because series that have just ended still count.
+SERIES_MARGIN = 1.2  # Factor on gateway_series_max, because series that have just ended still count.
 GATEWAY_SERIES_MAX = 2_000_000  # The default of the setting gateway_series_max.
 
 
@@ -49,7 +49,7 @@ def helm_values(load: Load, division: Division, roles: list[Role]) -> dict[str, 
 
 def _config(load: Load, division: Division) -> dict[str, int]:
     return {
-        "gateway_series_max": max(GATEWAY_SERIES_MAX, int(load.series * SERIES_ROOM)),
+        "gateway_series_max": max(GATEWAY_SERIES_MAX, int(load.series * SERIES_MARGIN)),
         "hold_extra_ms": load.hold_ms - PRODUCTION.least_hold_ms,
         "memory_hard_bytes": division.hard_bytes,
         "memory_soft_bytes": division.soft_bytes,

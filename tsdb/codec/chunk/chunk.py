@@ -1,4 +1,4 @@
-"""Chunk: the samples of one pack in one window as one blob, or as several parts. Layout: docs/formats/chunk.md.
+"""Chunk: encodes the samples of one pack in one window as one blob, or as several parts. Layout: docs/formats/chunk.md.
 
 Pure. The bytes depend only on the fragment, the window's length, the largest part size and the codec version. Bad bytes
 are CorruptData, never a crash or a large allocation.
@@ -185,17 +185,17 @@ class _Encoder:
         relative = fragment.ts_ms - fragment.window_start_ms
         assert relative.min() >= 0, "samples before the window"
         assert relative.max() < window_ms, "samples after the window"
-        room = scratch(int(np.diff(starts).max()))
+        working = scratch(int(np.diff(starts).max()))
         self._columns = np.empty(values_bound(samples) + series, np.uint8)
         self._column_end = np.empty(series, np.int64)
-        encode_columns_kernel(starts, fragment.value, self._columns, self._column_end, room)
+        encode_columns_kernel(starts, fragment.value, self._columns, self._column_end, working)
         self._axis_of, self._axis_series = np.empty(series, np.int64), np.empty(series, np.int64)
         table = np.zeros(1 << (2 * series).bit_length(), np.int64)
         axes = share_axes_kernel(starts, relative, self._axis_of, self._axis_series, table)
         longest = np.diff(starts)[self._axis_series[:axes]]
         self._axis_data = np.empty(sum(map(times_bound, longest.tolist())), np.uint8)
         self._axis_end = np.empty(axes, np.int64)
-        encode_axes_kernel(starts, relative, self._axis_series, axes, self._axis_data, self._axis_end, room)
+        encode_axes_kernel(starts, relative, self._axis_series, axes, self._axis_data, self._axis_end, working)
 
     def parts(self, part_bytes_max: int) -> list[bytes]:
         fragment = self._fragment

@@ -22,8 +22,8 @@ CODEC = 1  # Version of the codec of the columns, docs/formats/columns.md.
 CRC_BYTES = 4
 SAMPLES_MAX = 1 << 21  # A regular series takes a dozen bytes, however long it is. This bounds what decoding allocates.
 
-HEADER_BOUND = 64  # Header, counts and checksum: 48 bytes at most.
-SERIES_BOUND = 18  # A series' id, axis number and column length.
+HEADER_BOUND = 64  # Bytes of header, counts and checksum, at most 48.
+SERIES_BOUND = 18  # Bytes of a series' id, axis number and column length.
 AXIS_BOUND = 10  # Bytes of the count and the length of an axis.
 RUN_BOUND = 15  # Bytes of the order and the length of a run.
 

@@ -179,13 +179,13 @@ def encode_values_dense_kernel(
     stop = encode_values_kernel(values, start, n, out, pos, scratch)
     if stop - pos <= DENSE_FROM:
         return stop
-    room = np.empty(stop - pos, np.uint8)
+    buffer = np.empty(stop - pos, np.uint8)
     size = stop - pos
     for form in range(DENSE_FORMS):
-        dense = write_dense(form, values, start, n, room, size, scratch)
+        dense = write_dense(form, values, start, n, buffer, size, scratch)
         if 0 <= dense < size - size // DENSE_GAIN:
             size = dense
-            copy_bytes(out, pos, room, 0, size)
+            copy_bytes(out, pos, buffer, 0, size)
     return pos + size
 
 

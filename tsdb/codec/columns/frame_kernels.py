@@ -1,4 +1,4 @@
-"""Frames: integers as a step, a first value and packed residuals; used by value columns and time axes.
+"""Frames: encode integers as a step, a first value and packed residuals; used by value columns and time axes.
 
 Layout: docs/formats/columns.md, "Frames". The way, the packing and whether a step follows are in the head byte that the
 column or axis writes: bits 3-5, 1-2 and 0. plan_kernels decides what a frame contains.
@@ -227,13 +227,13 @@ def plan_entropy(
 
 
 @helper
-def _candidate(candidate: int, steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> tuple[int, int]:
+def _candidate(candidate: int, steps: NDArray[np.int64], n: int, scratch: NDArray[np.int64]) -> tuple[int, int]:
     if candidate == 0:
         return DELTA, 0
     if candidate == 1:
         return SLOPE, 0
     if candidate == 2:
-        return LEVEL_AROUND, middle_level(steps, n, room)
+        return LEVEL_AROUND, middle_level(steps, n, scratch)
     if candidate == 3:
-        return RISE_AROUND, middle_rise(steps, n, room)
+        return RISE_AROUND, middle_rise(steps, n, scratch)
     return LEVEL_AROUND, lowest_level(steps, n)

@@ -120,33 +120,33 @@ def lowest_level(steps: NDArray[np.int64], n: int) -> int:
 
 
 @helper
-def middle_level(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> int:
+def middle_level(steps: NDArray[np.int64], n: int, scratch: NDArray[np.int64]) -> int:
     """Median of a few levels. `room` is scratch memory."""
     count = min(n, MIDDLE_OF)
     for sample in range(count):
-        room[sample] = steps[sample * n // count]
-    return _median(room, count)
+        scratch[sample] = steps[sample * n // count]
+    return _median(scratch, count)
 
 
 @helper
-def middle_rise(steps: NDArray[np.int64], n: int, room: NDArray[np.int64]) -> int:
+def middle_rise(steps: NDArray[np.int64], n: int, scratch: NDArray[np.int64]) -> int:
     """Median of a few changes. `room` is scratch memory."""
     count = min(n - 1, MIDDLE_OF)
     for sample in range(count):
         at = 1 + sample * (n - 1) // count
-        room[sample] = steps[at] - steps[at - 1]
-    return _median(room, count)
+        scratch[sample] = steps[at] - steps[at - 1]
+    return _median(scratch, count)
 
 
 @helper
-def _median(room: NDArray[np.int64], count: int) -> int:
+def _median(scratch: NDArray[np.int64], count: int) -> int:
     for index in range(1, count):
-        value = room[index]
-        while index > 0 and room[index - 1] > value:
-            room[index] = room[index - 1]
+        value = scratch[index]
+        while index > 0 and scratch[index - 1] > value:
+            scratch[index] = scratch[index - 1]
             index -= 1
-        room[index] = value
-    return int(room[count // 2])
+        scratch[index] = value
+    return int(scratch[count // 2])
 
 
 @helper

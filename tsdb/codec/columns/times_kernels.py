@@ -72,12 +72,12 @@ def encode_times_dense_kernel(
         integers[index] = ts[start + index]
         far |= abs(integers[index]) >> 62 != 0
     planned = plan_entropy(integers, n, far, residuals)
-    room = np.empty(stop - pos, np.uint8)
-    room[0] = np.uint8(FRAMED | head_of(planned))
-    size = write_entropy_frame(planned, n, residuals, room, 1, room.size)
-    if size < 0 or size >= room.size:
+    buffer = np.empty(stop - pos, np.uint8)
+    buffer[0] = np.uint8(FRAMED | head_of(planned))
+    size = write_entropy_frame(planned, n, residuals, buffer, 1, buffer.size)
+    if size < 0 or size >= buffer.size:
         return stop
-    copy_bytes(out, pos, room, 0, size)
+    copy_bytes(out, pos, buffer, 0, size)
     return pos + size
 
 

@@ -139,25 +139,25 @@ def collect(
     with_orders: bool,
 ) -> Runs:
     """Copy the open and late samples of [start_ms, end_ms), in the order applied: not tidy. Needs the head's lock."""
-    room = len(refs) * COLLECT_PER_REF
+    capacity = len(refs) * COLLECT_PER_REF
     starts = np.empty(len(refs) + 1, np.int64)
     while True:
-        ts, values = np.empty(room, np.int64), np.empty(room, np.float64)
-        orders = np.empty(room, np.int64) if with_orders else NO_ORDERS
+        ts, values = np.empty(capacity, np.int64), np.empty(capacity, np.float64)
+        orders = np.empty(capacity, np.int64) if with_orders else NO_ORDERS
         total = collect_kernel(refs, start_ms, end_ms, open_rows, len(open_rows), late_row, starts, ts, values, orders)
-        if total <= room:
+        if total <= capacity:
             return Runs(starts[:-1], starts[1:].copy(), ts, values, orders)
-        room = total
+        capacity = total
 
 
 def merge_overlay(
     held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs, *, with_orders: bool
 ) -> Runs:
     """Samples of [start_ms, end_ms) in sealed slices with a tidy overlay merged in, tidy. No lock needed."""
-    room = overlay.counts
-    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, room)
-    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, room)
-    return _join_into(held, refs, start_ms, end_ms, overlay, room, with_orders)
+    capacity = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, capacity)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, capacity)
+    return _join_into(held, refs, start_ms, end_ms, overlay, capacity, with_orders)
 
 
 def _join_into(
@@ -166,11 +166,11 @@ def _join_into(
     start_ms: int,
     end_ms: int,
     overlay: Runs,
-    room: NDArray[np.int64],
+    capacity: NDArray[np.int64],
     with_orders: bool,
 ) -> Runs:
-    total = int(room.sum())
-    starts = np.cumsum(room) - room
+    total = int(capacity.sum())
+    starts = np.cumsum(capacity) - capacity
     runs = Runs(
         starts,
         starts.copy(),
@@ -227,13 +227,13 @@ def gather_raw(
         sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, True, certain)
         check_samples(int(certain.sum()), samples_max)
     with_orders = orders_below_ms is not None
-    rooms = _rooms(held, refs, start_ms, end_ms, overlay)
+    capacities = _capacities(held, refs, start_ms, end_ms, overlay)
     kept_max = _kept_max(end_ms - start_ms, step_ms, last_n)
-    admit(_bytes_max(rooms, kept_max, SAMPLE_BYTES + ORDER_BYTES * with_orders))
+    admit(_bytes_max(capacities, kept_max, SAMPLE_BYTES + ORDER_BYTES * with_orders))
     blocks: list[RawResult] = []
     samples = 0
-    for first, last, room in _blocks(rooms):
-        runs = _join_into(held, refs[first:last], start_ms, end_ms, overlay.part(first, last), room, with_orders)
+    for first, last, capacity in _blocks(capacities):
+        runs = _join_into(held, refs[first:last], start_ms, end_ms, overlay.part(first, last), capacity, with_orders)
         if step_ms:
             aggregate_kernel(runs.starts, runs.ends, runs.ts_ms, runs.values, start_ms, step_ms, aggregation)
         blocks.append(_tight(compact(runs, last_n=last_n, with_orders=with_orders), len(runs.ts_ms)))
@@ -245,14 +245,14 @@ def gather_raw(
     return result
 
 
-def _rooms(
+def _capacities(
     held: SealedSlices, refs: NDArray[np.uint32], start_ms: int, end_ms: int, overlay: Runs
 ) -> NDArray[np.int64]:
     """Upper bound of the samples of each ref."""
-    rooms = overlay.counts
-    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, rooms)
-    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, rooms)
-    return rooms
+    capacities = overlay.counts
+    sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, capacities)
+    sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, capacities)
+    return capacities
 
 
 def _kept_max(range_ms: int, step_ms: int, last_n: int) -> int | None:
@@ -261,28 +261,28 @@ def _kept_max(range_ms: int, step_ms: int, last_n: int) -> int | None:
     return min(filter(None, (steps, last_n or None)), default=None)
 
 
-def _bytes_max(rooms: NDArray[np.int64], kept_max: int | None, sample_bytes: int) -> int:
+def _bytes_max(capacities: NDArray[np.int64], kept_max: int | None, sample_bytes: int) -> int:
     """Upper bound of a gather's peak memory: one decoded block, the result, and its parts until they are joined."""
-    total = int(rooms.sum())
+    total = int(capacities.sum())
     if total <= BLOCK_SAMPLES:
         return total * sample_bytes
-    kept = total if kept_max is None else int(np.minimum(rooms, kept_max).sum())
-    return (BLOCK_SAMPLES + int(rooms.max()) + 2 * kept) * sample_bytes
+    kept = total if kept_max is None else int(np.minimum(capacities, kept_max).sum())
+    return (BLOCK_SAMPLES + int(capacities.max()) + 2 * kept) * sample_bytes
 
 
-def _blocks(rooms: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+def _blocks(capacities: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
     """Stretches of refs (first, last, capacity per ref) that together need about BLOCK_SAMPLES."""
-    ends = np.cumsum(rooms)
+    ends = np.cumsum(capacities)
     first, before = 0, 0
-    while first < len(rooms):
+    while first < len(capacities):
         last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_SAMPLES, side="right")))
-        yield first, last, rooms[first:last]
+        yield first, last, capacities[first:last]
         first, before = last, int(ends[last - 1])
 
 
-def _tight(result: RawResult, room: int) -> RawResult:
+def _tight(result: RawResult, capacity: int) -> RawResult:
     """The result. If most of its arrays is unused capacity, it is copied, because a caller may keep it for long."""
-    if 2 * result.samples >= room:
+    if 2 * result.samples >= capacity:
         return result
     orders = None if result.orders is None else result.orders.copy()
     return RawResult(result.counts, result.ts_ms.copy(), result.values.copy(), orders)

@@ -117,11 +117,11 @@ class UnsealedCapture:
         heads = len(point.taken_out)
         starts = np.empty(len(refs) + 1, np.int64)
         whole = point.expected(len(refs)) <= SAMPLES_MAX
-        room = len(refs) * COLLECT_PER_REF + (len(before.raw.ts_ms) if before and whole else 0)
+        capacity = len(refs) * COLLECT_PER_REF + (len(before.raw.ts_ms) if before and whole else 0)
         while True:
             old = before if before and whole else _nothing(heads, len(refs))
             goes_on = point.taken_out == old.point.taken_out
-            ts_ms, values = np.empty(room, np.int64), np.empty(room, np.float64)
+            ts_ms, values = np.empty(capacity, np.int64), np.empty(capacity, np.float64)
             total = collect_since_kernel(
                 refs,
                 ref_ends,
@@ -140,9 +140,9 @@ class UnsealedCapture:
                 ts_ms,
                 values,
             )
-            if total <= room:
+            if total <= capacity:
                 break
-            whole, room = whole and total <= SAMPLES_MAX, total
+            whole, capacity = whole and total <= SAMPLES_MAX, total
         same = old is before and bool(goes_on.all()) and total == len(old.raw.ts_ms)
         return cls(before if same else None, point if whole else point.without_future(), starts, ts_ms, values)
 

@@ -38,7 +38,7 @@ class RingBatch:
     values: NDArray[np.float64]
 
     @classmethod
-    def with_room(cls, samples: int, first_offset: int, last_offset: int) -> RingBatch:
+    def with_capacity(cls, samples: int, first_offset: int, last_offset: int) -> RingBatch:
         """A batch of `samples` samples, not yet filled in."""
         refs, offsets = np.empty(samples, np.uint32), np.empty(samples, np.int64)
         return cls(first_offset, last_offset, refs, offsets, np.empty(samples, np.int64), np.empty(samples, np.float64))
@@ -93,7 +93,7 @@ class Ring:
             self._lost_through = int(record_offsets[skip - 1])
             first_offset = self._lost_through + 1
         visible = int(np.count_nonzero(refs[sample_start[skip] : end] < IGNORED_REF))
-        batch = RingBatch.with_room(visible, first_offset, int(record_offsets[-1]))
+        batch = RingBatch.with_capacity(visible, first_offset, int(record_offsets[-1]))
         to = batch.refs, batch.offsets, batch.ts_ms, batch.values
         visible_kernel(record_offsets, sample_start, skip, refs, ts_ms, values, *to)
         self._batches.append(batch)

@@ -41,7 +41,7 @@ class PackCache:
         id_of_ref: NDArray[np.uint64],
     ) -> tuple[NDArray[np.uint32], int]:
         """(ref of each sample, NO_REF where unknown; how many are unknown)."""
-        self._make_room()
+        self._free_capacity()
         refs = np.empty(len(records.series_id), np.uint32)
         unknown = resolve_kernel(
             records.pack_id,
@@ -73,7 +73,7 @@ class PackCache:
         self._arena = np.empty(refs, np.uint32)
         self._at = np.zeros(AT_SIZE, np.int64)
 
-    def _make_room(self) -> None:
+    def _free_capacity(self) -> None:
         """Grow once half is used. This empties the cache, so each pack is resolved sample by sample once more."""
         entries, refs = len(self._entry_pack), len(self._arena)
         more_entries = 2 * int(self._at[AT_ENTRIES]) >= entries

@@ -61,7 +61,7 @@ class LoaderReporter(Periodic):
         self._blocked_since: float | None = None
         self._logged_at: float | None = None
         self._shown: set[TopicPartition] = set()  # Partitions with a value in the gauges.
-        self._last: tuple[Status, float] | None = None  # Of the last whole round, and its time.
+        self._last: tuple[Status, float] | None = None  # Status of the last whole round, and its time.
         self.health: dict[int, PartitionHealth] = {}
         self.problem = HealthProblem()
 

@@ -25,7 +25,7 @@ from tsdb.parallel_consumer import CommitFailed, Polled, Position, Record, Sourc
 
 POLL_BYTES_MAX = 16 << 20
 RETRY_S = 1.0  # Time between two tries while the start of a partition cannot be found.
-RETRY_LOOK_S = 0.1  # Of this wait, in one poll: bounds how long a close waits.
+RETRY_LOOK_S = 0.1  # The part of this wait in one poll, which bounds how long a close waits.
 
 log = get_logger(__name__)
 

@@ -61,7 +61,7 @@ class HistoryWriter(GroupWriter[StatementGroup, None]):
         super().__init__("history-writer", "history", path)
         self._settings = settings
         self._inflight = write_budget(settings.inflight_bytes_max)
-        self._rest_s = 0.0  # Before the next group. Of the writer's thread.
+        self._rest_s = 0.0  # Pause before the next group, on the writer's thread.
         self._rests = True  # Until `close`.
         self._hurry = threading.Event()  # A write came that must not wait for rows of series.
 

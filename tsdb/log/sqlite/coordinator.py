@@ -130,15 +130,15 @@ class Coordinator:
 def _share(partitions: Sequence[TopicPartition], takers: Sequence[_Member]) -> None:
     least, extra = divmod(len(partitions), len(takers))
     by_holdings = sorted(takers, key=lambda member: -len(member.held & set(partitions)))
-    room = {id(member): least + (place < extra) for place, member in enumerate(by_holdings)}
+    capacity = {id(member): least + (place < extra) for place, member in enumerate(by_holdings)}
     homeless: list[TopicPartition] = []
     for partition in partitions:
-        holder = next((m for m in takers if partition in m.held and room[id(m)]), None)
+        holder = next((m for m in takers if partition in m.held and capacity[id(m)]), None)
         if holder is None:
             homeless.append(partition)
             continue
-        room[id(holder)] -= 1
+        capacity[id(holder)] -= 1
         holder.target.add(partition)
     for member in takers:
-        for _ in range(room[id(member)]):
+        for _ in range(capacity[id(member)]):
             member.target.add(homeless.pop(0))

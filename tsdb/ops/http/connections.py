@@ -18,7 +18,7 @@ from tsdb.ops.metrics import counter, gauge
 _open = gauge("tsdb_http_connections", "Open connections of the HTTP server.")
 _closed = counter(
     "tsdb_http_connections_closed_total",
-    "Connections that the HTTP server closed before their peer did: after a time limit, or to make room for others.",
+    "Connections that the HTTP server closed before their peer did: after a time limit, or to accept others.",
     "reason",
     (
         *("header_timeout", "idle_timeout", "request_timeout", "body_timeout"),
@@ -104,7 +104,7 @@ class Connections:
         _open.set(len(self))
         self.on_closed()
 
-    def make_room(self, reason: str) -> bool:
+    def free_capacity(self, reason: str) -> bool:
         """Close the connection that has waited longest, or else the one that has run longest. False without one."""
         oldest = next(iter(self._waiting or self._running), None)
         if oldest is None:
@@ -116,12 +116,12 @@ class Connections:
         oldest.abort()
         return True
 
-    def make_room_of_old(self, reason: str, age_s: float) -> int:
+    def free_capacity_of_old(self, reason: str, age_s: float) -> int:
         """Close the older half of the connections that have waited longer than `age_s`. Returns the number closed."""
         before = time.monotonic() - age_s
         old = [connection for connection, since in self._waiting.items() if since < before]
         for _ in range((len(old) + 1) // 2):
-            self.make_room(reason)
+            self.free_capacity(reason)
         return (len(old) + 1) // 2
 
     def overdue(self, connection: Abortable, reason: str) -> None:

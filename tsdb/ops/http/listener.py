@@ -85,7 +85,7 @@ class HttpListener:
                 self._out_of_descriptors(error)
                 return
             while len(self._connections) >= self._connections.limits.connections_max:
-                self._connections.make_room("connections")
+                self._connections.free_capacity("connections")
             self._connect(peer)
 
     def _connect(self, peer: socket.socket) -> None:
@@ -113,7 +113,7 @@ class HttpListener:
     def _out_of_descriptors(self, error: OSError) -> None:
         _failures.inc()
         self._loop.remove_reader(self._listener)
-        freed = self._connections.make_room_of_old("descriptors", YOUNG_S)
+        freed = self._connections.free_capacity_of_old("descriptors", YOUNG_S)
         self._loop.call_later(RETRY_S if freed else BACK_OFF_S, unattended(self._resume, "http-accept"))
         log.warning(
             "no file descriptor for a new HTTP connection: the longest idle one is closed for it",

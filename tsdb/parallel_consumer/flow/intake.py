@@ -53,7 +53,7 @@ class Intake:
         self._admission = admission
         self._poll_source = self._column_poll(source) if admission.columns else source.poll
         self._map_bytes_max = map_bytes_max(env.options.metadata_units_max)
-        self._room = ReadCapacity(partitions, env.options)
+        self._capacity = ReadCapacity(partitions, env.options)
         self._full = False
         self._full_at = 0.0
         self._check_at = 0.0
@@ -83,9 +83,11 @@ class Intake:
         if not self._open():
             return self._poll_closed()
         self._resume()
-        room = self._room.records()
+        capacity = self._capacity.records()
         # With several partitions, one must not get all remaining capacity in one poll.
-        return self._take(timeout_s, max(1, min(self._options.poll_records_max, room if self._alone else room // 2)))
+        return self._take(
+            timeout_s, max(1, min(self._options.poll_records_max, capacity if self._alone else capacity // 2))
+        )
 
     def finished(self, task: Task) -> None:
         """Uncount a finished task."""
@@ -134,19 +136,19 @@ class Intake:
             self._full = False
         elif self._full:
             starving = self._pause_over_quota()
-            self._full = self._room.records() <= 0 or not (starving or self._room.half_free())
-        elif self._room.records() <= 0:
+            self._full = self._capacity.records() <= 0 or not (starving or self._capacity.half_free())
+        elif self._capacity.records() <= 0:
             self._full, self._full_at = True, now
 
     def _take_back(self) -> None:
-        for part in self._room.coming_back():
+        for part in self._capacity.coming_back():
             part.over_quota_records = 0
 
     def _pause_over_quota(self) -> bool:
         """Pause partitions over their quota while another runs dry; whether one does."""
-        if self._alone or not self.records or not any(map(self._is_waiting, self._room.starving())):
+        if self._alone or not self.records or not any(map(self._is_waiting, self._capacity.starving())):
             return False
-        over_quota = self._room.over_quota()
+        over_quota = self._capacity.over_quota()
         for part in over_quota:
             part.over_quota_records = part.unfinished
         self._pause(part for part in over_quota if not part.paused)

@@ -27,13 +27,13 @@ class ReadCapacity:
         parts = self._read()
         if not parts:
             return records.spare
-        room = min(records.room(part.unfinished) for part in parts)
-        room = min(room, records.bound + records.bound // 4 - records.in_all)
-        bytes_room = min(size.room(part.unfinished_bytes) for part in parts)
+        capacity = min(records.capacity(part.unfinished) for part in parts)
+        capacity = min(capacity, records.bound + records.bound // 4 - records.in_all)
+        bytes_capacity = min(size.capacity(part.unfinished_bytes) for part in parts)
         largest = max(part.record_bytes for part in self._partitions.values())
         # A partition without arrivals has unknown record sizes: assume the largest.
         record_bytes = max(1, *(part.record_bytes or largest for part in parts))
-        return min(room, -(-bytes_room // record_bytes))
+        return min(capacity, -(-bytes_capacity // record_bytes))
 
     def half_free(self) -> bool:
         """Whether half of the bounds is free."""
@@ -78,8 +78,8 @@ class ReadCapacity:
         return [
             part
             for part in halved
-            if part.unfinished <= records.room(part.unfinished)
-            and part.unfinished_bytes <= size.room(part.unfinished_bytes)
+            if part.unfinished <= records.capacity(part.unfinished)
+            and part.unfinished_bytes <= size.capacity(part.unfinished_bytes)
         ]
 
     def _shared(self) -> tuple[SharedBound, SharedBound]:

@@ -32,13 +32,13 @@ class SharedBound:
         self.spare = max(0, self.bound - self._reserved(used))
         self.in_all = sum(used)
 
-    def room(self, used: int) -> int:
+    def capacity(self, used: int) -> int:
         """How much more a partition may use."""
         return self.spare + max(0, self.own - used)
 
     def over_quota(self, used: int) -> bool:
         """Whether a partition uses most of the capacity that is left for others."""
-        return used >= OVER_QUOTA_FACTOR * self.room(used)
+        return used >= OVER_QUOTA_FACTOR * self.capacity(used)
 
     def starves(self, used: int) -> bool:
         """Whether it uses so little of its reserved share that it may run dry when nothing is read."""

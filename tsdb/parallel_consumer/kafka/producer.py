@@ -101,7 +101,7 @@ class KafkaProducer:
         while not self._closing.is_set():
             try:
                 self._producer.poll(SERVE_S)
-            except BaseException as error:  # Of a callback; the other acknowledgements must still be delivered.
+            except BaseException as error:  # A callback raised it; other acknowledgements must still come.
                 self._error = error
 
 

@@ -189,12 +189,12 @@ class RegistrySource:
     def _read(self, timeout_s: float, records_max: int) -> Polled:
         # Read no further ahead than the consumer can take, because records that are open at a crash become orphans.
         waiting = sum(part.waiting for part in self._parts.values())
-        room = min(records_max, self._options.preparing_max) - waiting
+        capacity = min(records_max, self._options.preparing_max) - waiting
         if self._paused_for_copies and waiting <= self._options.preparing_max // 2:
             self._paused_for_copies = False
             self._go_on(self._copy_paused - self._paused)
             self._copy_paused = set()
-        if room <= 0 and not self._paused_for_copies:
+        if capacity <= 0 and not self._paused_for_copies:
             if self._clock.monotonic() - self._polled_at < UNPOLLED_S_MAX:
                 self._answered.wait(min(timeout_s, SETTLE_S))
                 self._answered.clear()
@@ -202,7 +202,7 @@ class RegistrySource:
             self._paused_for_copies, self._copy_paused = True, self._parts.keys() - self._paused
             self._inner.pause(self._copy_paused)
         self._polled_at = self._clock.monotonic()
-        return self._inner.poll(min(timeout_s, SETTLE_S) if waiting else timeout_s, max(1, room))
+        return self._inner.poll(min(timeout_s, SETTLE_S) if waiting else timeout_s, max(1, capacity))
 
     def _go_on(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:

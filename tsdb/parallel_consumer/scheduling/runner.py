@@ -213,11 +213,11 @@ class Runner:
         now = self._clock.monotonic()
         if len(ready) > throttle.slots - self.busy:
             self._running.hurry(now)
-        room = throttle.slots - self.busy
+        capacity = throttle.slots - self.busy
         allowed = throttle.allowed(now)
-        while ready and len(batch) < room:
+        while ready and len(batch) < capacity:
             task = ready[0]
-            if not self._running.has_room_for(task):
+            if not self._running.has_capacity_for(task):
                 break
             if task.outgoing is None and allowed <= 0:
                 break

@@ -37,7 +37,7 @@ class Running:
     def __iter__(self) -> Iterator[Task]:
         return iter(self._tasks)
 
-    def has_room_for(self, task: Task) -> bool:
+    def has_capacity_for(self, task: Task) -> bool:
         """Whether its bytes fit beside the others'; a task alone always fits."""
         return not self._tasks or self._size + task.size <= self._options.running_bytes_max
 

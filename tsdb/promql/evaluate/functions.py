@@ -277,7 +277,7 @@ BODIES: dict[str, Body] = {
     "ts_of_max_over_time": OverRange(codes.TS_OF_MAX),
     "ts_of_first_over_time": OverRange(codes.TS_OF_FIRST),
     "ts_of_last_over_time": OverRange(codes.TS_OF_LAST),
-    # Of one value at a time.
+    # Functions of one value at a time.
     "abs": _math(np.abs),
     "ceil": _math(np.ceil),
     "floor": _math(np.floor),
@@ -313,7 +313,7 @@ BODIES: dict[str, Body] = {
     "days_in_month": OfValues(_date),
     "month": OfValues(_date),
     "year": OfValues(_date),
-    # Of vectors and numbers.
+    # Functions of vectors and numbers.
     "absent": OfValues(lambda context, node, args: where_absent(context, node.args[0], _block(args[0]))),
     "scalar": OfValues(_to_scalar),
     "vector": OfValues(lambda context, _, args: vector_of(context, _scalar(args[0]))),
@@ -325,7 +325,7 @@ BODIES: dict[str, Body] = {
     "label_replace": OfTexts(label_replace),
     "label_join": OfTexts(label_join),
     "info": OfFirst(with_info),
-    # Of the query.
+    # Functions of the query.
     "time": OfValues(_time),
     "pi": _of_query(lambda _: np.pi),
     "start": _of_query(lambda context: context.query_start_ms / 1000),
@@ -337,7 +337,7 @@ BODIES: dict[str, Body] = {
     "range": _of_query(lambda context: (context.query_end_ms - context.query_start_ms) / 1000),
     "min_of": _of_two(least),
     "max_of": _of_two(greatest),
-    # Of classic histograms.
+    # Functions of classic histograms.
     "histogram_quantile": OfValues(
         lambda context, node, args: histogram_quantile(context, node, _scalar(args[0]), _block(args[1]))
     ),
@@ -351,7 +351,7 @@ BODIES: dict[str, Body] = {
             context, node, _scalar(args[0]), _scalar(args[1]), _block(args[2])
         )
     ),
-    # Of native histograms and start timestamps, which no sample here has.
+    # Functions of native histograms and start timestamps, which no sample here has.
     "histogram_avg": OfValues(_none),
     "histogram_count": OfValues(_none),
     "histogram_sum": OfValues(_none),

@@ -25,7 +25,7 @@ from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
 
-ANSWER_BYTES = 1 << 20  # Of samples in one answer of several sources.
+ANSWER_BYTES = 1 << 20  # Samples in one answer of several sources.
 
 joined_seconds = histogram("tsdb_query_joined_seconds", "Time to join one partition's answer of memory and history.")
 
@@ -180,14 +180,14 @@ def combined(
     ANSWER_BYTES, so only these are in memory."""
     ordered: Sequence[MemoryState] | None = sorted(states, key=lambda state: state.partition)
     held: list[PartitionAnswer] = []
-    held_bytes = 0
+    reserved_bytes = 0
     for part in heapq.merge(*sources, key=lambda part: part.partition):
         held.append(part)
-        held_bytes += counts_of(part).payload_bytes
-        if held_bytes >= ANSWER_BYTES:
-            yield Answer(AnswerBody(held, None, held_bytes), ordered, warnings)
-            ordered, warnings, held, held_bytes = None, (), [], 0
-    yield Answer(AnswerBody(held, totals.counts, held_bytes), ordered, warnings)
+        reserved_bytes += counts_of(part).payload_bytes
+        if reserved_bytes >= ANSWER_BYTES:
+            yield Answer(AnswerBody(held, None, reserved_bytes), ordered, warnings)
+            ordered, warnings, held, reserved_bytes = None, (), [], 0
+    yield Answer(AnswerBody(held, totals.counts, reserved_bytes), ordered, warnings)
 
 
 def _whole_partitions(answers: Iterable[Answer]) -> Iterator[PartitionAnswer]:

@@ -20,7 +20,7 @@ from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.reduction import Reduction, packless_fragment
 
-NO_ORDER = -1  # Of a sample above coverage.
+NO_ORDER = -1  # Order of a sample above coverage.
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 _ABOVE_COVERAGE = np.iinfo(np.int64).max  # Order of samples above coverage: memory always wins there.

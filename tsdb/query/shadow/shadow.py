@@ -34,9 +34,9 @@ from tsdb.query.shadow.shadow_metrics import (
     dropped_total,
     duration,
     failures_total,
-    held_bytes,
     keep_failures_total,
     reads_total,
+    reserved_bytes,
 )
 from tsdb.query.shadow.target import HEADER, ShadowTarget, decoded
 from tsdb.v1 import reader_pb2
@@ -68,7 +68,7 @@ class Shadow:
         self._options = options
         self._clock = clock
         self._draw = draw
-        self._budget = ByteBudget(options.bytes_max, gauge=held_bytes)
+        self._budget = ByteBudget(options.bytes_max, gauge=reserved_bytes)
         self._lock = threading.Lock()  # Guards _waiting and _closing.
         self._waiting = 0
         self._closing = False

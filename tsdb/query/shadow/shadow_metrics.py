@@ -42,4 +42,4 @@ shadow_partitions = gauge(
     "tsdb_shadow_partitions",
     "Partitions of the log that the shadow holds; reads are compared in these. 0: not known yet.",
 )
-held_bytes = gauge("tsdb_shadow_bytes", "Bytes of answers that wait for their comparison.")
+reserved_bytes = gauge("tsdb_shadow_bytes", "Bytes of answers that wait for their comparison.")

@@ -81,7 +81,7 @@ class HedgePlan:
     def __init__(self, after_s: float = HEDGE_AFTER_S, hedges_max: int = HEDGES_MAX) -> None:
         self.after_s = after_s
         self.timer = HedgeTimer()
-        self.room = threading.BoundedSemaphore(hedges_max)
+        self.capacity = threading.BoundedSemaphore(hedges_max)
 
 
 HEDGES = HedgePlan()
@@ -192,7 +192,7 @@ class Hedged(Generic[Message]):
         with self._lock:
             if self._is_over:
                 return
-        if not self._plan.room.acquire(blocking=False):
+        if not self._plan.capacity.acquire(blocking=False):
             hedges_total.labels(FULL).inc()
             self._plan.timer.after(FULL_AGAIN_S, self._due)
             return
@@ -220,7 +220,7 @@ class Hedged(Generic[Message]):
             hedges_total.labels(FAILED).inc()
             log.error("a hedge failed", error=str(bug), exc_info=True)
         finally:
-            self._plan.room.release()
+            self._plan.capacity.release()
 
     def _answers(self) -> list[Opened[Message]] | HedgeError | None:
         """The answers of the alternatives. None when they cannot answer now."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 import zstandard
 
-from ingest.http.door import DoorLimits, HttpDoor
+from ingest.http.receiver import HttpReceiver, ReceiverLimits
 from ingest.influx.lines import LineRules
 from ingest.influx.protocol import influx_preparations, influx_protocols
 from support.fakes.fake_log import Fault
@@ -55,12 +55,14 @@ class Served:
 def served(tokens: Tokens | None = None) -> Iterator[Served]:
     bench = Bench()
     protocols = [*influx_protocols(LineRules(), bench.clock), *influx_preparations()]
-    door = HttpDoor(protocols, bench.pipeline.submit, lambda _: None, RequestBytes(1 << 22), DoorLimits(BYTES_MAX))
-    door.start()
-    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=door, tokens=tokens) as server:
+    receiver = HttpReceiver(
+        protocols, bench.pipeline.submit, lambda _: None, RequestBytes(1 << 22), ReceiverLimits(BYTES_MAX)
+    )
+    receiver.start()
+    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=receiver, tokens=tokens) as server:
         yield Served(server.port, bench)
-    door.close()
-    assert door.join(5.0)
+    receiver.close()
+    assert receiver.join(5.0)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from support.counters import sample
 from support.data.otlp_requests import export_request, gauge, number_point
 from support.fakes.fake_log import Fault
 from support.oracles.otlp_twin import bits
-from support.senders.write_door import WriteServer
+from support.senders.write_receiver import WriteServer
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.log.metadata import MetadataWriter
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable

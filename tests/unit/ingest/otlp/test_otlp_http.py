@@ -23,7 +23,7 @@ from support.counters import sample
 from support.data.otlp_requests import attributes, export_request, gauge, number_point
 from support.fakes.fake_log import Fault
 from support.oracles.otlp_twin import bits
-from support.senders.write_door import WriteServer, write_server
+from support.senders.write_receiver import WriteServer, write_server
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.model.errors import Unavailable
 from tsdb.model.family import Family

@@ -15,7 +15,7 @@ from ingest.limits import IngestLimits
 from ingest.remote_write.protocol import PATH, remote_write
 from support.fakes.fake_log import Fault
 from support.senders.remote_write import ONE, TWO, Labels, Symbols, request_1, request_2, snappy
-from support.senders.write_door import HttpReply, WriteServer, write_server
+from support.senders.write_receiver import HttpReply, WriteServer, write_server
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable

@@ -10,7 +10,7 @@ from support.data.heads import Record, apply, new_head
 from support.servers.queriers import Context, ServedHeads
 from tsdb.model.errors import Overloaded
 from tsdb.model.time_set import SliceLengths
-from tsdb.reader.answer_bytes import SMALL_BYTES, AnswerBytes, HeldBytes
+from tsdb.reader.answer_bytes import SMALL_BYTES, AnswerBytes, ReservedBytes
 from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2
 
@@ -87,7 +87,7 @@ def test_every_end_of_a_read_releases_its_memory() -> None:
             call.hold(5 * MIB)
             call.hold(16 * MIB)
             call.hold(17 * MIB)
-    held = HeldBytes(answers, lambda: "a")
+    held = ReservedBytes(answers, lambda: "a")
     held.hold(16 * MIB, lambda: None)
     held.release()
 

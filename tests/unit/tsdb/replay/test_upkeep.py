@@ -34,14 +34,14 @@ class Bench:
     def __post_init__(self) -> None:
         self.upkeep = Upkeep(self.clock)
 
-    def run(self, seconds: float, records_each: int = 0, without_room: tuple[int, ...] = ()) -> tuple[int, int]:
+    def run(self, seconds: float, records_each: int = 0, without_capacity: tuple[int, ...] = ()) -> tuple[int, int]:
         """The rounds of both heads in this time."""
         before = self.busy.rounds, self.quiet.rounds
         for _ in range(round(seconds / 0.05)):
             self.clock.sleep(0.05)
             self.busy.next_offset += records_each
-            if records_each or without_room:
-                self.upkeep.hurry(without_room)
+            if records_each or without_capacity:
+                self.upkeep.hurry(without_capacity)
             if self.upkeep.due_in_s() <= 0.0:
                 self.upkeep.run({0: self.busy, 1: self.quiet})
         return self.busy.rounds - before[0], self.quiet.rounds - before[1]
@@ -81,6 +81,6 @@ def test_rounds_go_on_while_one_finds_work() -> None:
 def test_a_head_without_room_has_rounds_which_make_some() -> None:
     bench = Bench()
     bench.run(2.0)
-    busy, quiet = bench.run(4 * REST_S, without_room=(1,))
+    busy, quiet = bench.run(4 * REST_S, without_capacity=(1,))
     assert quiet >= 4 * REST_S / BUSY_S * 0.7
     assert busy <= 5

@@ -61,7 +61,7 @@ def write_rows_kernel(
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     bits = as_int64(values)
     row, point, written = place[ROW], place[POINT], place[WRITTEN]
-    room = len(out) - POINT_BYTES_MAX - len(end)
+    capacity = len(out) - POINT_BYTES_MAX - len(end)
     at = 0
     while row < len(starts) - 1:
         first, last = starts[row], starts[row + 1]
@@ -73,11 +73,11 @@ def write_rows_kernel(
             if index == last:
                 row += 1
                 continue
-            if at + head_bytes_max > room:
+            if at + head_bytes_max > capacity:
                 break
             at = _write_head(out, at, written, labels[row], texts, text_starts, middle)
             written = 1
-        while index < last and at <= room:
+        while index < last and at <= capacity:
             if present[index]:
                 before = at - (1 if begins else 0)  # The comma before the first point is written to the byte before it.
                 kept = out[before]

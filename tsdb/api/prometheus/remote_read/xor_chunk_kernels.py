@@ -72,11 +72,11 @@ def _put_difference(
 def _put_bits(value: int, count: int, out: NDArray[np.uint8], at: int) -> int:
     """Write the low bits of a value, the highest first. Returns the new position in bits."""
     while count > 0:
-        room = 8 - (at & 7)
-        taken = min(room, count)
-        part = (shift_right(value, count - taken) & ((1 << taken) - 1)) << (room - taken)
+        free = 8 - (at & 7)
+        taken = min(free, count)
+        part = (shift_right(value, count - taken) & ((1 << taken) - 1)) << (free - taken)
         byte = at >> 3
-        out[byte] = np.uint8(part if room == 8 else out[byte] | part)
+        out[byte] = np.uint8(part if free == 8 else out[byte] | part)
         at += taken
         count -= taken
     return at

@@ -1,4 +1,4 @@
-"""Operations read and change a cluster through this: state, sizes, reassignments, elections, settings. One thread."""
+"""Operations use this to read and change a cluster: state, sizes, reassignments, elections, settings. One thread."""
 
 from __future__ import annotations
 

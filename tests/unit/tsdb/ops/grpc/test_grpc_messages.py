@@ -28,7 +28,7 @@ MIB = 1 << 20
 EMPTY_LABELS = b"\x0a\x00"
 LONG_TAG = b"\x8a\x80\x00\x00"  # The same field, its number written longer than it needs.
 EMPTY_MATCHER = b"\x0a\x00"
-EMPTY_TOKEN = b"\x1a\x00"  # Of ReadOptions.after.
+EMPTY_TOKEN = b"\x1a\x00"  # A token of ReadOptions.after.
 WRITE_KINDS = field_kinds(ingest_pb2.WriteRequest.DESCRIPTOR)
 SELECT_KINDS = field_kinds(reader_pb2.SelectRequest.DESCRIPTOR)
 

@@ -1,4 +1,4 @@
-"""The running queries of a process: one list for both doors, and a cancel that ends a query over either."""
+"""The running queries of a process: one list for both servers, and a cancel that ends a query over either."""
 
 from __future__ import annotations
 

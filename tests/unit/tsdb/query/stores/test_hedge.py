@@ -154,8 +154,8 @@ def test_a_handled_refusal_of_the_replica_asks_the_replica_again() -> None:
 
 def test_hedges_over_the_bound_wait_for_room() -> None:
     plan = HedgePlan(AFTER_S, hedges_max=1)
-    assert plan.room.acquire(blocking=False)
-    threading.Timer(6 * AFTER_S, plan.room.release).start()
+    assert plan.capacity.acquire(blocking=False)
+    threading.Timer(6 * AFTER_S, plan.capacity.release).start()
     began = time.monotonic()
     assert names(read(FrozenStore("frozen"), store("other", 0, 1), plan=plan)) == [("other", (0, 1))]
     assert time.monotonic() - began > 4 * AFTER_S

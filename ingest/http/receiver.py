@@ -1,4 +1,4 @@
-"""HttpDoor: the write routes of a gateway. It runs protocols on a few threads and waits for the log without a thread.
+"""HttpReceiver: serves the write routes of a gateway. It runs protocols on a few threads; none waits for the log.
 
 A request passes the event loop (body), one of our threads (expansion, decoding, the pipeline's front half) and the
 log's thread (answer). Its memory is reserved from the header on; the pipeline takes over with its own reservation.
@@ -55,7 +55,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DoorLimits:
+class ReceiverLimits:
     """bytes_max: most bytes of a body, and of an expanded body. timeout_s: time from a request's arrival to the log's
     answer."""
 
@@ -64,7 +64,7 @@ class DoorLimits:
     threads: int = defaults.WRITE_THREADS
 
 
-class HttpDoor:
+class HttpReceiver:
     """A component and the BodyRoutes of the server.
 
     families: takes the metadata of a request and returns at once. tokens: asked before a body is read.
@@ -76,7 +76,7 @@ class HttpDoor:
         submit: Submit,
         families: Callable[[Sequence[Family]], None],
         held: RequestBytes,
-        limits: DoorLimits,
+        limits: ReceiverLimits,
         tokens: TokenQuota | None = None,
     ) -> None:
         # Bounded by the memory that its requests have reserved.

@@ -1,4 +1,4 @@
-"""The HTTP door: whatever comes, the answer has the right status, and no memory stays reserved."""
+"""The HTTP receiver: whatever comes, the answer has the right status, and no memory stays reserved."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.expand import ENCODINGS
 from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol, text_answer
+from ingest.http.receiver import HttpReceiver, ReceiverLimits
 from ingest.pipeline import AcceptedWrite
 from ingest.refusals import Offender
 from ingest.rows import Rows
@@ -97,7 +97,7 @@ class FakePipeline:
 
 @dataclass
 class Served:
-    """A server with the door."""
+    """A server with the receiver."""
 
     server: OpsServer
     held: RequestBytes
@@ -126,14 +126,14 @@ def served(
     pipeline: FakePipeline, *, tokens: Tokens | None = None, limits: HttpLimits | None = None, held: int = 1 << 20
 ) -> Iterator[Served]:
     memory = RequestBytes(held)
-    door = HttpDoor([NUMBERS], pipeline.submit, lambda _: None, memory, DoorLimits(BYTES_MAX))
-    door.start()
+    receiver = HttpReceiver([NUMBERS], pipeline.submit, lambda _: None, memory, ReceiverLimits(BYTES_MAX))
+    receiver.start()
     before = sample("tsdb_request_bytes")
-    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=door, tokens=tokens, limits=limits) as server:
+    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=receiver, tokens=tokens, limits=limits) as server:
         yield Served(server, memory)
         wait_until(lambda: sample("tsdb_request_bytes") == before, 5.0)
-    door.close()
-    assert door.join(5.0)
+    receiver.close()
+    assert receiver.join(5.0)
 
 
 def test_a_request_is_answered_after_the_log_and_not_before() -> None:

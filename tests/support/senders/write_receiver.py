@@ -1,4 +1,4 @@
-"""A gateway's HTTP door over a fake log: real sockets, real bytes, a clock that stands still."""
+"""The HTTP receiver of a gateway over a fake log: real sockets, real bytes, a clock that stands still."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
-from ingest.http.door import DoorLimits, HttpDoor
 from ingest.http.protocol import WriteProtocol
+from ingest.http.receiver import HttpReceiver, ReceiverLimits
 from ingest.limits import IngestLimits
 from support.servers.gateways import Bench
 from tsdb.log.interface import METADATA
@@ -34,7 +34,7 @@ class HttpReply:
 
 @dataclass
 class WriteServer:
-    """The door of `bench`. `post` sends one request on a new connection."""
+    """The receiver of `bench`. `post` sends one request on a new connection."""
 
     bench: Bench
     port: int = 0
@@ -68,15 +68,15 @@ def write_server(
 ) -> Iterator[WriteServer]:
     """A server with the protocols, each made for the limits of the gateway."""
     bench = bench or Bench()
-    door = HttpDoor(
+    receiver = HttpReceiver(
         [make(bench.limits) for make in protocols],
         bench.pipeline.submit,
         MetadataWriter(bench.log, bench.clock).write,
         RequestBytes(HELD_BYTES),
-        DoorLimits(bench.limits.request_bytes_max),
+        ReceiverLimits(bench.limits.request_bytes_max),
     )
-    door.start()
-    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=door, tokens=tokens) as server:
+    receiver.start()
+    with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=receiver, tokens=tokens) as server:
         yield WriteServer(bench, server.port)
-    door.close()
-    assert door.join(10.0)
+    receiver.close()
+    assert receiver.join(10.0)

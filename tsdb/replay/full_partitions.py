@@ -26,7 +26,7 @@ class _Wait:
     again_at: float
 
 
-class WaitingRoom:
+class FullPartitions:
     """A partition is in it from `enter` to `leave`."""
 
     def __init__(self, clock: Clock) -> None:
