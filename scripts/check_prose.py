@@ -2,7 +2,9 @@
 
 `make check` runs it over the tree. `python scripts/check_prose.py tsdb/head docs` checks the given files and folders.
 It reads docstrings and comments of Python files and the text of Markdown files, generated files and code blocks left
-out. Exit code 1 means findings. Standard library only, and below 2 s for the tree.
+out. It also refuses two kinds of fragments: a module's docstring that joins noun phrases by a colon without a verb,
+and a text that opens with "Of" and leaves its noun out. Exit code 1 means findings. Standard library only, and below
+2 s for the tree.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ("tsdb/v1/",)
 # Shorter docstrings say no more than the name they stand under.
 DOCSTRING_WORDS_MIN = 4
+# A shorter docstring of a module is a name with its parts, and easy to read.
+MODULE_WORDS_MIN = 8
+# The docstring of a module of tests is a claim, or names what its fixtures share.
+MODULES_WITHOUT_VERB = ("tests/",)
 # A table cell or a list entry below this length is a label, not a sentence.
 SENTENCE_WORDS_MIN = 3
 EXCERPT_CHARACTERS = 60
@@ -62,6 +68,52 @@ RULES = (
     _anywhere("of (?:its|their|our|your|his|one's) own", "of its own", '"a separate ...", or "its own ..."'),
     _anywhere("(?:has|have|had|having) to say", "has to say", "a verb of the field: reports, contains, states"),
 )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words that are verbs in nearly every text of this tree count wherever they stand. Words that are nouns as well, such
+# as `reads` or `names`, count only where a verb can stand: at the start of a sentence, or between a subject and an
+# object. An error lets a fragment pass rather than refuse a sentence.
+# Finite forms, and words that open a clause, which has a verb.
+_FINITE = _words(
+    """am is are was were be been has have had do does did can cannot could may might must shall should will would got
+    gets gave gives come came comes became becomes began begins went goes kept keeps made makes took takes stays
+    sent sends found finds lies left leaves ran runs tries says stands knew knows helps looks uses wins ended ends
+    returns lost loses fell falls rose rises follows means raises reaches shows fits stops that which who if when
+    while where whether because unless until"""
+)
+_VERBS = _words(
+    """abort accept acknowledge act add adopt agree allocate allow announce appear append apply arrive ascend ask
+    assert assign assume avoid await bind bring carry choose collect combine compare compensate compile compress
+    compute concatenate configure confirm connect consist consume contain continue contradict convert create decide
+    declare decode decorate defer define delete deliver deny depend derive describe detect determine differ disagree
+    discard divide emit enable encode enter enumerate evaluate evict examine exceed execute exist expand expect
+    expire explain extend fail fetch forget gather generate happen ignore implement include indent ingest inherit
+    inspect install invent judge keep learn let locate lose maintain make mend notify observe obtain occur omit
+    outlive override owe parse persist prefer prevent produce protect prove provide publish raise receive recognise
+    recommend reconnect redirect reduce refer refuse reject rejoin relabel rely remember remove replace represent
+    require reread resend resolve restart restate restore retain reveal revoke rewrite satisfy seem select send
+    serialise serve shorten solve speak spend starve submit subscribe succeed suggest suppress survive tell
+    terminate throttle translate try undo unlock unpack use validate vanish verify widen write"""
+)
+_ALSO_NOUNS = _words(
+    """access address aggregate answer back bound break build cache call cancel change check claim close commit copy
+    cost count cover cut delay draw drop echo end export express fill filter find finish fit fold format free give
+    group guard guess handle hash help hide hold host import index insert join limit link list load lock log look
+    lower map mark mask match measure meet merge move name need note number offer open order own pack page pass
+    patch pause pick pin place plan play poll post print process push put queue rank rate read record release render
+    repair repeat replay report request reserve reset rest retry return route run sample save scan schedule search
+    seal separate set share shift show signal skip sleep sort split stack stage start state step stop store stream
+    strip sum supply swap take test time touch trace track trim trust turn update upgrade value visit wait wake walk
+    want warm warn watch weigh work wrap yield"""
+)
+_NOT_AN_OBJECT = _words("and as at but by for from in into of on or per than to with")
+_NOT_A_SUBJECT = _NOT_AN_OBJECT | {"the", "a", "an", "its"}
+_NOUN_GOES_ON = _words("and by for in of on or per")
+_TOKEN = re.compile(r"[a-z']+|[^a-z'\s]+")
 
 Line = tuple[int, str]
 
@@ -116,7 +168,8 @@ def _excerpt(text: str, start: int, end: int) -> str:
 
 
 def check_python(path: str, source: str) -> Iterator[Finding]:
-    for docstring in _docstrings(ast.parse(source).body):
+    body = ast.parse(source).body
+    for docstring in _docstrings(body):
         text = docstring.value
         assert isinstance(text, str)
         # "Raises TheError (reason)." has content.
@@ -130,8 +183,56 @@ def check_python(path: str, source: str) -> Iterator[Finding]:
             )
         for paragraph in _paragraphs(enumerate(text.split("\n"), docstring.lineno)):
             yield from check_lines(path, paragraph)
+        yield from _check_opening(path, docstring.lineno, text)
+        if isinstance(body[0], ast.Expr) and docstring is body[0].value:
+            yield from _check_module(path, docstring.lineno, text)
     for block in _comments(source):
         yield from check_lines(path, block)
+        yield from _check_opening(path, block[0][0], " ".join(line.strip() for _, line in block))
+
+
+def _check_module(path: str, line: int, text: str) -> Iterator[Finding]:
+    first = re.split(r"\n\s*\n", text.strip())[0]
+    joins = re.search(r"[:;]\s", first) and len(first.split()) >= MODULE_WORDS_MIN
+    if joins and not path.startswith(MODULES_WITHOUT_VERB) and not has_verb(first):
+        instead = "what the module does: reads, computes, keeps"
+        yield Finding(path, line, _excerpt(first, 0, 0), "noun phrases joined by a colon, without a verb", instead)
+
+
+def _check_opening(path: str, line: int, text: str) -> Iterator[Finding]:
+    clause = re.split(r"(?<=[.:;])\s|, ", text.strip(), maxsplit=1)[0]
+    if re.match(r"(?:of|those)\s", clause, re.IGNORECASE) and not has_verb(clause):
+        instead = "the noun first: the limit of, samples of, parts of"
+        yield Finding(path, line, _excerpt(text.strip(), 0, 0), "opens with of, without its noun", instead)
+
+
+def _stems(word: str) -> tuple[str, ...]:
+    if word.endswith("ies"):
+        return (word[:-3] + "y",)
+    return (word, word.removesuffix("es"), word.removesuffix("s"))
+
+
+def has_verb(text: str) -> bool:
+    """Whether a verb may be among the words. Text in backquotes counts as a noun."""
+    for sentence in re.split(r"(?<=[.;:])\s+", re.sub(r"`[^`]*`", "x", text.lower())):
+        tokens = _TOKEN.findall(sentence)
+        for index, word in enumerate(tokens):
+            stems = _stems(word)
+            if word in _FINITE or word.endswith("n't") or any(stem in _VERBS for stem in stems):
+                return True
+            if any(stem in _ALSO_NOUNS for stem in stems):
+                follows = tokens[index + 1] if index + 1 < len(tokens) else "."
+                has_object = follows[0].isalpha() and follows not in _NOT_AN_OBJECT
+                subject = tokens[index - 1] if index else ""
+                # "reads" after one thing, "read" after several.
+                agrees = word.endswith("s") != subject.endswith("s") and subject[:1].isalpha()
+                if index:
+                    is_verb = has_object and agrees and subject not in _NOT_A_SUBJECT
+                else:
+                    is_verb = follows[0].isalpha() and follows not in _NOUN_GOES_ON
+                if is_verb:
+                    return True
+    return False
 
 
 def _docstrings(body: list[ast.stmt]) -> Iterator[ast.Constant]:

@@ -66,6 +66,43 @@ def test_plain_text_with_the_same_words_passes(source: str) -> None:
     assert rules(check_python("a.py", source)) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        ("# Of the arrays of one row.", "opens with of, without its noun"),
+        ("x = 1  # Of a cell's seconds, after the announcement.", "opens with of, without its noun"),
+        ('x = 1\n"""Those of the address."""', "opens with of, without its noun"),
+        (
+            '"""Limits: the limits of a server, lowered for one request."""',
+            "noun phrases joined by a colon, without a verb",
+        ),
+        (
+            '"""Reads; pages of statements, in the order of the statements."""',
+            "noun phrases joined by a colon, without a verb",
+        ),
+    ],
+)
+def test_a_fragment_is_found(source: str, rule: str) -> None:
+    assert rules(check_python("a.py", source)) == [rule]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# Of two records the later one wins.",
+        "# Of the steps that remain, the first is done.",
+        "# Those errors come from the driver.",
+        '"""Limits: a request may lower the limits of the server."""',
+        '"""Reads: fetches pages of statements, in the order of the statements."""',
+        '"""`tsdb agent` writes metrics: those of this host, and of endpoints."""',
+        '"""The limits of a server, lowered for one request."""',
+        'x = 1\n"""Limits: the limits of a server, lowered for one request."""',
+    ],
+)
+def test_a_sentence_is_no_fragment_and_only_a_module_needs_a_verb(source: str) -> None:
+    assert rules(check_python("a.py", source)) == []
+
+
 def test_a_sentence_over_several_comment_lines_is_found_at_its_line() -> None:
     source = "x = 1\n# A first sentence. A thread of\n# its own. It ends.\n# What is left\n# goes out.\n"
     assert sorted((finding.line, finding.rule) for finding in check_python("a.py", source)) == [
