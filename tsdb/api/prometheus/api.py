@@ -69,6 +69,7 @@ class PrometheusApi:
         self._sources = sources
         self._options = options
         self._held = held
+        self._routes: dict[str, _Route] = {}
         self._origins = CrossOrigin(options.cors_origin)
         self._lanes = {
             WorkerPool.QUERY: WorkPool("query", options.running_max, options.waiting_max, spare=SPARE_THREADS),
@@ -88,8 +89,14 @@ class PrometheusApi:
         """See BodyRoutes. A wrong method and an unknown path of the API are refused by the route's `check`."""
         if not path.startswith(PREFIX) and path not in OUTSIDE:
             return None
+        known = self._routes.get(path)
+        if known is not None:
+            return known
         endpoint, variable = endpoint_of(path) or (None, "")
-        return _Route(self, endpoint, variable, self._held)
+        route = _Route(self, endpoint, variable, self._held)
+        if endpoint is not None and not variable:  # As many as there are endpoints.
+            self._routes[path] = route
+        return route
 
     def start(self) -> None:
         """Start the threads of all pools."""

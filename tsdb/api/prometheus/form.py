@@ -17,10 +17,12 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Form:
-    """problem: of the first part that cannot be read, which is left out; empty without one."""
+    """problem: of the first part that cannot be read, which is left out; empty without one. first: the first value of
+    each parameter."""
 
     def __init__(self, values: Mapping[str, Sequence[str]], problem: str = "") -> None:
         self._values = values
+        self.first = {name: texts[0] for name, texts in values.items() if texts}
         self.problem = problem
 
     @classmethod
@@ -36,8 +38,7 @@ class Form:
 
     def get(self, name: str) -> str:
         """The first value of a parameter, "" without one."""
-        values = self._values.get(name)
-        return values[0] if values else ""
+        return self.first.get(name, "")
 
     def all(self, name: str) -> Sequence[str]:
         """All values of a parameter."""
@@ -45,7 +46,8 @@ class Form:
 
     def flag(self, name: str) -> bool:
         """Whether a parameter of ours is set: 1 or true."""
-        return self.get(name).lower() in ("1", "true")
+        text = self.first.get(name)
+        return text is not None and text.lower() in ("1", "true")
 
 
 def _read(text: str, values: dict[str, list[str]]) -> str:

@@ -86,7 +86,7 @@ def time_parameter(form: Form, name: str) -> int:
 
 def optional_time(form: Form, name: str) -> int | None:
     """A time in milliseconds; None when it is not given. Raises BadParameter."""
-    text = form.get(name)
+    text = form.first.get(name)
     if not text:
         return None
     try:
@@ -105,14 +105,14 @@ def duration_parameter(form: Form, name: str) -> int:
 
 def timeout_s(form: Form, longest_s: float) -> float:
     """The time for a query: that of the request, at most the server's. Raises BadParameter."""
-    if not form.get("timeout"):
+    if not form.first.get("timeout"):
         return longest_s
     return min(longest_s, duration_parameter(form, "timeout") / SECOND_NS)
 
 
 def lookback_ms(form: Form, default_ms: int) -> int:
     """The lookback of the request. Raises InvalidRequest."""
-    text = form.get("lookback_delta")
+    text = form.first.get("lookback_delta")
     if not text:
         return default_ms
     try:
@@ -124,7 +124,7 @@ def lookback_ms(form: Form, default_ms: int) -> int:
 
 def max_lag_ms(form: Form) -> int | None:
     """The lag above which an answer is refused; None: not given. Raises BadParameter."""
-    if not form.get("max_lag"):
+    if not form.first.get("max_lag"):
         return None
     found_ms = duration_parameter(form, "max_lag") // MS_NS
     if found_ms < 0:
@@ -134,7 +134,7 @@ def max_lag_ms(form: Form) -> int | None:
 
 def limit(form: Form) -> int:
     """The most series or texts of the answer; 0: no limit. Raises BadParameter."""
-    text = form.get("limit")
+    text = form.first.get("limit")
     try:
         found = integer(text) if text else 0
     except ValueError as error:

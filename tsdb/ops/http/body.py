@@ -302,13 +302,13 @@ class BodyExchange:
             self._transport.close()
 
     def _bytes_of(self, answer: HttpAnswer) -> bytes:
-        lines = [
-            _STATUS_LINES[answer.status],
-            *(f"{name.decode()}: {value.decode()}\r\n" for name, value in self._date()),
-        ]
+        lines = [_STATUS_LINES[answer.status]]
+        for of_date, value in self._date():
+            lines.append(f"{of_date.decode()}: {value.decode()}\r\n")
         if answer.content_type:
             lines.append(f"content-type: {answer.content_type}\r\n")
-        lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
+        for name, text in answer.headers:
+            lines.append(f"{name}: {text}\r\n")
         if answer.stream is not None:
             if self._chunks:
                 lines.append("transfer-encoding: chunked\r\n")

@@ -74,6 +74,7 @@ class HttpConnection(HttpToolsProtocol):
         self._answers = answers
         self._handshake = handshake
         self._sites = sites
+        self._peer = ""
         # The timer fires at _due_at, or before it and is then set again.
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
@@ -98,6 +99,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Start the timer of the first header."""
         super().connection_made(transport)
+        self._peer = host_port(self.client)
         self._table.remove(self._handshake)
         self._table.wait(self)
         self._expect("header_timeout", self._table.limits.header_timeout_s)
@@ -277,7 +279,7 @@ class HttpConnection(HttpToolsProtocol):
             unquote(path) if "%" in path else path,
             (url.query or b"").decode("ascii", "replace"),
             headers,
-            host_port(self.client),
+            self._peer,
         )
 
     def _begin_exchange(self, route: BodyRoute, head: HttpHead) -> None:

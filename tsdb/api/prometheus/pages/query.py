@@ -180,7 +180,7 @@ def _answer(call: ApiCall, evaluated: Evaluated, limit: int) -> Result | Represe
         rows = arrow_rows(value, found.times_ms)
         call.hold(_size(value) + rows.label_bytes)
         return arrow_answer(result_type, rows, warnings, found.infos)
-    stats = _stats(evaluated.read, evaluated.timing) if call.form.get("stats") else b""
+    stats = _stats(evaluated.read, evaluated.timing) if call.form.first.get("stats") else b""
     return Result(_data(result_type, _json(value, kind, found.times_ms), stats), warnings, found.infos)
 
 
