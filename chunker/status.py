@@ -43,7 +43,6 @@ class ChunkPartitionStatus:
 
     lag_records: from the committed position to the high watermark; None while one of them is not known.
 
-
     """
 
     partition: int

@@ -311,7 +311,7 @@ def header_time(at_ms: int) -> bytes:
 
 
 def _joined(chain: Chain, links: Sequence[Link], now_ms: int) -> tuple[Link, int]:
-    """(several links as one, its wait in this hop)."""
+    """Join several links. Returns the one link, and its wait in this hop."""
     waits = [chain.apart_ms(now_ms, link.created_at_ms) for link in links]
     known = [since for link in links if (since := link.since_ms) is not None]
     oldest = min(links, key=lambda link: INT64_MAX if link.since_ms is None else link.since_ms)

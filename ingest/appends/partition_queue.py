@@ -99,7 +99,7 @@ class AppendWaits:
         self._begun: list[Callable[[], None]] = []  # While it has an entry, a call of the timer is outstanding.
 
     def begin(self, end: Callable[[], None]) -> None:
-        """Call `end` once, at most the time later, in the order of the begins. It must not block."""
+        """Call `end` once, at most the fixed time later, in the order of `begin`. `end` must not block."""
         with self._lock:
             self._begun.append(end)
             if len(self._begun) > 1:

@@ -24,7 +24,6 @@ class AppendRequest:
 
     headers: of its records, taken as it begins. name: the series of an id, for messages. new_series: announced first.
 
-
     """
 
     def __init__(

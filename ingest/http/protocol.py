@@ -165,7 +165,6 @@ class WriteProtocol:
     """content_types: accepted ones without parameters, "" for a request without; None: all. default_encoding: of a
     request that names none.
 
-
     decode: raises InvalidRequest; reason `unsupported_version` or `unsupported_media_type` is answered with 415.
     answer: of every request of the protocol, refused ones too; it has no side effects. authorization: the credentials
     in the form `Bearer TOKEN`.

@@ -90,7 +90,6 @@ def adopted(offset: PipelineOffset, topic_id: str, found: Mapping[int, Progress]
 
     Both state only that records are in `chunks`, and all engines write the same records, so the higher one is true.
 
-
     """
     before = offset.progress
     partitions = tuple(

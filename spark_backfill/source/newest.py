@@ -127,7 +127,7 @@ def _late(parts: Iterable[SourceSamples], keys_max: int) -> KeySet:
 
 
 def _late_rows(samples: SourceSamples, known: NDArray[np.uint64], latest: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows that are not later than all before them of their series. Raises `latest`, int64 by row of `known`."""
+    """Rows whose time is not above all earlier times of their series. Updates `latest`, int64 by row of `known`."""
     series = np.searchsorted(known, samples.series_id)
     rows = np.argsort(series, kind="stable")
     series, ts_ms = series[rows], samples.ts_ms[rows]

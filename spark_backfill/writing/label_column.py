@@ -15,7 +15,6 @@ def joined_labels(labels: pa.MapArray) -> pa.DictionaryArray:
 
     Null for a row that is null or has a null label, and for a name or value that contains 0xFF, which is not UTF-8.
 
-
     """
     texts = [_text(labels.keys), _text(labels.items)]
     pairs = pc.binary_join_element_wise(*texts, _SEPARATOR)

@@ -134,7 +134,6 @@ class _Runs:
 
     ts, values: have the capacity for all samples of the plan.
 
-
     """
 
     plan: _Plan

@@ -122,7 +122,6 @@ def decode_columns_kernel(
 
     scratch: as long as the longest axis.
 
-
     """
     position = 0
     for column in range(series_index.size):

@@ -133,7 +133,7 @@ class SeriesSpec:
 
     @property
     def first_ms(self) -> int:
-        """Start of the range; without one the least time there is."""
+        """Start of the range; the lowest possible time when the request has none."""
         return -TIME_MAX_MS if self.start_ms is None else self.start_ms
 
     @property

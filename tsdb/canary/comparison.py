@@ -22,7 +22,6 @@ class Findings:
     the time is not in the range, or the sample was returned before. oldest_ms: time of the oldest exact sample; None
     without one.
 
-
     """
 
     exact: int = 0

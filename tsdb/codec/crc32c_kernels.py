@@ -93,7 +93,7 @@ def extend_portable_kernel(crc: np.uint32, data: NDArray[np.uint8], start: int, 
 
 @helper
 def extend_hardware_kernel(crc: np.uint32, data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
-    """See crc32c_extend_kernel. SSE 4.2's instruction, eight bytes a step; compiled only where HARDWARE."""
+    """Implements crc32c_extend_kernel with SSE 4.2's instruction, eight bytes a step. Compiled only with HARDWARE."""
     sums = np.uint64(np.uint32(~crc))
     position = start
     while position + 8 <= end:

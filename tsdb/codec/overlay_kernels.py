@@ -22,7 +22,6 @@ def copy_run_kernel(to: NDArray[Any], to_at: int, source: NDArray[Any], source_a
 
     It is a loop, because numba needs half a second longer to compile each assignment of array slices.
 
-
     """
     for index in range(count):
         to[to_at + index] = source[source_at + index]
@@ -115,7 +114,6 @@ def merge_run_kernel(
 
     Both ascend strictly. The arrays have capacity for both runs behind `end`. orders are carried along where both are
     given.
-
 
     """
     added = over_end - over_start

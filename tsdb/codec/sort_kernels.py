@@ -17,7 +17,6 @@ def argsort_kernel(keys: NDArray[np.int64], start: int, places: NDArray[np.int64
 
     Bottom-up merge sort; two runs that are in order already are not merged. room: scratch memory, as large as places.
 
-
     """
     count = places.size
     for low in range(0, count, RUN):

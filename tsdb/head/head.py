@@ -323,7 +323,7 @@ class Expiry:
 
     @property
     def is_releasing(self) -> bool:
-        """Whether refs of forgotten series wait for their release, which counts the rounds."""
+        """Whether refs of forgotten series wait for their release, which comes after some rounds."""
         return self._release_in is not None
 
     def run(self) -> int:

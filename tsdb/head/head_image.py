@@ -43,7 +43,7 @@ def image_of(head: Head) -> HeadImage:
 
 
 def restore(head: Head, image: HeadImage) -> None:
-    """Make an empty head, with the settings of the imaged one, go on from an image. Nothing else may know it yet."""
+    """Restore an image into an empty head, which has the settings of the imaged head and no other user yet."""
     head.index.restore(image.index)
     head.contents.restore(image.contents, head.index.refs_size)
     seen, fold_ms, offset_seen, rested_at, checked_at_ms, release_in = image.progress

@@ -67,8 +67,6 @@ class HeadSizes:
     index, caches; index_bytes: of the label index. late: samples in the late list. slices: sealed slices;
     sealed_samples and sealed_bytes are theirs.
 
-
-
     """
 
     series: int

@@ -73,7 +73,6 @@ def register_kernel(
     Table and columns have capacity for all. tally (TALLY_SIZE,) is updated; new_refs[:tally[TALLY_NEW]]: refs of the
     new series. The labels of a known id are compared: other ones are a conflict and change nothing.
 
-
     """
     for record in range(first, status.size):
         if status[record] != STATUS_OK:

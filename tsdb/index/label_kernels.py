@@ -126,7 +126,6 @@ def write_runs_kernel(
 
     Returns the index of the first ref that does not fit, or the number of refs.
 
-
     """
     for index in range(first, refs.size):
         start = ends[index - 1] if index else np.int64(0)

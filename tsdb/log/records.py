@@ -48,7 +48,6 @@ def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, L
     The last offset may have no record, because logs have gaps. So the search goes back, twice as far each time, until
     it finds one. If the log is trimmed meanwhile, the search starts again.
 
-
     """
     found: dict[int, LogRecord | None] = {}
     back = 1

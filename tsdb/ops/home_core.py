@@ -111,7 +111,6 @@ class _Spent:
 
     A container may use cores that its view of the machine does not list; these count as idle.
 
-
     """
 
     at: float

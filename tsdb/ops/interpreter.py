@@ -44,7 +44,6 @@ def share_malloc_arena() -> None:
     By default glibc makes up to 8 arenas for each core, and memory that was freed in one is useless to the others: a
     gateway with 2 million series needed 50 MiB more. Python's threads hardly ever allocate at the same time.
 
-
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -21,7 +21,6 @@ class QueueThreads(Generic[Work]):
     niceness: added to the niceness of the process, for these threads and those that they start; other threads then get
     a core first. Only Linux has it for single threads.
 
-
     """
 
     def __init__(self, name: str, count: int, do: Callable[[Work], None], *, niceness: int = 0) -> None:

@@ -39,7 +39,6 @@ class Sources:
     chunk_stage: the last known state of the chunk stage; None: not known. experiment: its name; empty: production.
     log_address, history_address: as configured, for messages.
 
-
     """
 
     stores: Stores

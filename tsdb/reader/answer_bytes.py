@@ -51,7 +51,6 @@ class AnswerBytes:
         Raises Overloaded: answer_too_large (a retry does not help), or answers_bytes when the capacity did not suffice
         in time.
 
-
         """
         if size + held > self._budget.share_max:
             refused_total.labels("answer_too_large").inc()

@@ -53,7 +53,6 @@ class Ranking:
 
     slack: a group may have this number of series more than `series`, and a missing group at most this number.
 
-
     """
 
     hashes: NDArray[np.uint64]

@@ -92,7 +92,6 @@ class KernelStart:
 
         stopping: returns whether to end before the next kernel.
 
-
         """
         self._running = True
         self._stopping = stopping

@@ -104,7 +104,7 @@ class RoleProcess:
             component.abort()
 
     def _last_started(self) -> Component | None:
-        """Take the component that started last; the opening may still add one."""
+        """Remove and return the component that started last. The opening may still add another."""
         with self._lock:
             return self._started.pop() if self._started else None
 

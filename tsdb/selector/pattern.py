@@ -31,7 +31,7 @@ CACHED_SIZE_MAX = 4 * PROGRAM_SIZE_MAX  # Program size of all cached programs to
 # Values of groups and classes that are multiplied out. A plain list has one value for each of its texts.
 VALUES_MAX = 100_000
 VALUES_CHARS_MAX = 4 << 20
-CLASS_RANGE_MAX = 1_000  # A longer one could have surrogates in it.
+CLASS_RANGE_MAX = 1_000  # A longer text could contain surrogates.
 GROUPS_NESTED_MAX = 20
 
 _META = frozenset(r".^$*+?()[]{}|\\")

@@ -35,7 +35,6 @@ class UiSources:
     a history. partitions: number of partitions of the log. role: role of the process. settings: settings in effect,
     secrets masked.
 
-
     """
 
     states: Callable[[], Sequence[common_pb2.PartitionState]]

@@ -25,7 +25,6 @@ def increases_kernel(
     before: the last value of each series before its first sample here; NaN without such a value. A decrease is a reset:
     the counter began again at 0. NaN values are skipped.
 
-
     """
     bucket = 0
     for series in range(starts.size - 1):

@@ -22,7 +22,6 @@ class StreamOffset:
     first_offsets: start of the first batch; only the offset at its end has it. Spark requests again the start of a
     first batch that failed, and the end of the log or a time lookup may have moved since.
 
-
     """
 
     topic_id: str = ""

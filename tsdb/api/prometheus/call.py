@@ -90,5 +90,5 @@ class ApiCall:
         return self.sources.open_storage(options)
 
     def hold(self, size: int) -> None:
-        """Reserve memory for the answer, in all. Raises Overloaded."""
+        """Set the memory of the whole answer. Raises Overloaded."""
         self.held.hold(size, self.running.check)

@@ -98,7 +98,6 @@ class _Page:
     series to which the page gives no time; they get a stale marker once they vanish. seen: all series. added: series
     that the scrapes before did not have. failure: why the page does not count.
 
-
     """
 
     scraped: int = 0

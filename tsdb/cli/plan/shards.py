@@ -28,7 +28,6 @@ class Division:
 
     heads_bytes: heads of all partitions, counted once.
 
-
     """
 
     shards: int

@@ -68,7 +68,6 @@ def unpack(
 
     The caller checks that 0 <= width <= 64.
 
-
     """
     stop = pos + packed_bytes(count, width)
     if stop > end:

@@ -120,7 +120,6 @@ def decode_symbols(
     Any bytes decode to some symbols in [0, alphabet); missing bytes count as zeros until the caller checks the
     position.
 
-
     """
     counts = np.full(alphabet, START)
     total = alphabet * START

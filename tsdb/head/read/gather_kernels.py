@@ -73,7 +73,6 @@ def collect_kernel(
     starts (n + 1,): where the run of each ref begins. orders: NOT_LATE or the offset; empty when not requested. Returns
     the number of samples. When it is above the capacity, the arrays are not valid; call again with larger ones.
 
-
     """
     total = 0
     for which in range(refs.size):
@@ -102,7 +101,6 @@ def open_chain_kernel(
     elements of the arrays.
 
     Returns the new total, which may be above the capacity.
-
 
     """
     if ref >= row[OPEN_LAST_SIZE]:
@@ -265,7 +263,6 @@ def decode_slices_kernel(
 
     Runs have capacity for whole columns. Slices are read in the order of rows. orders: NOT_LATE or the offset; empty
     when not requested. Returns 0 or BROKEN.
-
 
     """
     for row in range(len(rows)):

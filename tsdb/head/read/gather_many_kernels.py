@@ -59,7 +59,6 @@ def collect_since_kernel(
     the arrays hold nothing usable: call again with larger ones. Without a new sample in any head nothing is copied, and
     the old runs are the answer.
 
-
     """
     no_orders = np.empty(0, np.int64)
     after, newer = np.zeros(open_rows.shape[0], np.int64), np.zeros(refs.size, np.bool_)

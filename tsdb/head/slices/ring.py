@@ -27,7 +27,6 @@ class RingBatch:
 
     first_offset, last_offset: the first and last record, with or without samples.
 
-
     """
 
     first_offset: int

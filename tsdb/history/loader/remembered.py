@@ -15,7 +15,6 @@ class Remembered:
     It has two halves: when the younger one is full, the older one is dropped. An announcement is identified by a
     128-bit hash of its bytes, so that a changed one is never taken for a repeat. `life` counts the calls of `forget`.
 
-
     """
 
     def __init__(self, pairs_max: int = defaults.LOAD_SERIES_REMEMBERED_MAX) -> None:

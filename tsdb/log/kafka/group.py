@@ -71,7 +71,6 @@ class KafkaGroup:
     make_consumer: makes another member, in place of one that is stuck. group_state: reads the group from its
     coordinator.
 
-
     """
 
     def __init__(

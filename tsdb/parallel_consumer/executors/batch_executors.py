@@ -67,7 +67,6 @@ class ColumnExecutor:
     run. A range that was running at a crash runs again in smaller ranges, one at a time, until the failing row is
     alone.
 
-
     """
 
     def __init__(self, handler: ColumnHandler, *, parallel: int = 2, name: str = "columns") -> None:

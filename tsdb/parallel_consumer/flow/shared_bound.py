@@ -21,7 +21,6 @@ class SharedBound:
 
     Each partition may use at least 1, even if the bound is smaller.
 
-
     """
 
     def __init__(self, bound: int, used: Collection[int]) -> None:

@@ -21,7 +21,6 @@ class Commits:
 
     `failure`: the error that ended all commits; None before.
 
-
     """
 
     def __init__(self, env: Environment, source: Source, on_committed: OnCommitted) -> None:

@@ -35,7 +35,6 @@ class AttemptCounts:
     running: whether it was being handled at the commit. span: number of offsets, from `offset` on, that were tried
     together as a block of columns.
 
-
     """
 
     offset: int
@@ -68,7 +67,6 @@ def encode_metadata(position: int, progress: CommitMetadata, topic_id: str, *, u
 
     Attempts that do not fit into ATTEMPTS_BYTES_MAX are left out, the lowest counts first. These counts start again at
     0.
-
 
     """
     form, data = encode_runs(position, progress.finished)

@@ -13,7 +13,6 @@ class Limit:
     It keeps one number: the time at which this rate would have passed the records taken so far (a virtual schedule, as
     in GCRA).
 
-
     """
 
     __slots__ = ("_burst_s", "_rate", "_used_until")

@@ -47,7 +47,6 @@ class SeededScheduler:
     `running`: records that have begun and not ended, in the order of their begin. `started`, `ended`: all records so
     far. ends_share: probability that a wait ends a record instead of advancing time.
 
-
     """
 
     def __init__(
@@ -186,7 +185,6 @@ class Simulation:
     """One consumer on a broker in memory. `options`: options of Setup. The same seed gives the same run.
 
     handler: takes a record, or RecordColumns with `scheduler=SeededColumns`.
-
 
     """
 

@@ -56,7 +56,7 @@ class SubqueryWork:
         self._max = SUBQUERY_WORK_MAX
 
     def read(self, series: int, samples: int) -> None:
-        """series, samples: that the query has read."""
+        """series, samples: numbers of series and samples that the query has read."""
         self._max += series * SUBQUERY_WORK_MAX + samples * SUBQUERY_WORK_A_SAMPLE
 
     def add(self, values: int) -> None:
@@ -77,7 +77,6 @@ class EvaluationContext:
 
     An instant query has one step and step_ms 0. values_max: bound of one vector, over all its steps. in_hand,
     subqueries: memory and work of the whole query.
-
 
     """
 

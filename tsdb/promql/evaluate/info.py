@@ -77,8 +77,8 @@ def _joined(parts: list[tuple[Block, NDArray[np.int64]]]) -> tuple[Block, NDArra
 
 
 def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int64]:
-    """The times at which info series are looked up: those of the base's selectors where all look at the same time,
-    else those of the steps."""
+    """Times at which info series are looked up: the times of the base's selectors when these are all equal, otherwise
+    the times of the steps."""
     own = context.times_ms
     references: list[tuple[bool, NDArray[np.int64]]] = []
     # A part, and the subqueries around it, from outside to inside.

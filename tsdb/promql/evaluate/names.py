@@ -35,7 +35,6 @@ def checked(context: EvaluationContext, block: Block) -> Block:
 
     Where names are removed at the end of the query, labels at a single time may be equal until then.
 
-
     """
     return block if context.delays_name_removal and context.start_ms == context.end_ms else merged(block)
 

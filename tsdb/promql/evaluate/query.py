@@ -36,8 +36,6 @@ class QueryOptions:
     `promql-delayed-name-removal`. values_max: bound of one vector over all its steps. hold: called with the bytes of
     all vectors in memory; raises when they do not fit. check: called between the parts of a query; raises to end it.
 
-
-
     """
 
     features: Features = NO_FEATURES

@@ -259,7 +259,6 @@ class _Parser:
 
         names_series: whether a selector must exclude some series.
 
-
         """
         cursor = self.cursor
         while True:

@@ -62,7 +62,6 @@ class Choice:
     names: the metric names that they can have; None: any. derived: True uses the matchers unchanged; otherwise derived
     series (tsdb.model.resolution) are skipped unless a matcher names their label.
 
-
     """
 
     matchers: tuple[Matcher, ...]
@@ -119,7 +118,6 @@ class HistoryIndex:
 
         loaded: history's loaded positions, read before this call. check_going: called between pieces of work; it may
         raise. Raises Overloaded (epochs_limit) and the errors of history.
-
 
         """
         epochs, now = _epochs(start_ms, end_ms), HistoryVersion(loaded, self._generation())

@@ -32,7 +32,6 @@ def wanted_runs_kernel(
     slot: index in `wanted`; which: index in the fragment; low, high: its samples [low, high). Both lists of ids ascend.
     Returns the number of series.
 
-
     """
     found, at = 0, 0
     for series in range(series_id.size):

@@ -30,7 +30,6 @@ class QuerierMetadata:
     Without matchers all methods select every series. Ranges include both ends, in ms since the epoch; None leaves that
     side open. Methods raise the errors of a querier's Reader.
 
-
     """
 
     def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: ReadOptions = EXACT) -> None:

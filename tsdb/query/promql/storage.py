@@ -37,7 +37,6 @@ class QuerierStorage:
     memory, which counts until the call ends. options: deviations from an exact and fresh answer that the query accepts;
     the warnings of a selection then name each loss. Equal selections are read once.
 
-
     """
 
     def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: ReadOptions = EXACT) -> None:
@@ -52,7 +51,6 @@ class QuerierStorage:
 
         Raises the errors of Reader.Select of a querier: Unavailable, OutOfCoverage, HoleInRange, CorruptData,
         Overloaded, InvalidRequest.
-
 
         """
         # No sample lies beyond these times, and Select refuses ranges that do.

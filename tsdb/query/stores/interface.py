@@ -28,7 +28,7 @@ class StoreReader(Protocol):
 
     @property
     def apart(self) -> bool:
-        """Whether it answers and is not read, because it belongs to another experiment, or to production."""
+        """Whether the store answers but gets no reads, because it belongs to another experiment or to production."""
 
     @property
     def may_be_silent(self) -> bool:

@@ -29,7 +29,6 @@ def make_shadow(
     Raises ConfigMismatch (shadow_self, shadow_production, shadow_log, shadow_dir, shadow_token). A shadow that does not
     answer is no error.
 
-
     """
     if not fields.shadow:
         return None

@@ -41,7 +41,6 @@ def write_file(path: Path, document: Mapping[str, Any], groups: Iterable[Group],
 
     Raises OSError. After this error or one of pause, the former file is unchanged and no other file is left.
 
-
     """
     temporary = path.with_name(path.name + SUFFIX)
     try:

@@ -19,7 +19,6 @@ def evidence(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) 
 
     seams: times inside the range at which the memory of a partition begins; before them the answer comes from history.
 
-
     """
     states = sorted(asked.sources.states(), key=lambda state: state.partition)
     holes = [hole for state in states for hole in _holes(state, start_ms, end_ms)]

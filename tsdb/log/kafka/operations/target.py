@@ -159,7 +159,6 @@ def balanced_leaders(
     Each topic is balanced alone, since its partitions carry a similar load. present: the replicas before the plan. A
     broker that has the partition's data is preferred to one that must copy it.
 
-
     """
     result: dict[PartitionId, Replicas] = {}
     for topic in sorted({place.topic for place in replicas}):

@@ -32,7 +32,6 @@ def aggregate_kernel(
     Rows of group g: order[group_start[g]:group_start[g + 1]], in order. parameter: the parameter of quantile at each
     step.
 
-
     """
     size = 0 if _is_running(code) else _largest(group_start)
     scratch, counts = np.empty((_TILE, size), np.float64), np.empty(_TILE, np.int64)

@@ -34,7 +34,6 @@ class Histograms:
 
     labels: labels of each histogram, without `le` and with the name. values, present: (rows, steps).
 
-
     """
 
     labels: LabelSets

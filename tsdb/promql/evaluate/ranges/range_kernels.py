@@ -235,7 +235,6 @@ def _extended(
     For `smoothed`, the last is the first sample from the end of the range on. (low, low) when all samples lie on one
     side of the range.
 
-
     """
     if high <= low:
         return low, low

@@ -54,7 +54,7 @@ class Block:
         return Block(self.labels, self.values, present, self.loses_name).compact()
 
     def compact(self) -> Block:
-        """Without series that are nowhere present."""
+        """The block without series that are present at no step."""
         rows = self.present.any(axis=1)
         return self if rows.all() else self.subset(np.flatnonzero(rows))
 

@@ -27,7 +27,6 @@ def number_texts_kernel(
     least twice the number of texts. texts (distinct, 2): start and end of each. numbers: number of each text in the
     data. counts: number of texts of each series.
 
-
     """
     mask = np.uint64(slots.size - 1)
     found, distinct, start = 0, 0, 0
