@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from chunker.chunker import Chunker, ChunkerOptions, warm_up
 from chunker.partition import StageOptions
-from tsdb.config import ChunkerSettings, CommonSettings
-from tsdb.config.chunker import ChunkerFields
+from tsdb.config import ChunkerSettings, StandaloneSettings
 from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
@@ -19,15 +18,15 @@ def open_chunker(settings: ChunkerSettings) -> Opened:
     """A chunker process. Raises Unavailable while the log does not answer, ConfigMismatch when settings differ from
     `meta`."""
     with connected(settings) as log:
-        chunker = make_chunker(settings, settings, log)
+        chunker = make_chunker(settings, log)
         stalled = first_reason(log.stalled, chunker.stalled)
         return Opened([LogComponent(log), chunker], chunker.health, stalled, warm_ups=[warm_up])
 
 
-def make_chunker(settings: CommonSettings, fields: ChunkerFields, log: Log) -> Chunker:
+def make_chunker(settings: ChunkerSettings | StandaloneSettings, log: Log) -> Chunker:
     """The chunk stage over a log that the caller closes."""
     # A single member of the group gets every partition.
-    memory_bytes = fields.chunk_memory_bytes // log.partitions(METRICS)
+    memory_bytes = settings.chunk_memory_bytes // log.partitions(METRICS)
     stage = StageOptions(settings.times, slice_lengths(settings.times.name), HeadLimits(memory_hard_bytes=memory_bytes))
-    options = ChunkerOptions(stage, fields.chunk_inflight_bytes_max, lag_enter_s=ENTER_S, lag_leave_s=LEAVE_S)
+    options = ChunkerOptions(stage, settings.chunk_inflight_bytes_max, lag_enter_s=ENTER_S, lag_leave_s=LEAVE_S)
     return Chunker(log, options, SystemClock())

@@ -21,7 +21,7 @@ from ingest.otlp.wire.tables import TableLimits
 from ingest.remote_write.protocol import remote_write
 from ingest.remote_write.wire import warm_up as warm_up_remote_write
 from ingest.warm_up import warm_up
-from tsdb.config import CommonSettings, GatewaySettings
+from tsdb.config import GatewaySettings, StandaloneSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.metadata import MetadataWriter
@@ -74,11 +74,11 @@ def open_gateway(settings: GatewaySettings) -> Opened:
     """A gateway process. Raises Unavailable while the log does not answer, ConfigMismatch when settings differ from
     `meta`."""
     with connected(settings) as log:
-        gateway = make_gateway(settings, settings, log)
+        gateway = make_gateway(settings, log)
         health = Health()
         held = request_bytes(settings)
         metadata = MetadataWriter(log, SystemClock())
-        writes = write_receivers(settings, settings, gateway, metadata, held)
+        writes = write_receivers(settings, gateway, metadata, held)
         server = grpc_server(settings, writes.services, health, writes=settings, held=held)
         components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
         components += home_core(settings, interrupts=False)
@@ -91,9 +91,9 @@ def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Compo
     return [HomeCore("|".join([WRITE_THREADS, *more]), interrupts=interrupts)] if fields.writes_on_one_core else []
 
 
-def make_gateway(settings: CommonSettings, fields: GatewayFields, log: Log) -> Gateway:
+def make_gateway(settings: GatewaySettings | StandaloneSettings, log: Log) -> Gateway:
     """A gateway over a log that the caller closes."""
-    limits = ingest_limits(fields)
+    limits = ingest_limits(settings)
     rule = PlacementRule(settings.placement_labels)
     return Gateway(log, rule, log.partitions(METRICS), settings.times, limits, SystemClock())
 
@@ -129,17 +129,17 @@ class WriteReceivers:
 
 
 def write_receivers(
-    settings: CommonSettings, fields: GatewayFields, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
+    settings: GatewaySettings | StandaloneSettings, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
 ) -> WriteReceivers:
     """All protocols of writes over one gateway. held: the memory of all requests."""
-    decoder = otlp_decoder(fields, gateway.buckets)
+    decoder = otlp_decoder(settings, gateway.buckets)
     otlp = MetricsService(decoder, gateway.pipeline.submit, metadata.write, held, gateway.tokens)
     limits = ReceiverLimits(
-        bytes_max=fields.request_bytes_max,
+        bytes_max=settings.request_bytes_max,
         timeout_s=settings.http_request_timeout_s * ANSWER_SHARE,
-        threads=fields.http_write_threads,
+        threads=settings.http_write_threads,
     )
-    protocols = write_protocols(fields, decoder, gateway.buckets)
+    protocols = write_protocols(settings, decoder, gateway.buckets)
     receiver = HttpReceiver(protocols, gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
     return WriteReceivers([ingest_service(gateway.pipeline, gateway.tokens), metrics_service(otlp)], receiver)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tsdb.config import CommonSettings, LoaderSettings
-from tsdb.config.loader import LoaderFields
+from tsdb.config import LoaderSettings, StandaloneSettings
 from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.loader import FILES_GROUP, GROUP, Loader, LoaderOptions
 from tsdb.history.loader.warm_up import warm_up
@@ -23,30 +22,30 @@ def open_loader(settings: LoaderSettings) -> Opened:
     differ."""
     with connected(settings) as log:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
-        loader = make_loader(settings, settings, log, history)
+        loader = make_loader(settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
         stalled = first_reason(log.stalled, loader.stalled)
         return Opened(components, loader.health, stalled, loader.problem, warm_ups=[warm_up])
 
 
-def make_loader(settings: CommonSettings, fields: LoaderFields, log: Log, history: ChunkSink) -> Loader:
+def make_loader(settings: LoaderSettings | StandaloneSettings, log: Log, history: ChunkSink) -> Loader:
     """The loader between a log and a history that the caller closes."""
     files = settings.history.startswith(PARQUET)
     local = files or settings.history.startswith(SQLITE)
     options = LoaderOptions(
         settings.times,
-        group_id=group_of(settings, fields),
+        group_id=group_of(settings),
         # A file acknowledges many rows at once, about once a second. A database in a file does so up to twice a second.
-        concurrency=max(fields.load_concurrency, LOCAL_CONCURRENCY) if local else fields.load_concurrency,
+        concurrency=max(settings.load_concurrency, LOCAL_CONCURRENCY) if local else settings.load_concurrency,
         inflight_bytes_max=settings.history_inflight_bytes_max,
-        buffer_bytes_max=fields.load_buffer_bytes_max,
-        remembered_max=fields.load_series_remembered_max,
+        buffer_bytes_max=settings.load_buffer_bytes_max,
+        remembered_max=settings.load_series_remembered_max,
         drain_s=settings.drain_s,
-        accept_replay=fields.load_accept_replay,
+        accept_replay=settings.load_accept_replay,
     )
     return Loader(log, history, options, SystemClock())
 
 
-def group_of(settings: CommonSettings, fields: LoaderFields) -> str:
+def group_of(settings: LoaderSettings | StandaloneSettings) -> str:
     """The consumer group of the loaders of this history."""
-    return fields.load_group or (FILES_GROUP if settings.history.startswith(PARQUET) else GROUP)
+    return settings.load_group or (FILES_GROUP if settings.history.startswith(PARQUET) else GROUP)

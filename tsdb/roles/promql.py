@@ -10,9 +10,8 @@ from tsdb.api.prometheus.pages.metadata import FamiliesCache
 from tsdb.api.prometheus.pages.status import querier_cardinality
 from tsdb.api.prometheus.remote_read.warm_up import warm_up as warm_up_remote_read
 from tsdb.api.prometheus.storage import querier_storage
-from tsdb.config import CommonSettings, effective
+from tsdb.config import QuerierSettings, StandaloneSettings, effective
 from tsdb.config.promql import PromqlFields
-from tsdb.config.select import SelectFields
 from tsdb.cpu import core_count
 from tsdb.log.interface import Log
 from tsdb.log.metadata import read_metadata
@@ -32,9 +31,7 @@ REQUESTS_BYTES_MAX = 64 << 20  # A request has at most 4 MiB.
 
 
 def prometheus_api(
-    settings: CommonSettings,
-    fields: PromqlFields,
-    select: SelectFields,
+    settings: QuerierSettings | StandaloneSettings,
     sources: Sources,
     calls: ReadCalls,
     running: RunningQueries,
@@ -44,7 +41,7 @@ def prometheus_api(
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.
     held: memory of its requests, when other servers share it."""
-    limits = SelectLimits(select.select_series_max, select.select_samples_max, select.select_bytes_max)
+    limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
         open_storage=querier_storage(sources, limits, calls),
         families=FamiliesCache(lambda: read_metadata(log), SystemClock()).families,
@@ -55,7 +52,7 @@ def prometheus_api(
         running=running,
         seen=seen or NothingSeen(),
     )
-    return PrometheusApi(api_sources, api_options(settings, fields), held or RequestBytes(REQUESTS_BYTES_MAX))
+    return PrometheusApi(api_sources, api_options(settings), held or RequestBytes(REQUESTS_BYTES_MAX))
 
 
 def query_options(fields: PromqlFields) -> QueryOptions:
@@ -73,13 +70,13 @@ def query_options(fields: PromqlFields) -> QueryOptions:
     )
 
 
-def api_options(settings: CommonSettings, fields: PromqlFields) -> ApiOptions:
+def api_options(settings: QuerierSettings | StandaloneSettings) -> ApiOptions:
     return ApiOptions(
-        timeout_s=fields.query_timeout_s,
-        running_max=fields.query_running_max or max(1, core_count() - 1),
-        waiting_max=fields.query_waiting_max,
-        query=query_options(fields),
-        slow_s=fields.query_slow_s,
-        cors_origin=fields.cors_origin,
+        timeout_s=settings.query_timeout_s,
+        running_max=settings.query_running_max or max(1, core_count() - 1),
+        waiting_max=settings.query_waiting_max,
+        query=query_options(settings),
+        slow_s=settings.query_slow_s,
+        cors_origin=settings.cors_origin,
         send_s=settings.http_request_timeout_s,
     )

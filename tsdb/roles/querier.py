@@ -67,7 +67,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     calls, running = read_calls(settings), RunningQueries()
     shadow = make_shadow(settings, topic_id, settings.grpc_listen, store_addresses(settings))
     server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running, shadow)], health)
-    api = prometheus_api(settings, settings, settings, sources, calls, running, log, seen=shadow)
+    api = prometheus_api(settings, sources, calls, running, log, seen=shadow)
     reporter = StoresReporter(sources, health_setter(health))
     components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api, topics]
     if shadow is not None:
@@ -80,7 +80,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
         lambda: partitions_health(sources),
         log.stalled,
         warm_ups=[warm_up_messages, warm_up, *PROMQL_WARM_UPS],
-        bodies=JoinedRoutes((api, ui_routes(settings, settings, "querier", sources, api))),
+        bodies=JoinedRoutes((api, ui_routes(settings, "querier", sources, api))),
         grpc=server,
     )
 

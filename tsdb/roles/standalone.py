@@ -61,8 +61,8 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
 
 def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> Opened:
     history = _history(settings, log)
-    gateway = make_gateway(settings, settings, log)
-    store = make_store(settings, settings, log)
+    gateway = make_gateway(settings, log)
+    store = make_store(settings, log)
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
     local = OneStore(LocalStore(store_reads(store, settings), SystemClock(), calls))
@@ -73,17 +73,17 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     )
     held = request_bytes(settings)
     metadata = MetadataWriter(log, SystemClock())
-    writes = write_receivers(settings, settings, gateway, metadata, held)
+    writes = write_receivers(settings, gateway, metadata, held)
     services = [*writes.services, querier_service(sources, settings, calls, settings, running)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
-    api = prometheus_api(settings, settings, settings, sources, calls, running, log, held)
-    pages = ui_routes(settings, settings, "standalone", sources, api, held)
+    api = prometheus_api(settings, sources, calls, running, log, held)
+    pages = ui_routes(settings, "standalone", sources, api, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [log.stalled, store.stalled]
     warm_ups = [*WARM_UPS, warm_up_store, *PROMQL_WARM_UPS]
     if history is not None and read_past is not None:
-        chunker, loader = make_chunker(settings, settings, log), make_loader(settings, settings, log, history)
+        chunker, loader = make_chunker(settings, log), make_loader(settings, log, history)
         past = [HistoryComponent(history), watch, SeamWatch(sources, read_past), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
         warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]

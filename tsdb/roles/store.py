@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tsdb.config import CommonSettings, StoreSettings
+from tsdb.config import StandaloneSettings, StoreSettings
 from tsdb.config.store import StoreFields
 from tsdb.config.trials import ExperimentFields
 from tsdb.head.state import HeadLimits
@@ -36,7 +36,7 @@ def open_store(settings: StoreSettings) -> Opened:
     """A store process. Raises as `open_gateway`, and ConfigMismatch (experiment_address)."""
     check_address(settings, settings.grpc_listen)
     with connected(settings) as log:
-        store = make_store(settings, settings, log)
+        store = make_store(settings, log)
         health = Health()
         server = grpc_server(settings, [_reader_service(store, settings)], health)
         reporter = StoreReporter(store, health_setter(health), SystemClock())
@@ -45,27 +45,27 @@ def open_store(settings: StoreSettings) -> Opened:
         return Opened(components, store_partitions(store), stalled, warm_ups=[warm_up_messages, warm_up], grpc=server)
 
 
-def make_store(settings: CommonSettings, fields: StoreFields, log: Log) -> Store:
+def make_store(settings: StoreSettings | StandaloneSettings, log: Log) -> Store:
     """A store over a log that the caller closes. Raises ConfigMismatch for unknown partitions or too little memory."""
-    partitions = _chosen(fields, log.partitions(METRICS))
+    partitions = _chosen(settings, log.partitions(METRICS))
     try:
-        soft_bytes, hard_bytes = fields.memory_shares(len(partitions))
+        soft_bytes, hard_bytes = settings.memory_shares(len(partitions))
     except ValueError as error:
         raise ConfigMismatch(str(error), reason="memory_share") from error
     options = StoreOptions(
         time_set=settings.times,
-        slices=fields.slices(settings.times),
-        hold_ms=fields.hold_ms(settings.times),
+        slices=settings.slices(settings.times),
+        hold_ms=settings.hold_ms(settings.times),
         limits=HeadLimits(
             memory_soft_bytes=soft_bytes,
             memory_hard_bytes=hard_bytes,
-            ring_samples_max=fields.watch_samples_max,
+            ring_samples_max=settings.watch_samples_max,
         ),
-        workers=fields.worker_count(),
-        lag_enter_s=fields.lag_enter_s,
-        lag_leave_s=fields.lag_leave_s,
+        workers=settings.worker_count(),
+        lag_enter_s=settings.lag_enter_s,
+        lag_leave_s=settings.lag_leave_s,
         placement_labels=settings.placement_labels,
-        snapshots=_snapshots(settings, fields, log.partitions(METRICS)),
+        snapshots=_snapshots(settings, log.partitions(METRICS)),
     )
     return Store(log, partitions, options, SystemClock())
 
@@ -87,13 +87,13 @@ def _reader_service(store: Store, settings: StoreSettings) -> GrpcService:
     return reader_service(servicer, "Coverage")
 
 
-def _snapshots(settings: CommonSettings, fields: StoreFields, partitions: int) -> SnapshotOptions | None:
-    if not fields.snapshot_dir:
+def _snapshots(settings: StoreSettings | StandaloneSettings, partitions: int) -> SnapshotOptions | None:
+    if not settings.snapshot_dir:
         return None
     return SnapshotOptions(
-        Path(fields.snapshot_dir),
+        Path(settings.snapshot_dir),
         meta_settings(settings, partitions),
-        fields.snapshot_interval_s,
+        settings.snapshot_interval_s,
         settings.drain_s / DRAIN_PART,
         settings.experiment if isinstance(settings, ExperimentFields) else "",
     )

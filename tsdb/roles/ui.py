@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.config import CommonSettings
+from tsdb.config import QuerierSettings, StandaloneSettings
 from tsdb.config.describe import described
-from tsdb.config.promql import UiFields
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.query.coverage import coverage
@@ -18,15 +17,14 @@ from tsdb.wire.state import encode_state
 
 
 def ui_routes(
-    settings: CommonSettings,
-    fields: UiFields,
+    settings: QuerierSettings | StandaloneSettings,
     role: str,
     sources: Sources,
     api: PrometheusApi,
     held: RequestBytes | None = None,
 ) -> BodyRoutes:
     """The pages over these sources. api: runs their queries. held: see `prometheus_api`."""
-    if not fields.ui:
+    if not settings.ui:
         return NoBodyRoutes()
     ui_sources = UiSources(
         states=lambda: [
@@ -39,9 +37,9 @@ def ui_routes(
         settings=lambda: described(settings),
     )
     options = UiOptions(
-        points_max=fields.ui_points_max,
-        series_max=fields.ui_series_max,
-        rows_max=fields.ui_rows_max,
+        points_max=settings.ui_points_max,
+        series_max=settings.ui_series_max,
+        rows_max=settings.ui_rows_max,
         is_secure=settings.tls_cert_file is not None,
         has_tokens=settings.token is not None or settings.token_file is not None,
     )

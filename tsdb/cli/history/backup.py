@@ -107,7 +107,7 @@ def _source(settings: LoaderSettings) -> Iterator[BackupSource]:
         log = stack.enter_context(open_log(settings.log, prefix=settings.log_prefix, settings=reading))
         admin = stack.enter_context(open_history_admin(url, access))
         store = stack.enter_context(open_history(url, access))
-        yield BackupSource(log, store, admin, group_of(settings, settings))
+        yield BackupSource(log, store, admin, group_of(settings))
 
 
 def print_contents(
@@ -231,7 +231,7 @@ def restore_topics(
     if unknown:
         raise typer.BadParameter(f"{unknown[0]} is no compacted topic; choose from chunks, series, meta, metadata")
     topics = topic or [CHUNKS, SERIES, META, METADATA]
-    began, place, group = time.monotonic(), BackupFolder(folder), group_of(settings, settings)
+    began, place, group = time.monotonic(), BackupFolder(folder), group_of(settings)
     manifest = read_manifest(place)
     with _opened_log(settings) as log:
         check_restore_topics(manifest, log, topics, group)
@@ -264,7 +264,7 @@ def _restore(
             open_topics(settings.log, prefix=settings.log_prefix, settings=log_settings(settings))
         )
         store, admin = stack.enter_context(_history(settings))
-        target = RestoreTarget(store, admin, log, topics, group_of(settings, settings))
+        target = RestoreTarget(store, admin, log, topics, group_of(settings))
         check_restore(manifest, target, clock.now_ms(), from_zero=from_zero)
         _check_files(place, manifest)
         if dry_run:

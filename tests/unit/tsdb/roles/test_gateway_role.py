@@ -29,7 +29,7 @@ def test_limits_of_sources_and_tokens_are_those_of_settings_and_file(tmp_path: P
         "limits_file": str(file),
     }
     settings = load(GatewaySettings, given)
-    gateway = make_gateway(settings, settings, FakeLog(4, SystemClock()))
+    gateway = make_gateway(settings, FakeLog(4, SystemClock()))
     limits = gateway.pipeline.limits_now
     assert limits.series() == SeriesLimits(1, 2)
     assert (limits.source_rates().default, limits.source_rates().burst_s) == (Rate(3, 6), 7)
@@ -40,7 +40,7 @@ def test_limits_of_sources_and_tokens_are_those_of_settings_and_file(tmp_path: P
 
 def test_by_default_no_rate_is_limited() -> None:
     settings = load(GatewaySettings, {"log": "kafka://127.0.0.1:1"})
-    gateway = make_gateway(settings, settings, FakeLog(4, SystemClock()))
+    gateway = make_gateway(settings, FakeLog(4, SystemClock()))
     assert not gateway.pipeline.limits_now.source_rates().limited
     assert not gateway.tokens.limited
 
