@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 from spark_backfill.functions import downsample, export, import_files, merge_late, rebuild, verify
 from spark_backfill.installation import Installation, connect
-from spark_backfill.jobs.downsample.result import DownsampleResult
-from spark_backfill.jobs.exports.result import ExportResult
-from spark_backfill.jobs.imports.result import ImportResult
-from spark_backfill.jobs.merge_late.result import MergeLatePlan, MergeLateResult
-from spark_backfill.jobs.rebuild.result import RebuildResult
-from spark_backfill.jobs.verify.result import VerifyResult
-from spark_backfill.result import JobResult
+from spark_backfill.result import (
+    DownsampleResult,
+    ExportResult,
+    ImportResult,
+    JobResult,
+    MergeLatePlan,
+    MergeLateResult,
+    RebuildResult,
+    VerifyResult,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

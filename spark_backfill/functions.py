@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_backfill.installation import Installation
-    from spark_backfill.jobs.downsample.result import DownsampleResult
-    from spark_backfill.jobs.exports.result import ExportResult
-    from spark_backfill.jobs.imports.result import ImportResult
-    from spark_backfill.jobs.merge_late.result import MergeLatePlan, MergeLateResult
-    from spark_backfill.jobs.rebuild.result import RebuildResult
-    from spark_backfill.jobs.verify.result import VerifyResult
+    from spark_backfill.result import (
+        DownsampleResult,
+        ExportResult,
+        ImportResult,
+        MergeLatePlan,
+        MergeLateResult,
+        RebuildResult,
+        VerifyResult,
+    )
 
 HOUR = timedelta(hours=1)
 Path = str | os.PathLike[str]

@@ -1,10 +1,10 @@
-"""Job result: the report of a job at its end. Each job has a class with its figures beside its `job.py`."""
+"""Each job reports its figures at its end, in one of these results."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 Figure = int | float | str | bool | None
@@ -48,11 +48,221 @@ class JobResult:
 
 
 def _figures(value: Any) -> Iterator[tuple[str, Any]]:
-    for field in fields(value):
-        inner = getattr(value, field.name)
+    for item in fields(value):
+        inner = getattr(value, item.name)
         if is_dataclass(inner):
-            yield from ((f"{name}_{field.name}", figure) for name, figure in _figures(inner))
+            yield from ((f"{name}_{item.name}", figure) for name, figure in _figures(inner))
         elif isinstance(inner, Mapping):
-            yield from ((f"{field.name}_{key}", figure) for key, figure in inner.items())
+            yield from ((f"{item.name}_{key}", figure) for key, figure in inner.items())
         else:
-            yield field.name, inner
+            yield item.name, inner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownsampleResult(JobResult):
+    """ok: no window was refused. start_ms, end_ms: the span of windows that were checked, [start_ms, end_ms).
+
+    packs: packs with data in the span. windows: their windows; windows_stale: windows to derive, new or with newer
+    samples. samples_derived, chunks_written: 0 in a dry run. windows_refused: windows with a corrupt chunk.
+    """
+
+    job: str = "downsample"
+    dry_run: bool
+    start_ms: int
+    end_ms: int
+    packs: int
+    windows: int
+    windows_stale: int
+    samples_derived: int
+    chunks_written: int
+    windows_refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult(JobResult):
+    """folder: as given. samples: rows written. start_ms, end_ms: range of sample times, [start_ms, end_ms); None: no
+    bound."""
+
+    job: str = "export"
+    folder: str
+    samples: int
+    start_ms: int | None
+    end_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCount:
+    """Number of input rows that were refused for one reason; docs/spark/jobs.md lists the reasons."""
+
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult(JobResult):
+    """An import. ok: no row was refused, or refused rows were allowed. rows: refused rows by reason.
+
+    job_id: names the input; another run with it writes the same keys. rows_valid: input rows that were not refused.
+    samples: samples written. chunks: parts of
+    chunks, of `bytes` in all. duplicates, conflicts: rows that were left out for another row of the same series and
+    time, with the same value or another. announced: series announced. rejected: rows refused. rejects: folder of the
+    refused rows; None without one. end_ms: samples at or after it are too recent. loaded: the samples are in history.
+    """
+
+    job: str = "import"
+    rows: tuple[RefusedCount, ...] = ()
+    job_id: str
+    rows_valid: int
+    samples: int
+    chunks: int
+    bytes: int
+    duplicates: int
+    conflicts: int
+    announced: int
+    rejected: int
+    rejects: str | None
+    end_ms: int
+    loaded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildResult(JobResult):
+    """from_ms, to_ms: the windows that were built, [from_ms, to_ms). items: tasks of the job.
+
+    base_chunks, late_chunks: chunks written. windows: window markers written; 0 with selected packs. bytes: keys and
+    values of all records written.
+    """
+
+    job: str = "rebuild"
+    from_ms: int
+    to_ms: int
+    items: int
+    base_chunks: int
+    late_chunks: int
+    windows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackDifference:
+    """Keys of one pack and window with the same problem.
+
+    pack: 16 hexadecimal digits; empty for a marker. kind: base, late, import, folded, or marker. place: chunks or
+    history. problem: missing, differing or extra.
+    """
+
+    window_ms: int
+    pack: str
+    kind: str
+    place: str
+    problem: str
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult(JobResult):
+    """ok: there is no difference; after a repair, no difference is left. rows: the first 1,000 differences by time.
+
+    from_ms, to_ms: the windows compared, [from_ms, to_ms). items: tasks that built chunks from the log. problems: keys
+    with a difference, the sum of the six counts that follow. missing, differing, extra: keys that the place lacks, has
+    with other bytes, or has without a source. history_*: None when history was not compared.
+
+    found, repaired, written: only with a repair, else None. found: problems before it. repaired: those that are gone.
+    written: records written.
+    """
+
+    job: str = "verify"
+    rows: tuple[PackDifference, ...] = ()
+    from_ms: int
+    to_ms: int
+    items: int
+    problems: int
+    chunks_missing: int = 0
+    chunks_differing: int = 0
+    chunks_extra: int = 0
+    history_missing: int | None = None
+    history_differing: int | None = None
+    history_extra: int | None = None
+    found: int | None = None
+    repaired: int | None = None
+    written: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragments:
+    """chunks: number of (pack, window)s. fragments: number in all of them; uncovered: those that no fold covers.
+
+    per_chunk: mean number of fragments a chunk; most_of_a_chunk: highest number.
+    """
+
+    chunks: int = 0
+    fragments: int = 0
+    uncovered: int = 0
+    per_chunk: float = 0.0
+    most_of_a_chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """The plan for one partition. Its fields have the same meaning as in MergeLatePlan."""
+
+    partition: int
+    chunks: int
+    fragments: int
+    uncovered: int
+    per_chunk: float
+    most_of_a_chunk: int
+    to_fold: int
+    rows_to_delete: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFolds:
+    """Fragments of one partition before and after a run."""
+
+    partition: int
+    before: Fragments
+    after: Fragments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLatePlan(JobResult):
+    """The plan of a run that writes nothing. ok: each window can be planned. rows: the plan by partition.
+
+    chunks to most_of_a_chunk: as in Fragments. to_fold: chunks to fold. rows_to_delete: rows of folds that were read
+    back long enough ago. refused: windows that cannot be planned, by reason.
+    """
+
+    job: str = "merge-late"
+    rows: tuple[PartitionPlan, ...] = ()
+    applied: bool = False
+    chunks: int
+    fragments: int
+    uncovered: int
+    per_chunk: float
+    most_of_a_chunk: int
+    to_fold: int
+    rows_to_delete: int
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLateResult(JobResult):
+    """A run that wrote. ok: nothing was refused. rows: fragments by partition.
+
+    before, after: fragments of all chunks. folded: chunks folded. rows_covered: rows that these folds cover.
+    rows_deleted: rows of earlier folds. chunks_written, bytes_written: records of the folds. refused: windows not
+    folded and rows not deleted, by reason.
+    """
+
+    job: str = "merge-late"
+    rows: tuple[PartitionFolds, ...] = ()
+    applied: bool = True
+    before: Fragments
+    after: Fragments
+    folded: int
+    rows_covered: int
+    rows_deleted: int
+    chunks_written: int
+    bytes_written: int
+    refused: Mapping[str, int] = field(default_factory=dict)

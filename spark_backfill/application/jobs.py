@@ -1,4 +1,7 @@
-"""Jobs: the work of each kind on Spark, as the application runs it."""
+"""Jobs: the work of each kind on Spark, as the application runs it.
+
+Computes the range of a scheduled verification: closed and loaded windows, from the end of the last ok run on.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,25 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING
 
+from chunker.takeover import known_progress
 from spark_backfill.application.result import NewWindowsResult
 from spark_backfill.application.runner import Job
 from spark_backfill.application.runs import DOWNSAMPLE, MERGE_LATE, VERIFY, JobRun
-from spark_backfill.application.verify_range import verify_range
 from spark_backfill.building.options import BuildOptions
+from spark_backfill.building.plan import whole_from_ms
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
 from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.jobs.verify.job import VerifyOptions, verify
-from spark_backfill.jobs.verify.result import VerifyResult
-from spark_backfill.result import JobResult
+from spark_backfill.result import JobResult, VerifyResult
+from tsdb.chunks.engine import GROUP_ID
+from tsdb.chunks.late_scan import Windows
+from tsdb.log.interface import METRICS, Log
+from tsdb.log.records import first_records
 from tsdb.model.clock import Clock
+from tsdb.model.errors import Unavailable
 from tsdb.model.meta import MetaSettings
+from tsdb.model.window import floor_to
 from tsdb.ops.logs import get_logger
 
 if TYPE_CHECKING:
@@ -31,6 +40,10 @@ JOBS_POOL = "jobs"
 log = get_logger(__name__)
 
 LastOk = Callable[[], JobRun | None]
+
+# A day of the production time set, which repeats windows that were verified before: late samples may have come.
+WINDOWS_MIN = 6
+WINDOWS_MAX = 600  # Windows of one run; the next run continues. The log of production never has more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +110,68 @@ def _cancel(spark: SparkSession, kind: str) -> None:
 
 def _group(kind: str) -> str:
     return f"tsdb {kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRange:
+    """windows: None when no window is due. unverified: windows since the last ok run that the log no longer holds.
+
+    left: due windows that a later run verifies.
+    """
+
+    windows: Windows | None
+    unverified: int = 0
+    left: int = 0
+
+
+def verify_range(log: Log, build: BuildOptions, since_ms: int | None, *, history: bool) -> VerifyRange:
+    """The range to verify. since_ms: end of the last range with result ok; None without one. history: whether history
+    is compared too.
+
+    Raises Unavailable (not_started) before the first batch of the chunk stage, as decode_commit, and as log and history
+    do.
+
+    """
+    window_ms = build.times.window_ms
+    numbers = range(log.partitions(METRICS))
+    end_ms = _emitted_ms(log, numbers)
+    if history:
+        end_ms = min(end_ms, _loaded_ms(build, numbers))
+    end_ms = floor_to(end_ms, window_ms)
+    wanted_ms = end_ms - WINDOWS_MIN * window_ms
+    if since_ms is not None:
+        wanted_ms = min(wanted_ms, floor_to(since_ms, window_ms))
+    start_ms = max(wanted_ms, _first_whole_ms(log, build, numbers))
+    unverified = 0 if since_ms is None else max(min(start_ms, end_ms) - since_ms, 0) // window_ms
+    if start_ms >= end_ms:
+        return VerifyRange(None, unverified)
+    to_ms = min(end_ms, start_ms + WINDOWS_MAX * window_ms)
+    return VerifyRange(Windows(start_ms, to_ms), unverified, (end_ms - to_ms) // window_ms)
+
+
+def _emitted_ms(log: Log, numbers: range) -> int:
+    """Windows that end by this time are emitted in all partitions."""
+    with log.group(GROUP_ID) as group:
+        commits = group.committed([(METRICS, number) for number in numbers])
+    found = []
+    for number in numbers:
+        _, progress = known_progress(log, number, commits[METRICS, number])
+        if progress is None:
+            raise Unavailable(f"the chunk stage has never run on partition {number}", reason="not_started")
+        found.append(progress.emitted_through_ms)
+    return min(found)
+
+
+def _loaded_ms(build: BuildOptions, numbers: range) -> int:
+    """Windows that end by this time are in history in all partitions; 0 before the loader's first commit."""
+    with build.places.open_history() as history:
+        loaded = history.loaded(build.topic_id)
+    return min(loaded[number].emitted_through_ms if number in loaded else 0 for number in numbers)
+
+
+def _first_whole_ms(log: Log, build: BuildOptions, numbers: range) -> int:
+    """Start of the first window that a trimmed log has whole in all partitions; 0 for a log that was never trimmed."""
+    marks = log.watermarks(METRICS, numbers)
+    trimmed = {number: marks[number].low for number in numbers if 0 < marks[number].low < marks[number].high}
+    first = first_records(log, METRICS, trimmed)
+    return max((whole_from_ms(one.broker_ms, build.times) for one in first.values() if one is not None), default=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_backfill.jobs.verify.result import VerifyResult
 from spark_backfill.pipeline.result import PipelineResult
+from spark_backfill.result import VerifyResult
 
 
 @dataclass(frozen=True, slots=True)

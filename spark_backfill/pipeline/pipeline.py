@@ -2,6 +2,13 @@
 
 The driver joins the group, starts the query, and commits each batch after Spark reports it done in the query's
 progress. No sample and no chunk passes through the driver.
+
+Reports: reads Spark's progress reports of a query's batches.
+
+Spark also reports a query that waits, every 10 s. Such a report carries the number of the next batch, which has not
+begun; only the report of a batch has the duration of its work.
+
+Health: reports the state of each partition of a running pipeline, for `/-/ready`.
 """
 
 from __future__ import annotations
@@ -24,13 +31,13 @@ from spark_backfill.pipeline.idle import IdleTicks
 from spark_backfill.pipeline.offsets import offset_of
 from spark_backfill.pipeline.planner import BatchLimits
 from spark_backfill.pipeline.progress_committer import ProgressCommitter
-from spark_backfill.pipeline.reports import batches_after
 from spark_backfill.pipeline.source import FOUND, LIMITS, NAME, ChunkStageSource, found_text
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.records import hole_record
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position, Watermarks
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
@@ -53,6 +60,12 @@ starts_again_total = counter(
 )
 
 log = get_logger(__name__)
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BATCH_WORK = "addBatch"  # A key of Spark's `durationMs`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,3 +284,44 @@ class Pipeline:
             ticks.look(committer.committed, marks)
         except Unavailable as error:
             log.warning("the log does not answer", reason=error.reason, error=error.message)
+
+
+def batches_after(query: StreamingQuery, number: int) -> list[StreamingQueryProgress]:
+    """Reports of the batches done after the batch `number`, oldest first.
+
+    Spark keeps the last 100 reports as objects of the JVM. Fetching all of them takes as long as a small batch, so it
+    is done only when more than one report may be new.
+    """
+    last = query.lastProgress
+    if last is None or last.batchId <= number:
+        return []
+    if last.batchId == number + 1:
+        return [last] if is_batch(last) else []
+    return [each for each in query.recentProgress if each.batchId > number and is_batch(each)]
+
+
+def is_batch(report: StreamingQueryProgress) -> bool:
+    """Whether the report is of a batch that is done. False: the query waits."""
+    return BATCH_WORK in report.durationMs
+
+
+def pipeline_health(running: Pipeline) -> dict[int, PartitionHealth]:
+    """A partition is ready when the log's end is known. Lag never makes it unready: no reader depends on a pipeline."""
+    commits = running.last_commit_ms
+    return {place.partition: _health(place, commits.get(place.partition)) for place in running.places()}
+
+
+def _health(place: StagePlace, last_commit_ms: int | None) -> PartitionHealth:
+    progress = place.progress
+    return PartitionHealth(
+        place.ready,
+        "" if place.ready else "log_unavailable",
+        {
+            "engine": "spark",
+            "lag_records": place.lag_records,
+            "windows_overdue": place.windows_overdue,
+            "last_commit_ms": last_commit_ms,
+            "position": progress.position if progress else None,
+            "emitted_through_ms": progress.emitted_through_ms if progress else None,
+        },
+    )

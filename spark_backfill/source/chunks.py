@@ -19,11 +19,11 @@ from pyspark.sql.types import (
 )
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.reading import batches_between
 from spark_backfill.source.columns import ARROW_TS
-from spark_backfill.source.empty_plan import is_empty_plan
+from spark_backfill.source.narrowed import is_empty_plan
 from spark_backfill.source.options import SourceOptions
 from spark_backfill.source.rows import US_PER_MS
+from spark_backfill.worker_log import batches_between
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, WindowKey, decode_key
 from tsdb.history.rows import signed
 from tsdb.log.interface import CHUNKS, LogRecord

@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
-from spark_backfill.reading import batches_between
 from spark_backfill.source.columns import SampleColumns
 from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.newest import newest
@@ -21,6 +20,7 @@ from spark_backfill.source.options import TimeSpan
 from spark_backfill.source.partition_series import PartitionSeries, worker_series
 from spark_backfill.source.rows import SourceSamples, Versions, order_of, record_batches
 from spark_backfill.source.series_table import ABSENT
+from spark_backfill.worker_log import batches_between
 from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.log.interface import METRICS, SERIES, Log, RecordBatch
 from tsdb.model.errors import HoleInRange, LostOffsets, UnknownVersion

@@ -1,12 +1,15 @@
 """Narrowed reader: the base of the sources `log` and `history`, which share options, columns, and filters taken from
-the query."""
+the query.
+
+Empty plan: recognises the input partition that PySpark plans for a reader without input partitions.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
 
-from pyspark.sql.datasource import DataSourceReader, Filter
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from spark_backfill.source.columns import SampleColumns
 from spark_backfill.source.filters import Narrowing, push
@@ -33,3 +36,8 @@ class NarrowedReader(DataSourceReader):
             pushed.narrowing.pack_ids,
         )
         return pushed.left
+
+
+def is_empty_plan(partition: InputPartition) -> bool:
+    """Whether the reader returned no input partitions. PySpark then calls `read` once, with an InputPartition(None)."""
+    return type(partition) is InputPartition and partition.value is None

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.reading import batches_between
 from spark_backfill.source.series_table import ABSENT, label_arrays
+from spark_backfill.worker_log import batches_between
 from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
 from tsdb.codec.records.series_record import decode_announcements
 from tsdb.index.index import SeriesIndex

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_backfill.source.log_starts import check_retention, first_offsets, times_of
+from spark_backfill.source.log import check_retention, first_offsets, times_of
 from spark_backfill.source.options import TimeSpan
 from tsdb.history.interface import ChunkStore, Loaded
 from tsdb.log.interface import METRICS, Log

@@ -1,14 +1,23 @@
 """Appender of a task, which has one thread and may block: an outbox that is waited for.
 
 Repeating an append is safe because the key identifies the record.
+
+Announce: tasks write series to the `series` topic.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from tsdb.log.interface import Headers, Log
+import pyarrow as pa
+
+from spark_backfill.failures import quoted_errors
+from spark_backfill.places import Places
+from tsdb.codec.records.series_record import encode_announcement
+from tsdb.history.rows import unsigned
+from tsdb.log.interface import SERIES, Headers, Log
 from tsdb.log.outbox import AppendCounts, Outbox
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import Unavailable
@@ -100,3 +109,36 @@ class TaskAppender:
                     f"topic {self._topic} acknowledges nothing for {self._give_up_s:g} s",
                     reason="chunks_not_acknowledged",
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A function that Spark sends to tasks."""
+
+    places: Places
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: announce each row of partition, pack_id, series_id, epoch, canonical.
+
+        Yields one row, `records`, when the log has all of them.
+        """
+        first = next(iter(batches := iter(batches)), None)
+        if first is None:
+            return
+        with quoted_errors(), self.places.open_log() as log:
+            appender = TaskAppender(log, SERIES)
+            send(appender, first)
+            for batch in batches:
+                send(appender, batch)
+            appender.finish()
+        yield pa.RecordBatch.from_pydict({"records": pa.array([appender.sent_records], pa.int64())})
+
+
+def send(appender: TaskAppender, batch: pa.RecordBatch) -> None:
+    """Send one announcement for each row."""
+    names = ("partition", "pack_id", "series_id", "epoch", "canonical")
+    for partition, pack_id, series_id, epoch, canonical in zip(
+        *(batch.column(name).to_pylist() for name in names), strict=True
+    ):
+        key, value = encode_announcement(unsigned(series_id), epoch, unsigned(pack_id), canonical)
+        appender.send(partition, key, value)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from pyspark.sql import SparkSession
 
-from spark_backfill.failures import quoted_errors
-from spark_backfill.workers import UNFROZEN_OBJECTS_MAX
+from spark_backfill.failures import UNFROZEN_OBJECTS_MAX, quoted_errors
 
 
 def test_tasks_run_the_drivers_python_with_our_packages(spark: SparkSession) -> None:

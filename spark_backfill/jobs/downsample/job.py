@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_backfill.jobs.downsample.result import DownsampleResult
 from spark_backfill.jobs.downsample.sources import source_packs
 from spark_backfill.jobs.downsample.work import DownsampleCounts, DownsampleTask
 from spark_backfill.places import Places
+from spark_backfill.result import DownsampleResult
 from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
 from spark_backfill.writing.loader_wait import LOOK_S, wait_until_seen
 from tsdb.history.claims import ClaimsSnapshot

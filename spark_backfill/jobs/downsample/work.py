@@ -1,4 +1,9 @@
-"""Work: announce and write the derived series for the stale windows of packs. Runs in tasks; safe to repeat."""
+"""Work: announce and write the derived series for the stale windows of packs. Runs in tasks; safe to repeat.
+
+Derive: turn the buckets of a window into a fragment of the pack of derived series. Pure.
+
+Staleness: find the windows of a pack with samples that are newer than its derived series.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.downsample.buckets import LastValues, buckets_of, last_values
-from spark_backfill.jobs.downsample.derive import derived_fragment
+from spark_backfill.jobs.downsample.buckets import Buckets, LastValues, buckets_of, last_values, runs
 from spark_backfill.jobs.downsample.sources import DerivedSeries, SourcePack, derived_series
-from spark_backfill.jobs.downsample.staleness import newest_orders, stale_windows
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import TaskAppender
-from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, decode_cover, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
@@ -25,6 +28,9 @@ from tsdb.model.errors import CorruptData, UnknownVersion
 from tsdb.model.placement import PlacementRule
 from tsdb.model.resolution import AGGREGATES, RESOLUTIONS_MS
 from tsdb.model.window import index_epoch
+
+Newest = dict[int, int]
+"""Highest order of the chunks of a window, by window start; chunks that a fold replaced count too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +185,67 @@ class _Writer:
             key = ChunkKey(fragment.pack_id, fragment.window_start_ms, Kind.IMPORT, order, number)
             self.chunks.send(partition, encode_key(key), value)
         return len(parts)
+
+
+def derived_fragment(
+    buckets: Buckets, ids: Mapping[int, NDArray[np.uint64]], pack_id: int, window_start_ms: int, order: int
+) -> Fragment:
+    """ids: by source, uint64 (6,): ids of its derived series in the order of AGGREGATES. order: of every sample."""
+    series = np.stack([ids[source] for source in buckets.series_id.tolist()], axis=1).ravel()
+    by_id = np.argsort(series)
+    bucket_start, each = np.tile(buckets.bucket_start[:-1], len(AGGREGATES)), len(buckets.ts_ms)
+    counts = np.tile(np.diff(buckets.bucket_start), len(AGGREGATES))[by_id]
+    starts = (bucket_start + np.repeat(np.arange(len(AGGREGATES)) * each, len(buckets.series_id)))[by_id]
+    at = runs(starts, counts)
+    values = np.concatenate([buckets.values[aggregate] for aggregate in AGGREGATES])[at]
+    sample_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return Fragment(
+        pack_id,
+        window_start_ms,
+        series[by_id],
+        sample_start,
+        buckets.ts_ms[at % each],
+        values,
+        np.full(len(at), order, np.int64),
+    )
+
+
+def newest_orders(history: ChunkStore, pack_ids: Iterable[int], windows: WindowRange) -> list[Newest]:
+    """Newest orders of each pack. A fold counts with the orders that it covers; a fold of folds counts with its own
+    order."""
+    return [_newest(history, pack_id, windows) for pack_id in pack_ids]
+
+
+def stale_windows(source: Newest, derived: Sequence[Newest]) -> list[int]:
+    """Start of each window that is newer in the source than in one of the derived packs, ascending.
+
+    The window right after a stale one is stale too: its increases begin from the last samples of the one before.
+    """
+    stale = {window for window, order in source.items() if any(one.get(window, -1) < order for one in derived)}
+    following = {after for before, after in zip(sorted(source), sorted(source)[1:], strict=False) if before in stale}
+    return sorted(stale | following)
+
+
+def _newest(history: ChunkStore, pack_id: int, windows: WindowRange) -> Newest:
+    found: Newest = {}
+    folds: dict[int, list[ChunkKey]] = {}
+    for key, _ in history.windows(pack_id, windows):
+        if key.kind == Kind.FOLDED:
+            folds.setdefault(key.window_start_ms, []).append(key)
+        else:
+            # The order of a base is its decision offset, which is above the offset of every sample in it.
+            found[key.window_start_ms] = max(found.get(key.window_start_ms, -1), key.order)
+    for window in folds:
+        found[window] = max(found.get(window, -1), _of_folds(history, pack_id, window))
+    return found
+
+
+def _of_folds(history: ChunkStore, pack_id: int, window: int) -> int:
+    newest = -1
+    for piece in history.read([pack_id], WindowRange(window, window + 1)):
+        for row in piece:
+            cover = decode_cover(row.value) if row.key.kind == Kind.FOLDED and row.key.part == 0 else None
+            if cover is not None:
+                orders = [key.order for key in cover.keys if key.kind != Kind.FOLDED]
+                newest = max([newest, *orders] if orders else [newest, row.key.order])
+    return newest

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from spark_backfill import register
 from spark_backfill.jobs.exports.day_files import DayFiles
-from spark_backfill.jobs.exports.result import ExportResult
 from spark_backfill.places import Places
+from spark_backfill.result import ExportResult
 from spark_backfill.source.options import RUNS, TimeSpan
 from spark_backfill.source.seam import check_loaded, loaded_through
 from tsdb.history.claims import ClaimsSnapshot

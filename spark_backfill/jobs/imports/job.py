@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from spark_backfill.jobs.imports.layout import PROMETHEUS, ImportLayout
 from spark_backfill.jobs.imports.normal_rows import NORMAL_SCHEMA, REJECT, SAMPLE, Normalize
 from spark_backfill.jobs.imports.raw_rows import raw_rows
-from spark_backfill.jobs.imports.result import ImportResult, RefusedCount
 from spark_backfill.jobs.imports.survey import SERIES_PER_RANGE, Survey, series_of, survey
 from spark_backfill.places import Places
-from spark_backfill.writing.announce import Announce
+from spark_backfill.result import ImportResult, RefusedCount
+from spark_backfill.writing.appender import Announce
 from spark_backfill.writing.chunk_writer import ChunkWriter, Written
 from spark_backfill.writing.import_run import ImportRun, begin_run
 from spark_backfill.writing.loader_wait import wait_until_seen

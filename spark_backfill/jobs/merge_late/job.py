@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from spark_backfill.jobs.merge_late.plan import Rule, WindowPlan, plan_packs
 from spark_backfill.jobs.merge_late.read_backs import KEPT_MS, Fold, ReadBacks, broker_now_ms
-from spark_backfill.jobs.merge_late.result import MergeLatePlan, MergeLateResult
 from spark_backfill.jobs.merge_late.totals import add_totals, plan_of, result_of, totals_of
 from spark_backfill.jobs.merge_late.work import FoldCounts, delete_rows, fold_windows, look_again
 from spark_backfill.packs import packs_of
 from spark_backfill.persisted import persisted
 from spark_backfill.places import Places
+from spark_backfill.result import MergeLatePlan, MergeLateResult
 from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.history.interface import WindowRange

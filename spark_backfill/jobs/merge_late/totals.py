@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from spark_backfill.jobs.merge_late.plan import WindowPlan
-from spark_backfill.jobs.merge_late.result import (
+from spark_backfill.jobs.merge_late.work import FoldCounts, Reasons, counted
+from spark_backfill.result import (
     Fragments,
     MergeLatePlan,
     MergeLateResult,
     PartitionFolds,
     PartitionPlan,
 )
-from spark_backfill.jobs.merge_late.work import FoldCounts, Reasons, counted
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -17,7 +17,7 @@ from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.building.task import chunk_appender
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.rebuild.result import RebuildResult
+from spark_backfill.result import RebuildResult
 from spark_backfill.worker_log import worker_log
 from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.records import ChunkRecord

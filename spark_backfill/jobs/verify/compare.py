@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.jobs.verify.job import VerifyOptions, verify
-from spark_backfill.jobs.verify.result import VerifyResult
+from spark_backfill.result import VerifyResult
 from tsdb.chunks.late_scan import Windows
 
 if TYPE_CHECKING:

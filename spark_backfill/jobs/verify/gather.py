@@ -9,9 +9,8 @@ from spark_backfill.building.build import build
 from spark_backfill.building.items import Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.verify.seen import NOTHING, KeyDigests, digest
-from spark_backfill.reading import batches_between
-from spark_backfill.worker_log import worker_log
+from spark_backfill.jobs.verify.findings import NOTHING, KeyDigests, digest
+from spark_backfill.worker_log import batches_between, worker_log
 from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.chunk import decode_cover
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from spark_backfill.building.items import Item, LateItem
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
-from spark_backfill.jobs.verify.findings import Finding, Horizon, Location, Problem, findings_of
+from spark_backfill.jobs.verify.findings import Finding, Horizon, KeyDigests, Location, Problem, findings_of
 from spark_backfill.jobs.verify.gather import KeySeen, Scope, TopicStretch, from_chunks, from_history, from_log, keys_in
 from spark_backfill.jobs.verify.horizons import stage_horizons, with_history
 from spark_backfill.jobs.verify.repair import repair
-from spark_backfill.jobs.verify.result import PackDifference, VerifyResult
-from spark_backfill.jobs.verify.seen import KeyDigests
 from spark_backfill.persisted import persisted
+from spark_backfill.result import PackDifference, VerifyResult
 from spark_backfill.writing.loader_wait import JobEnds, wait_for_loader
 from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.key import ChunkKey, WindowKey, decode_key, encode_key

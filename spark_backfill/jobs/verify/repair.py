@@ -17,8 +17,7 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.jobs.rebuild.job import RecordFilter, write_items
 from spark_backfill.jobs.verify.findings import DERIVED, Finding, Problem
 from spark_backfill.jobs.verify.gather import TopicStretch
-from spark_backfill.reading import batches_between
-from spark_backfill.worker_log import worker_log
+from spark_backfill.worker_log import batches_between, worker_log
 from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, encode_key
 from tsdb.log.interface import CHUNKS

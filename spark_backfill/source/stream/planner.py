@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_backfill.source.log import even_stretches
+from spark_backfill.source.log import even_stretches, first_offsets, times_of
 from spark_backfill.source.log_samples import OffsetsPart, skip_trimmed, trimmed
-from spark_backfill.source.log_starts import first_offsets, times_of
 from spark_backfill.source.stream.offset import NEW_CHECKPOINT, StreamOffset, advanced
 from spark_backfill.source.stream.options import LATEST, StreamOptions
 from tsdb.log.interface import METRICS, Log, Watermarks

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
-from spark_backfill.jobs.downsample.result import DownsampleResult
 from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
+from spark_backfill.result import DownsampleResult
 from spark_backfill.worker_log import close_worker_log
 from support.servers.histories import META
 from support.servers.loaders import is_loaded

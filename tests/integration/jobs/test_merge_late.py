@@ -10,9 +10,9 @@ import pytest
 from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
 from spark_backfill.jobs.merge_late.plan import Rule, plan_packs
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
-from spark_backfill.jobs.merge_late.result import MergeLatePlan, MergeLateResult
 from spark_backfill.jobs.merge_late.work import NOT_REDUNDANT, fold_windows
 from spark_backfill.packs import PackSpan
+from spark_backfill.result import MergeLatePlan, MergeLateResult
 from spark_backfill.worker_log import close_worker_log
 from support.data.late_storm import EVER, LateStorm, assert_reads, fragments_left
 from support.servers.histories import META, WINDOW_MS, HistoryFactory, write_rows

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
-from spark_backfill.jobs.downsample.result import DownsampleResult
+from spark_backfill.result import DownsampleResult
 from support.data.late_storm import FIRST_WINDOW
 from support.servers.histories import META, WINDOW_MS
 from support.servers.loaders import is_loaded

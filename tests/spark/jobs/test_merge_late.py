@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
-from spark_backfill.jobs.merge_late.result import MergeLatePlan, MergeLateResult
+from spark_backfill.result import MergeLatePlan, MergeLateResult
 from support.data.late_storm import Again, LateStorm, PackWindow, assert_reads
 from support.servers.histories import META, HistoryFactory
 from support.servers.loaders import is_loaded

@@ -13,7 +13,7 @@ from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import range_of
 from spark_backfill.jobs.verify.compare import compare
 from spark_backfill.jobs.verify.job import VerifyOptions, _Run, verify
-from spark_backfill.jobs.verify.result import VerifyResult
+from spark_backfill.result import VerifyResult
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.histories import HistoryFactory
 from support.servers.loaders import is_loaded

@@ -119,8 +119,7 @@ def _serve(
     spark: SparkSession, log: Log, options: PipelineOptions, settings: CommonSettings, stopping: threading.Event
 ) -> PipelineResult:
     from spark_backfill.pipeline.group_membership import GroupMembership
-    from spark_backfill.pipeline.health import pipeline_health
-    from spark_backfill.pipeline.pipeline import Pipeline
+    from spark_backfill.pipeline.pipeline import Pipeline, pipeline_health
     from spark_backfill.pipeline.result import PipelineResult
     from tsdb.model.clock import SystemClock
     from tsdb.ops.health import Readiness

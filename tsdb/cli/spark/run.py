@@ -101,7 +101,7 @@ def _options(
     from spark_backfill.application.application import ApplicationOptions
     from spark_backfill.application.jobs import JobOptions
     from spark_backfill.application.journal import Journal
-    from spark_backfill.application.schedules import schedules_of
+    from spark_backfill.application.schedule import schedules_of
     from spark_backfill.jobs.merge_late.job import MergeLateOptions
     from spark_backfill.pipeline.pipeline import PipelineOptions
     from tsdb.model.clock import SystemClock
@@ -136,7 +136,7 @@ def _serve(
 
 def _readiness(running: Application) -> Callable[[], Readiness]:
     from spark_backfill.application.health import job_health
-    from spark_backfill.pipeline.health import pipeline_health
+    from spark_backfill.pipeline.pipeline import pipeline_health
     from tsdb.ops.health import Readiness
 
     def readiness() -> Readiness:

@@ -1,9 +1,13 @@
-"""Blocks as raw rows: several tasks read each block, and each task decodes its share of the series."""
+"""Blocks as raw rows: several tasks read each block, and each task decodes its share of the series.
+
+Tombstones of a block: deleted intervals of series whose samples are still in the chunks.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +16,10 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.imports.prometheus.index import BlockIndex, BlockSeries
+from spark_backfill.jobs.imports.prometheus.index import BlockIndex, BlockSeries, ByteCursor
 from spark_backfill.jobs.imports.prometheus.segments import Segments, mapped
-from spark_backfill.jobs.imports.prometheus.tombstones import Tombstones, alive, read_tombstones
 from spark_backfill.jobs.imports.raw_rows import RAW_SCHEMA
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.errors import InvalidRequest, UnknownVersion
 
 INDEX = "index"
 SHARES = 8  # Tasks for one block: two hours of a large Prometheus have millions of series.
@@ -30,6 +33,12 @@ _ARROW = pa.schema(
         ("shown", pa.string()),
     ]
 )
+
+MAGIC, VERSION = 0x0130_BA30, 1
+HEADER_BYTES, CRC_BYTES = 5, 4
+
+Tombstones = Mapping[int, Sequence[tuple[int, int]]]
+"""Intervals [first_ms, last_ms] by number of the series, both ends included."""
 
 
 def block_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -105,3 +114,26 @@ def _batch(
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches(BATCH_ROWS)
+
+
+def read_tombstones(data: memoryview, name: str) -> Tombstones:
+    """Parse a `tombstones` file. Raises CorruptData (corrupt_block), UnknownVersion."""
+    head = ByteCursor(data, name, 0, min(HEADER_BYTES, len(data)))
+    if head.u32() != MAGIC:
+        raise head.corrupt("no tombstones of Prometheus")
+    version = head.take(1)[0]
+    if version != VERSION:
+        raise UnknownVersion(f"{name}: tombstones are of version {version}; this process knows {VERSION}")
+    body = ByteCursor(data, name, HEADER_BYTES, len(data)).section(max(len(data) - HEADER_BYTES - CRC_BYTES, 0))
+    found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    while body.at < body.end:
+        found[body.uvarint()].append((body.varint(), body.varint()))
+    return dict(found)
+
+
+def alive(ts_ms: NDArray[np.int64], deleted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Mask of the samples outside all deleted intervals, bool (n,)."""
+    kept = np.ones(len(ts_ms), np.bool_)
+    for first_ms, last_ms in deleted:
+        kept &= (ts_ms < first_ms) | (ts_ms > last_ms)
+    return kept

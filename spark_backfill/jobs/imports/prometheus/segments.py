@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.jobs.imports.prometheus.cursor import ByteCursor
-from spark_backfill.jobs.imports.prometheus.index import ChunkRef
+from spark_backfill.jobs.imports.prometheus.index import ByteCursor, ChunkRef
 from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN, decode_xor_kernel
 from tsdb.model.errors import CorruptData, UnknownVersion
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spark_backfill.application.schedule import JITTER_MS, Schedule, parse_schedule
-from spark_backfill.application.schedules import DEFAULTS, schedules_of
+from spark_backfill.application.schedule import DEFAULTS, JITTER_MS, Schedule, parse_schedule, schedules_of
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import DEMO

@@ -6,8 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from spark_backfill.jobs.verify.findings import Horizon, findings_of
-from spark_backfill.jobs.verify.seen import NOTHING, KeyDigests
+from spark_backfill.jobs.verify.findings import NOTHING, Horizon, KeyDigests, findings_of
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey
 
 WINDOW_MS = 100

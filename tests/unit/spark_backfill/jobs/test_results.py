@@ -7,12 +7,17 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from spark_backfill.jobs.imports.result import ImportResult, RefusedCount
-from spark_backfill.jobs.merge_late.result import Fragments, MergeLateResult, PartitionFolds
-from spark_backfill.jobs.rebuild.result import RebuildResult
 from spark_backfill.pipeline.counts import SUMS
 from spark_backfill.pipeline.result import PipelineResult
-from spark_backfill.result import JobResult
+from spark_backfill.result import (
+    Fragments,
+    ImportResult,
+    JobResult,
+    MergeLateResult,
+    PartitionFolds,
+    RebuildResult,
+    RefusedCount,
+)
 
 REBUILT = RebuildResult(from_ms=0, to_ms=14_400_000, items=3, base_chunks=2, late_chunks=1, windows=1, bytes=900)
 FOLDED = MergeLateResult(

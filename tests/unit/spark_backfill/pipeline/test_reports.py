@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from spark_backfill.pipeline.reports import batches_after
+from spark_backfill.pipeline.pipeline import batches_after
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
