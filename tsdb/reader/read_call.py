@@ -126,9 +126,6 @@ class ReadCall:
 
     def check_going(self) -> None:
         """Raises Unavailable (cancelled) when the caller has left, Overloaded (read_timeout) past the time limit."""
-        # The caller is a querier in this process, and its error names the limit that has passed.
-        if isinstance(self._caller, ReadCall):
-            self._caller.check_going()
         left_s = self._caller.time_remaining()
         if not self._caller.is_active() or (left_s is not None and left_s <= 0):
             abandoned_total.labels("cancelled").inc()
