@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsdb.head.state import HeadState
+from tsdb.head.state import HeadSizes, HeadState
 from tsdb.model.clock import Clock
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.logs import get_logger
@@ -63,7 +63,7 @@ class StoreReporter(Periodic):
         self._set_health = set_health
         self._clock = clock
         self._ready: dict[int, bool] = {}
-        self._shown: dict[int, tuple[ReadinessSnapshot, HeadState]] = {}
+        self._shown: dict[int, tuple[ReadinessSnapshot, HeadState, HeadSizes]] = {}
         self._progress_at = clock.monotonic()
         self._records = 0
 
@@ -89,10 +89,14 @@ class StoreReporter(Periodic):
         head, readiness = partition.evaluate()
         state = head.state()
         shown = self._shown.get(partition.partition)
-        if not even_unchanged and shown is not None and shown[0] is readiness and shown[1] is state:
+        if even_unchanged or shown is None or shown[1] is not state:
+            sizes = head.sizes()
+        elif shown[0] is not readiness:
+            sizes = shown[2]  # A sum over all slices and parts of the index, of the same state.
+        else:
             return None
-        self._shown[partition.partition] = readiness, state
-        return readiness.status(state, head.sizes())
+        self._shown[partition.partition] = readiness, state, sizes
+        return readiness.status(state, sizes)
 
     def _note_change(self, status: StorePartitionStatus) -> None:
         before = self._ready.get(status.partition)
