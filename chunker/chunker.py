@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from chunker.member import Member
 from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
-from chunker.stage_metrics import StageMetrics
 from chunker.status import ChunkerReporter, ChunkPartitionStatus
 from tsdb.chunks.engine import GROUP_ID
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.chunks.warm_up import warm_up as warm_up_stage
 from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log

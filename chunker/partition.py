@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from chunker.source import PartitionSource
-from chunker.stage_metrics import StageMetrics
 from chunker.takeover import TakeOver, take_over
 from chunker.ticker import Ticker
 from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.chunks.records import ChunkRecord, hole_record
 from tsdb.chunks.stage import ChunkStage
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from chunker.member import Member
 from chunker.partition import ChunkPartition
-from chunker.stage_metrics import StageMetrics, StagePlace
 from tsdb.chunks.engine import windows_overdue
 from tsdb.chunks.progress import Progress
+from tsdb.chunks.stage_metrics import StageMetrics, StagePlace
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from chunker.stage_metrics import StageMetrics
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.clock import Clock

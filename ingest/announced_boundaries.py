@@ -15,6 +15,7 @@ from tsdb.codec.records.series_record import decode_announcements
 from tsdb.log.interface import SERIES, EndOfLog, Log, RecordBatch
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable
+from tsdb.ops.lifecycle import Component
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import gauge
 from tsdb.ops.threads import new_thread
@@ -39,7 +40,7 @@ _histograms = gauge(
 log = get_logger(__name__)
 
 
-class SeriesBoundaries:
+class SeriesBoundaries(Component):
     """AnnouncedBoundaries over a log; a Component. Beyond HISTOGRAMS_MAX the oldest are forgotten."""
 
     def __init__(self, log_: Log, partitions: int, window_ms: int, clock: Clock) -> None:
@@ -61,9 +62,6 @@ class SeriesBoundaries:
             self._load()
         return self._boundaries.get(histogram, ())
 
-    def start(self) -> None:
-        """No effect: the first native histogram starts the thread."""
-
     def close(self) -> None:
         """End the thread after its current step."""
         self._closing.set()
@@ -75,9 +73,6 @@ class SeriesBoundaries:
         if thread is not None:
             thread.join(timeout_s)
         return thread is None or not thread.is_alive()
-
-    def abort(self) -> None:
-        """No effect: the thread is a daemon and holds no work."""
 
     def _load(self) -> None:
         with self._lock:

@@ -33,7 +33,7 @@ from tsdb.model import defaults
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import REQUEST_BYTES, HttpAnswer, HttpHead, Reply
-from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.lifecycle import Component, Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.queue_threads import QueueThreads
@@ -64,7 +64,7 @@ class ReceiverLimits:
     threads: int = defaults.WRITE_THREADS
 
 
-class HttpReceiver:
+class HttpReceiver(Component):
     """A component and the BodyRoutes of the server.
 
     families: takes the metadata of a request and returns at once. tokens: asked before a body is read.
@@ -111,9 +111,6 @@ class HttpReceiver:
     def join(self, timeout_s: float) -> bool:
         """Finish the queued requests and end the threads."""
         return self._threads.join(timeout_s)
-
-    def abort(self) -> None:
-        """No effect: the threads are daemons, and nothing that they hold was acknowledged."""
 
     def _take(self, work: _Work) -> None:
         if self._closed:

@@ -7,13 +7,13 @@ from dataclasses import astuple, dataclass
 
 import pyarrow as pa
 
-from chunker.stage_metrics import StageMetrics
 from spark_backfill.building.build import build
 from spark_backfill.building.items import BaseItem, Item
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.worker_log import worker_log
 from spark_backfill.writing.appender import TaskAppender
 from tsdb.chunks.records import ChunkRecord
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, decode_key
 from tsdb.codec.chunk.marker import decode_window_marker
 from tsdb.log.chains import chain_of

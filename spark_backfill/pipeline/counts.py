@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from chunker.stage_metrics import StageMetrics, StagePlace
 from tsdb.chunks.engine import windows_overdue
 from tsdb.chunks.progress import Progress
+from tsdb.chunks.stage_metrics import StageMetrics, StagePlace
 from tsdb.log.interface import Watermarks
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.metrics import counter, gauge

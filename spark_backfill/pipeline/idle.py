@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chunker.stage_metrics import StageMetrics
 from chunker.ticker import Ticker
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.reading import read_into
 from tsdb.chunks.late_scan import LateScan
 from tsdb.chunks.progress import Progress
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.log.interface import Log, Watermarks
 from tsdb.model.clock import Clock
 from tsdb.model.window import floor_to

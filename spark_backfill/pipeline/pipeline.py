@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from chunker.stage_metrics import StageMetrics, StagePlace
 from chunker.takeover import TakeOver, take_over
 from chunker.ticker import IDLE_S
 from spark_backfill.building.options import BuildOptions
@@ -34,6 +33,7 @@ from spark_backfill.pipeline.progress_committer import ProgressCommitter
 from spark_backfill.pipeline.source import FOUND, LIMITS, NAME, ChunkStageSource, found_text
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.records import hole_record
+from tsdb.chunks.stage_metrics import StageMetrics, StagePlace
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position, Watermarks
 from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError, Unavailable

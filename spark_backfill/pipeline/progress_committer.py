@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from chunker.stage_metrics import StageMetrics
 from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.offsets import is_done
 from tsdb.chunks.progress import Progress, encode_progress
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.codec.chunk.key import ProgressKey, encode_key
 from tsdb.codec.chunk.marker import encode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, Position

@@ -15,6 +15,7 @@ from tsdb.log.records import read_to_end
 from tsdb.model.clock import Clock
 from tsdb.model.errors import CorruptData, TsdbError, UnknownVersion
 from tsdb.model.family import NAME_BYTES_MAX, TEXT_BYTES_MAX, Family
+from tsdb.ops.lifecycle import Component
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
@@ -64,7 +65,7 @@ def decode_family(name: str, value: bytes) -> Family:
     raise UnknownVersion(f"topic metadata: the record of {name!r} is of version {version}; known: {VERSION}")
 
 
-class MetadataWriter:
+class MetadataWriter(Component):
     """Writes families that the topic does not have yet; thread-safe. A component: its start reads the topic."""
 
     def __init__(self, log: Log, clock: Clock, families_max: int = FAMILIES_MAX) -> None:
@@ -91,15 +92,9 @@ class MetadataWriter:
             if self._known.get(family.name) != family and family.stated:
                 self._write(_bounded(family))
 
-    def close(self) -> None:
-        """Has no effect, because requests end before."""
-
     def join(self, timeout_s: float) -> bool:
         """No effect: metadata without an answer is written again by the next gateway."""
         return True
-
-    def abort(self) -> None:
-        """No effect: there is nothing to release."""
 
     def _write(self, family: Family) -> None:
         name, now = family.name, self._clock.monotonic()

@@ -57,20 +57,27 @@ class Deadline:
 
 
 class Component(Protocol):
-    """A part of a process that has a shutdown. `close` may come without `start`, when an earlier component failed."""
+    """A part of a process that has a shutdown. `close` may come without `start`, when an earlier component failed.
+
+    A subclass inherits what it does not need: each method does nothing here.
+    """
 
     def start(self) -> None:
         """Start; returns once the component is up."""
+        return
 
     def close(self) -> None:
         """Stop intake and return at once. Resources that other components need for their drain stay until `join`."""
+        return
 
     def join(self, timeout_s: float) -> bool | None:
         """Call it after close: it drains, commits and releases. False when that did not end in time; then call it
         again, or `abort`."""
+        return None
 
     def abort(self) -> None:
         """Drop work and release resources."""
+        return
 
 
 @runtime_checkable

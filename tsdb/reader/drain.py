@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tsdb.model.errors import Unavailable
+from tsdb.ops.lifecycle import Component
 
 
-class Drain:
+class Drain(Component):
     """Ends the waiting reads of one process. A component; thread-safe."""
 
     def __init__(self) -> None:
@@ -45,9 +46,6 @@ class Drain:
         if self._closed:
             raise draining()
 
-    def start(self) -> None:
-        """No effect: waits may begin before the start of the process has ended."""
-
     def close(self) -> None:
         """End all waits, and refuse new ones."""
         with self._lock:
@@ -58,9 +56,6 @@ class Drain:
 
     def join(self, timeout_s: float) -> bool:
         return True
-
-    def abort(self) -> None:
-        """No effect: `close` has ended all."""
 
 
 def draining() -> Unavailable:

@@ -24,17 +24,11 @@ SETTLE_MS = 1_000  # The freshness objective.
 STALL_S = 300.0  # Time beyond the interval of a thread: several calls, each of which ends within TIMEOUT_S.
 
 
-class ClientsComponent:
+class ClientsComponent(Component):
     """Closes the clients after all components that use them."""
 
     def __init__(self, *clients: Client) -> None:
         self._clients = clients
-
-    def start(self) -> None:
-        """No effect: a client connects at its first call."""
-
-    def close(self) -> None:
-        """No effect: other components still use the clients."""
 
     def join(self, timeout_s: float) -> bool:
         self.abort()

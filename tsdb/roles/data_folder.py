@@ -6,11 +6,12 @@ from pathlib import Path
 
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.file_lock import FileLock
+from tsdb.ops.lifecycle import Component
 
 LOCK_FILE = "lock"
 
 
-class DataFolder:
+class DataFolder(Component):
     """A component: the constructor creates and locks the folder; `join` unlocks it after all other components."""
 
     def __init__(self, path: Path) -> None:
@@ -27,12 +28,6 @@ class DataFolder:
                 f"--data-dir {path} is in use by process {holder}; end it first, or give another folder",
                 reason="data_dir_in_use",
             )
-
-    def start(self) -> None:
-        """No effect: the folder is locked already."""
-
-    def close(self) -> None:
-        """No effect: other components still write to the folder."""
 
     def join(self, timeout_s: float) -> bool:
         self._lock.release()

@@ -51,7 +51,7 @@ WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-wri
 WARM_UPS = (warm_up_messages, warm_up, warm_up_remote_write, warm_up_influx, warm_up_otlp)
 
 
-class Serving:
+class Serving(Component):
     """A component that reports the gateway as serving once all components before it have started."""
 
     def __init__(self, health: Health) -> None:
@@ -60,14 +60,8 @@ class Serving:
     def start(self) -> None:
         self._health.set("", serving=True)
 
-    def close(self) -> None:
-        """No effect: the server's drain changes the health."""
-
     def join(self, timeout_s: float) -> bool:
         return True
-
-    def abort(self) -> None:
-        """No effect: there is nothing to release."""
 
 
 def open_gateway(settings: GatewaySettings) -> Opened:

@@ -9,21 +9,16 @@ from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.history.open import open_history, open_history_admin, open_history_sink
 from tsdb.history.shared_settings import check_history, ensure_history
 from tsdb.model.meta import MetaSettings
+from tsdb.ops.lifecycle import Component
 
 QUERY_SILENCE_S = 2.0  # A page takes milliseconds; queries get a typed error within 3 s, jobs may wait longer.
 
 
-class HistoryComponent:
+class HistoryComponent(Component):
     """Closes a history after all components that use it."""
 
     def __init__(self, history: ChunkSink) -> None:
         self._history = history
-
-    def start(self) -> None:
-        """No effect: the history is open already."""
-
-    def close(self) -> None:
-        """No effect: other components still use the history."""
 
     def join(self, timeout_s: float) -> bool:
         self._history.close()

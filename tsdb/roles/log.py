@@ -18,6 +18,7 @@ from tsdb.log.settings import KafkaSecurity, LogSettings
 from tsdb.log.topic_watch import TopicWatch
 from tsdb.log.topics import require_topics, topic_specs
 from tsdb.model.meta import MetaSettings
+from tsdb.ops.lifecycle import Component
 
 # Begins the client id of an experiment, so that brokers can give it a quota that production does not share.
 EXPERIMENT_CLIENT = "tsdb-experiment-"
@@ -60,17 +61,11 @@ def _connect(settings: CommonSettings) -> Log:
     return log
 
 
-class LogComponent:
+class LogComponent(Component):
     """Closes the log after all components that use it."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-
-    def start(self) -> None:
-        """No effect: the log is open already."""
-
-    def close(self) -> None:
-        """No effect: other components still drain through the log."""
 
     def join(self, timeout_s: float) -> bool:
         """Close the log, which answers waiting appends."""

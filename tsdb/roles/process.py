@@ -195,8 +195,9 @@ class RoleProcess:
         return None
 
 
-class _EarlyAnswers:
-    """The gRPC server before its turn among the components: calls are refused. Ends a server that never started."""
+class _EarlyAnswers(Component):
+    """The gRPC server before its turn among the components: calls are refused, also after `close`. Ends a server that
+    never started."""
 
     def __init__(self, server: GrpcServer, refusal: Callable[[], Unavailable]) -> None:
         self._server = server
@@ -204,9 +205,6 @@ class _EarlyAnswers:
 
     def start(self) -> None:
         self._server.listen(self._refusal)
-
-    def close(self) -> None:
-        """No effect: callers are still refused with the reason."""
 
     def join(self, timeout_s: float) -> bool:
         self._server.close()

@@ -12,6 +12,7 @@ from tsdb.config.common import ServiceSettings
 from tsdb.config.promql import UiFields
 from tsdb.config.types import HostPort
 from tsdb.ops.health import Readiness
+from tsdb.ops.lifecycle import Component
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread
 
@@ -62,7 +63,7 @@ def ready_line(role: str, settings: ProcessSettings, grpc_port: int | None, http
     return ReadyLine(role, write, read, http, tuple(_next(role, settings, grpc, http)), has_pages)
 
 
-class ReadyWatch:
+class ReadyWatch(Component):
     """A component that calls `on_ready` once, when the process is ready for the first time."""
 
     def __init__(
@@ -86,9 +87,6 @@ class ReadyWatch:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-    def abort(self) -> None:
-        """No effect: there is nothing to release."""
 
     def _run(self) -> None:
         while not self._settled():

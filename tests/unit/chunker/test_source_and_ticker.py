@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from chunker.source import EVENTS_MAX, PartitionSource
-from chunker.stage_metrics import StageMetrics
 from chunker.ticker import AGAIN_S, IDLE_S, Ticker
 from support.fakes.fake_log import FakeLog, Fault
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.codec.records.log_record import encode_tick
 from tsdb.log.interface import METRICS, EndOfLog, Event, Group, Log, RecordBatch
 from tsdb.model.clock import ManualClock

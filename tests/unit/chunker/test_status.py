@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from chunker.member import Member
-from chunker.stage_metrics import StageMetrics
 from chunker.status import ChunkerReporter
 from support.servers.logs import wait_until
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import DEMO

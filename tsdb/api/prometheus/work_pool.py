@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from tsdb.api.prometheus.errors import QUERY_QUEUE
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
-from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.lifecycle import Component, Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
 from tsdb.ops.threads import bind_waits, new_thread
@@ -61,7 +61,7 @@ class _Slot:
         self._pool.take_back(self)
 
 
-class WorkPool:
+class WorkPool(Component):
     """A component that runs work on threads. slots: pieces of work that run at once; up to `spare` more may wait for
     other processes. waiting_max: pieces of work that wait at once, and one more for each client without any; None: the
     caller bounds their number. niceness: niceness of the threads, relative to the process. Work must not raise."""
@@ -112,9 +112,6 @@ class WorkPool:
         self._ended = True
         self._run_rest()
         return True
-
-    def abort(self) -> None:
-        """No effect: the threads are daemons."""
 
     def submit(self, work: Work, client: str = "") -> None:
         """Run the work on a thread, after `join` on the caller's thread. Raises Overloaded (query_queue), Unavailable

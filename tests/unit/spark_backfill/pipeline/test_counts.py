@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from chunker.stage_metrics import StageMetrics
 from spark_backfill.building.task import RECEIPT_DDL
 from spark_backfill.pipeline.counts import OBSERVED, SUMS, count_batch, places
 from tsdb.chunks.progress import Progress
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.log.interface import Watermarks
 from tsdb.model.time_set import DEMO
 from tsdb.ops.metrics import registry

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from chunker.stage_metrics import StageMetrics
 from support.fakes.fake_log import FakeLog, Fault
 from tsdb.chunks.records import ChunkRecord
+from tsdb.chunks.stage_metrics import StageMetrics
 from tsdb.log.chains import chain_of
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.log.outbox import SEND_AGAIN_S, Outbox

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chunker.stage_metrics import StageMetrics, StagePlace
 from tsdb.chunks.engine import ENGINES, Engine
 from tsdb.chunks.progress import Progress
+from tsdb.chunks.stage_metrics import StageMetrics, StagePlace
 from tsdb.ops.metrics import registry
 
 PARTITION = 4_711  # A partition that no other test uses, because the process has one registry.
