@@ -9,17 +9,17 @@ from tsdb.head.head import Head
 from tsdb.head.head_image import HeadImage, image_of, restore
 from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths, TimeSet
-from tsdb.store.snapshots.content import Place, document_of, groups_of, image_from
+from tsdb.store.snapshots.content import SnapshotPosition, document_of, groups_of, image_from
 from tsdb.store.snapshots.file_reader import SnapshotFile
 from tsdb.store.snapshots.file_writer import write_file
 
 HOLD_MS = 300
 
 
-def place_of_image(image: HeadImage) -> Place:
+def place_of_image(image: HeadImage) -> SnapshotPosition:
     """A place whose other numbers are made up."""
     applied = image.contents.applied_offset
-    return Place(image.contents.next_offset, -1 if applied is None else applied, 7, 8, 9, 10)
+    return SnapshotPosition(image.contents.next_offset, -1 if applied is None else applied, 7, 8, 9, 10)
 
 
 def write_head(head: Head, path: Path) -> int:

@@ -85,7 +85,7 @@ from tsdb.query.reduction import Reduction
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
-from tsdb.store.snapshots.content import Place, place_of
+from tsdb.store.snapshots.content import SnapshotPosition, place_of
 from tsdb.store.watch import Watch
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -200,7 +200,7 @@ def _replay_beyond_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def _series_from_the_end(patch: pytest.MonkeyPatch) -> None:
-    def place(document: Any) -> Place:
+    def place(document: Any) -> SnapshotPosition:
         return replace(place_of(document), series_next_offset=FAR_OFFSET)
 
     patch.setattr("tsdb.store.snapshots.loader.place_of", place)

@@ -58,7 +58,7 @@ SEALED_NUMBERS = ("start_ms", "end_ms", "samples", "newest_offset", "newest_brok
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SnapshotPosition:
     """Position of a head in the log. applied_broker_ms, applied_hash: broker time and record_hash of the record at
     applied_offset. series_next_offset: first announcement that the index lacks. written_ms: wall clock of the store."""
 
@@ -103,7 +103,7 @@ def groups_of(image: HeadImage) -> Iterator[Group]:
             yield f"slice.{kind}.{number}", _named(SEALED, slice_)
 
 
-def document_of(image: HeadImage, place: Place, key: Mapping[str, Any]) -> dict[str, Any]:
+def document_of(image: HeadImage, place: SnapshotPosition, key: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a snapshot without arrays, for JSON."""
     contents = image.contents
     return {
@@ -123,8 +123,8 @@ def document_of(image: HeadImage, place: Place, key: Mapping[str, Any]) -> dict[
     }
 
 
-def place_of(document: Mapping[str, Any]) -> Place:
-    return Place(*(int(number) for number in document["place"]))
+def place_of(document: Mapping[str, Any]) -> SnapshotPosition:
+    return SnapshotPosition(*(int(number) for number in document["place"]))
 
 
 def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:

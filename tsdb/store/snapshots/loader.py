@@ -20,7 +20,7 @@ from tsdb.log.start import Start
 from tsdb.model.clock import Clock
 from tsdb.model.errors import CorruptData, LostOffsets, TsdbError, Unavailable, WrongTopic
 from tsdb.replay.replay import CLOCK_AHEAD_MAX_MS
-from tsdb.store.snapshots.content import Place, image_from, place_of, record_hash
+from tsdb.store.snapshots.content import SnapshotPosition, image_from, place_of, record_hash
 from tsdb.store.snapshots.counts import passed_over
 from tsdb.store.snapshots.file_reader import SnapshotFile
 from tsdb.store.snapshots.folder import SnapshotFolder
@@ -36,12 +36,12 @@ class RestoredHead:
     """A head in the state of its snapshot. file_bytes: size of the file."""
 
     head: Head
-    place: Place
+    place: SnapshotPosition
     file_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogAtSnapshot:
     """State of the log at the position of a snapshot. applied: the first record at or after its applied offset, None
     without such a record."""
 
@@ -51,7 +51,7 @@ class LogPlace:
     applied: LogRecord | None
 
 
-def check_place(place: Place, watermark_ms: int, in_log: LogPlace, now_ms: int) -> None:
+def check_place(place: SnapshotPosition, watermark_ms: int, in_log: LogAtSnapshot, now_ms: int) -> None:
     """Raises LostOffsets (stale, newer_than_log), WrongTopic (foreign), CorruptData (clock)."""
     if watermark_ms > now_ms + CLOCK_AHEAD_MAX_MS:
         raise CorruptData(f"its watermark {watermark_ms} ms is far ahead of our clock, {now_ms} ms", reason=CLOCK)
@@ -112,7 +112,7 @@ class SnapshotLoader:
             return file
         return None
 
-    def _restored(self, partition: int, file: SnapshotFile, in_log: LogPlace) -> RestoredHead:
+    def _restored(self, partition: int, file: SnapshotFile, in_log: LogAtSnapshot) -> RestoredHead:
         place = place_of(file.document)
         check_place(place, int(file.document["clock"][0]), in_log, self._clock.now_ms())
         image = image_from(file.document, file)
@@ -120,7 +120,9 @@ class SnapshotLoader:
         restore(head, image)
         return RestoredHead(head, place, file.bytes)
 
-    def _log_places(self, places: Mapping[int, Place], starts: Mapping[int, Start]) -> dict[int, LogPlace]:
+    def _log_places(
+        self, places: Mapping[int, SnapshotPosition], starts: Mapping[int, Start]
+    ) -> dict[int, LogAtSnapshot]:
         partitions = list(places)
         marks, series = self._log.watermarks(METRICS, partitions), self._log.watermarks(SERIES, partitions)
         readable = {
@@ -133,7 +135,7 @@ class SnapshotLoader:
         except LostOffsets as error:
             # Trimmed between the two requests, which does not happen twice.
             raise Unavailable(error.message, reason="log_unavailable") from error
-        return {p: LogPlace(starts[p], marks[p], series[p], applied.get(p)) for p in partitions}
+        return {p: LogAtSnapshot(starts[p], marks[p], series[p], applied.get(p)) for p in partitions}
 
     @contextmanager
     def _passing_over(self, partition: int) -> Iterator[None]:

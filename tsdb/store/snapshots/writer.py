@@ -19,7 +19,7 @@ from tsdb.model.errors import LostOffsets, TsdbError
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import ThreadComponent
-from tsdb.store.snapshots.content import Place, document_of, groups_of, record_hash
+from tsdb.store.snapshots.content import SnapshotPosition, document_of, groups_of, record_hash
 from tsdb.store.snapshots.counts import (
     DISK,
     DRAIN,
@@ -78,7 +78,7 @@ class SnapshotWriter(ThreadComponent):
         self._tried_at: dict[int, float] = {}
         self._written: dict[int, Ends] = {}
 
-    def restored(self, partition: int, place: Place) -> None:
+    def restored(self, partition: int, place: SnapshotPosition) -> None:
         """A start has used this partition's snapshot: the next is due when its age is the interval."""
         age_s = max(0, self._clock.now_ms() - place.written_ms) / 1000
         with self._changed:
@@ -161,11 +161,11 @@ class SnapshotWriter(ThreadComponent):
         observe(partition, place.written_ms, size)
         log.debug("snapshot written", partition=partition, offset=place.next_offset, bytes=size)
 
-    def _place(self, partition: int, image: HeadImage, series_next_offset: int) -> Place:
+    def _place(self, partition: int, image: HeadImage, series_next_offset: int) -> SnapshotPosition:
         contents = image.contents
         assert contents.applied_offset is not None, "a head without a record needs no snapshot"
         record = self._record(partition, contents.applied_offset)
-        return Place(
+        return SnapshotPosition(
             contents.next_offset,
             contents.applied_offset,
             record.broker_ms,

@@ -1,6 +1,6 @@
 """Completion: names and values that fit the cursor, of the series in memory.
 
-CursorPlace: what may stand at the cursor of an expression that is still being written.
+CursorContext: what may stand at the cursor of an expression that is still being written.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def best(prefix: str, items: Iterable[Item]) -> list[Item]:
     return [] if len(found) == 1 and found[0].insert == prefix else found
 
 
-def _items(call: ApiCall, place: CursorPlace) -> Iterator[Item]:
+def _items(call: ApiCall, place: CursorContext) -> Iterator[Item]:
     match place.wanted:
         case CompletionKind.EXPRESSION:
             yield from _functions(call, place.prefix)
@@ -113,13 +113,13 @@ def _functions(call: ApiCall, prefix: str) -> Iterator[Item]:
 
 def _metrics(call: ApiCall) -> Iterator[Item]:
     families = call.sources.families().by_name
-    for name in _found(call, CursorPlace(CompletionKind.VALUE, ""), METRIC_NAME):
+    for name in _found(call, CursorContext(CompletionKind.VALUE, ""), METRIC_NAME):
         family = families.get(name)
         insert = name if _PLAIN_METRIC.fullmatch(name) else "{" + _quoted(name) + "}"
         yield Item(name, insert, "metric" if family is None else family.kind or "metric", family.help if family else "")
 
 
-def _found(call: ApiCall, place: CursorPlace, label: str | None) -> list[str]:
+def _found(call: ApiCall, place: CursorContext, label: str | None) -> list[str]:
     """Names of labels, or values of one label, of the series in memory that fit the conditions."""
     with call.storage() as storage:
         if label is None:
@@ -143,7 +143,7 @@ class CompletionKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CursorPlace:
+class CursorContext:
     """prefix: the part that is typed. matchers: conditions that stand before, for labels and values. label: the label
     whose value is to be completed."""
 
@@ -153,12 +153,12 @@ class CursorPlace:
     label: str = ""
 
 
-def cursor_place(before: str) -> CursorPlace:
+def cursor_place(before: str) -> CursorContext:
     """The context at the end of `before`, the text up to the cursor. Never raises: a text without meaning gets no
     completion."""
     tokens, string = _tokens(before)
     if tokens is None:
-        return CursorPlace(CompletionKind.NOTHING, "")
+        return CursorContext(CompletionKind.NOTHING, "")
     if string is not None:
         return _in_string(tokens, string)
     last = tokens[-1] if tokens else None
@@ -171,18 +171,18 @@ def cursor_place(before: str) -> CursorPlace:
     rest = tokens[:-1] if is_typing else tokens
     opened = _opened(rest)
     if opened is not None and rest[opened].is_symbol("["):
-        return CursorPlace(CompletionKind.DURATION, prefix)
+        return CursorContext(CompletionKind.DURATION, prefix)
     if prefix and not (prefix[0].isalpha() or prefix[0] in "_:"):
-        return CursorPlace(CompletionKind.NOTHING, "")
+        return CursorContext(CompletionKind.NOTHING, "")
     if opened is not None and rest[opened].is_symbol("{"):
         if not rest[-1].is_symbol("{") and not rest[-1].is_symbol(","):
-            return CursorPlace(CompletionKind.NOTHING, "")
-        return CursorPlace(CompletionKind.LABEL, prefix, _matchers(rest, opened))
+            return CursorContext(CompletionKind.NOTHING, "")
+        return CursorContext(CompletionKind.LABEL, prefix, _matchers(rest, opened))
     if opened and rest[opened].is_symbol("(") and rest[opened - 1].word in _LISTS:
-        return CursorPlace(CompletionKind.LABEL, prefix, _metric(tokens))
+        return CursorContext(CompletionKind.LABEL, prefix, _metric(tokens))
     if rest and (rest[-1].kind is not TokenKind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:
-        return CursorPlace(CompletionKind.KEYWORD, prefix)
-    return CursorPlace(CompletionKind.EXPRESSION, prefix)
+        return CursorContext(CompletionKind.KEYWORD, prefix)
+    return CursorContext(CompletionKind.EXPRESSION, prefix)
 
 
 _WORDS = frozenset({"and", "or", "unless", "bool", "atan2"})
@@ -202,14 +202,14 @@ def _tokens(before: str) -> tuple[list[Token] | None, str | None]:
             return None, None
 
 
-def _in_string(tokens: list[Token], typed: str) -> CursorPlace:
+def _in_string(tokens: list[Token], typed: str) -> CursorContext:
     opened = _opened(tokens)
     if opened is None or not tokens[opened].is_symbol("{") or len(tokens) < 2:
-        return CursorPlace(CompletionKind.NOTHING, "")
+        return CursorContext(CompletionKind.NOTHING, "")
     if tokens[-1].text not in MATCH_TYPES or tokens[-2].kind not in (TokenKind.NAME, TokenKind.STRING):
-        return CursorPlace(CompletionKind.NOTHING, "")
+        return CursorContext(CompletionKind.NOTHING, "")
     label = tokens[-2].text.strip("\"'`")
-    return CursorPlace(CompletionKind.VALUE, typed.replace('\\"', '"'), _matchers(tokens[:-2], opened), label)
+    return CursorContext(CompletionKind.VALUE, typed.replace('\\"', '"'), _matchers(tokens[:-2], opened), label)
 
 
 def _opened(tokens: Sequence[Token]) -> int | None:

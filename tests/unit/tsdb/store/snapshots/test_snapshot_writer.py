@@ -18,7 +18,7 @@ from tsdb.log.interface import METRICS, Group
 from tsdb.model.clock import ManualClock
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import SliceLengths
-from tsdb.store.snapshots.content import Place
+from tsdb.store.snapshots.content import SnapshotPosition
 from tsdb.store.snapshots.file_reader import SnapshotFile
 from tsdb.store.snapshots.folder import SnapshotFolder
 from tsdb.store.snapshots.key import StoreKey
@@ -82,7 +82,7 @@ def test_no_image_is_taken_while_one_is_in_hand(ground: Ground) -> None:
 
 
 def test_a_restored_snapshot_counts_by_its_age(ground: Ground) -> None:
-    ground.writer.restored(0, Place(2, 1, 0, 0, 5, NOW_MS - 400_000))
+    ground.writer.restored(0, SnapshotPosition(2, 1, 0, 0, 5, NOW_MS - 400_000))
     assert not ground.due(9, 9)
     ground.clock.advance(200_000)
     assert ground.due(9, 9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.selector import Matcher, MatchType
-from tsdb.ui.answers.completion import CompletionKind, CursorPlace, cursor_place
+from tsdb.ui.answers.completion import CompletionKind, CursorContext, cursor_place
 
 NAME = Matcher(MatchType.EQUAL, "__name__", "cpu_seconds")
 JOB = Matcher(MatchType.EQUAL, "job", "a b")
@@ -14,36 +14,36 @@ JOB = Matcher(MatchType.EQUAL, "job", "a b")
 @pytest.mark.parametrize(
     ("before", "want"),
     [
-        ("", CursorPlace(CompletionKind.EXPRESSION, "")),
-        ("cpu_", CursorPlace(CompletionKind.EXPRESSION, "cpu_")),
-        ("sum(ra", CursorPlace(CompletionKind.EXPRESSION, "ra")),
-        ("a + b", CursorPlace(CompletionKind.EXPRESSION, "b")),
-        ("a and b", CursorPlace(CompletionKind.EXPRESSION, "b")),
-        ("clamp(x, ", CursorPlace(CompletionKind.EXPRESSION, "")),
-        ("cpu_seconds{", CursorPlace(CompletionKind.LABEL, "", (NAME,))),
-        ("cpu_seconds{jo", CursorPlace(CompletionKind.LABEL, "jo", (NAME,))),
-        ('cpu_seconds{job="a b",mo', CursorPlace(CompletionKind.LABEL, "mo", (NAME, JOB))),
-        ("{", CursorPlace(CompletionKind.LABEL, "")),
-        ('cpu_seconds{mode="', CursorPlace(CompletionKind.VALUE, "", (NAME,), "mode")),
-        ('cpu_seconds{job="a b",mode=~"us', CursorPlace(CompletionKind.VALUE, "us", (NAME, JOB), "mode")),
-        ('{job!="x', CursorPlace(CompletionKind.VALUE, "x", (), "job")),
-        ('{"a.b"="x', CursorPlace(CompletionKind.VALUE, "x", (), "a.b")),
-        ("sum by (jo", CursorPlace(CompletionKind.LABEL, "jo")),
-        ("sum(rate(cpu_seconds[5m])) by (", CursorPlace(CompletionKind.LABEL, "", (NAME,))),
-        ("rate(cpu_seconds[", CursorPlace(CompletionKind.DURATION, "")),
-        ("rate(cpu_seconds[5", CursorPlace(CompletionKind.DURATION, "5")),
-        ("cpu_seconds ", CursorPlace(CompletionKind.KEYWORD, "")),
-        ("cpu_seconds off", CursorPlace(CompletionKind.KEYWORD, "off")),
-        ("sum(x) b", CursorPlace(CompletionKind.KEYWORD, "b")),
-        ("1", CursorPlace(CompletionKind.NOTHING, "")),
-        ('cpu_seconds{job="a b"', CursorPlace(CompletionKind.NOTHING, "")),
-        ('label_replace(x, "a', CursorPlace(CompletionKind.NOTHING, "")),
-        ("cpu $", CursorPlace(CompletionKind.NOTHING, "")),
-        ("'", CursorPlace(CompletionKind.NOTHING, "")),
-        ("}}}))]", CursorPlace(CompletionKind.KEYWORD, "")),
+        ("", CursorContext(CompletionKind.EXPRESSION, "")),
+        ("cpu_", CursorContext(CompletionKind.EXPRESSION, "cpu_")),
+        ("sum(ra", CursorContext(CompletionKind.EXPRESSION, "ra")),
+        ("a + b", CursorContext(CompletionKind.EXPRESSION, "b")),
+        ("a and b", CursorContext(CompletionKind.EXPRESSION, "b")),
+        ("clamp(x, ", CursorContext(CompletionKind.EXPRESSION, "")),
+        ("cpu_seconds{", CursorContext(CompletionKind.LABEL, "", (NAME,))),
+        ("cpu_seconds{jo", CursorContext(CompletionKind.LABEL, "jo", (NAME,))),
+        ('cpu_seconds{job="a b",mo', CursorContext(CompletionKind.LABEL, "mo", (NAME, JOB))),
+        ("{", CursorContext(CompletionKind.LABEL, "")),
+        ('cpu_seconds{mode="', CursorContext(CompletionKind.VALUE, "", (NAME,), "mode")),
+        ('cpu_seconds{job="a b",mode=~"us', CursorContext(CompletionKind.VALUE, "us", (NAME, JOB), "mode")),
+        ('{job!="x', CursorContext(CompletionKind.VALUE, "x", (), "job")),
+        ('{"a.b"="x', CursorContext(CompletionKind.VALUE, "x", (), "a.b")),
+        ("sum by (jo", CursorContext(CompletionKind.LABEL, "jo")),
+        ("sum(rate(cpu_seconds[5m])) by (", CursorContext(CompletionKind.LABEL, "", (NAME,))),
+        ("rate(cpu_seconds[", CursorContext(CompletionKind.DURATION, "")),
+        ("rate(cpu_seconds[5", CursorContext(CompletionKind.DURATION, "5")),
+        ("cpu_seconds ", CursorContext(CompletionKind.KEYWORD, "")),
+        ("cpu_seconds off", CursorContext(CompletionKind.KEYWORD, "off")),
+        ("sum(x) b", CursorContext(CompletionKind.KEYWORD, "b")),
+        ("1", CursorContext(CompletionKind.NOTHING, "")),
+        ('cpu_seconds{job="a b"', CursorContext(CompletionKind.NOTHING, "")),
+        ('label_replace(x, "a', CursorContext(CompletionKind.NOTHING, "")),
+        ("cpu $", CursorContext(CompletionKind.NOTHING, "")),
+        ("'", CursorContext(CompletionKind.NOTHING, "")),
+        ("}}}))]", CursorContext(CompletionKind.KEYWORD, "")),
     ],
 )
-def test_the_text_before_the_cursor_decides(before: str, want: CursorPlace) -> None:
+def test_the_text_before_the_cursor_decides(before: str, want: CursorContext) -> None:
     found = cursor_place(before)
     assert (found.wanted, found.prefix, tuple(found.matchers), found.label) == (
         want.wanted,
