@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tsdb.answer.spec import ReadOptions
 from tsdb.model.selector import Matcher
+from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import common_pb2, reader_pb2
 from tsdb.wire.state import encode_matchers, encode_options
 
@@ -18,10 +19,6 @@ def wire_options(options: ReadOptions | None) -> reader_pb2.ReadOptions | None:
 
 
 def wire_matchers(selector: Selector) -> list[common_pb2.Matcher]:
-    """Wire matchers of a selector, given as text or as matchers. Raises InvalidRequest (bad_selector)."""
-    if isinstance(selector, str):
-        # Imported here: a server of reads has matchers and needs no grammar.
-        from tsdb.selector.selectors import parse_selector
-
-        selector = parse_selector(selector)
-    return encode_matchers(selector)
+    """Wire matchers of a selector, given as text or as matchers. Raises InvalidRequest (bad_selector,
+    selector_too_broad)."""
+    return encode_matchers(parse_selector(selector) if isinstance(selector, str) else selector)
