@@ -372,8 +372,14 @@ def test_a_producer_shared_by_several_consumers_answers_all_of_them(ground: Grou
     with KafkaProducer(ground.settings) as producer, ThreadPoolExecutor(8) as pool:
 
         def lookup(number: int) -> int | None:
-            wait_until(lambda: producer.partitions_of(ground.dlq) is not None)
-            return producer.partitions_of(ground.dlq)
+            answers: list[int | None] = []
+
+            def is_answered() -> bool:
+                answers.append(producer.partitions_of(ground.dlq))
+                return answers[-1] is not None
+
+            wait_until(is_answered)
+            return answers[-1]
 
         assert set(pool.map(lookup, range(100))) == {PARTITIONS}
 
