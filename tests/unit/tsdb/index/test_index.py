@@ -417,6 +417,6 @@ def _is_inner(name: str) -> bool:
     return name in {
         "find_ref_kernel", "insert_ref_kernel", "hash_kernel", "hash32_kernel",
         "fits_kernel", "equal_kernel", "intern_kernel", "separator_kernel",
-        "label_count_kernel", "has_room_kernel", "write_run_kernel", "same_labels_kernel", "family_code_kernel",
+        "label_count_kernel", "has_capacity_kernel", "write_run_kernel", "same_labels_kernel", "family_code_kernel",
         "family_end_kernel",
     }  # fmt: skip
