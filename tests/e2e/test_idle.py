@@ -1,4 +1,4 @@
-"""An idle process waits for events: it makes few Python calls, whatever its number of partitions and threads."""
+"""An idle process waits for events: it makes few Python calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CountedRole(Role):
         super().__init__(scratch, *arguments, wrapper=wrapper, serves_grpc=serves_grpc)
 
     def assert_idle_below(self, calls_a_second: int) -> None:
-        """Wait until the work of the start has ended; then each window of the process is below the bound."""
+        """Wait until the work of the start has ended and a window is below the bound."""
         begun = len(self._lines())
         wait_until(
             lambda: len(self._lines()) >= begun + WINDOW_S and self._rate() < calls_a_second,
