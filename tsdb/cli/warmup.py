@@ -15,17 +15,25 @@ from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.cli.terminal.progress import progress_bar
 from tsdb.cpu import core_count
 
-# A process for each row, since the compiler uses one core. Both rows need the series index and the codec: the first
-# row compiles the index at its start and the second row the codec, so that the other row finds them in the cache.
+# Modules with a function `warm_up`. Each row is a process, since the compiler uses one core. Both rows need the series
+# index and the codec: the first row compiles the index at its start and the second row the codec, so that the other row
+# finds them in the cache.
 ROWS = (
-    ("ingest", "ingest.remote_write", "ingest.influx", "ingest.otlp", "tsdb.head", "tsdb.chunks"),
     (
-        "tsdb.history.loader",
-        "tsdb.client",
-        "tsdb.query",
-        "tsdb.promql.evaluate",
-        "tsdb.api.prometheus.json",
-        "tsdb.api.prometheus.remote_read",
+        "ingest.warm_up",
+        "ingest.remote_write.wire",
+        "ingest.influx.lines",
+        "ingest.otlp.decode",
+        "tsdb.head.warm_up",
+        "tsdb.chunks.warm_up",
+    ),
+    (
+        "tsdb.history.loader.warm_up",
+        "tsdb.answer.warm_up",
+        "tsdb.query.warm_up",
+        "tsdb.promql.evaluate.warm_up",
+        "tsdb.api.prometheus.json.warm_up",
+        "tsdb.api.prometheus.remote_read.warm_up",
     ),
 )
 
@@ -63,7 +71,7 @@ def warmup(output: TableOrJson = "table") -> None:
 def warm_ups() -> Iterator[WarmUp]:
     """Warm up all packages. Yields each as it ends. Raises RuntimeError when a process ended before its last."""
     rows = [sum(ROWS, ())] if core_count() == 1 else ROWS
-    left = {package for row in rows for package in row}
+    left = {package_of(module) for row in rows for module in row}
     pipes = [_start(row) for row in rows]
     while pipes:
         for pipe in wait(pipes):
@@ -80,7 +88,7 @@ def warm_ups() -> Iterator[WarmUp]:
 
 
 def _start(row: Sequence[str]) -> Connection[None, WarmUp]:
-    """Start a process that warms up the packages in order. Returns the end of its pipe to read from."""
+    """Start a process that runs the warm-ups of the modules in order. Returns the end of its pipe to read from."""
     spawn = multiprocessing.get_context("spawn")  # A fork would copy the threads' locks of a process that runs tests.
     receiving, sending = spawn.Pipe(duplex=False)
     spawn.Process(target=_run, args=(row, sending), daemon=True).start()
@@ -93,16 +101,21 @@ def _run(row: Sequence[str], sending: Connection[WarmUp, None]) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the command, which terminates this process.
     compile_for_level()
-    for package in row:
-        sending.send(warm_up(package))
+    for module in row:
+        sending.send(warm_up(module))
 
 
-def warm_up(package: str) -> WarmUp:
-    """Run the warm-up of one package in this process."""
+def package_of(module: str) -> str:
+    """The package that a module warms up."""
+    return module.rpartition(".")[0]
+
+
+def warm_up(module: str) -> WarmUp:
+    """Run the warm-up of one module in this process."""
     from tsdb.codec.jit import Compiling
 
-    module = importlib.import_module(f"{package}.warm_up")
+    loaded = importlib.import_module(module)
     began = time.monotonic()
     with Compiling(lambda name: None) as compiling:
-        module.warm_up()
-    return WarmUp(package, round(time.monotonic() - began, 3), compiling.count)
+        loaded.warm_up()
+    return WarmUp(package_of(module), round(time.monotonic() - began, 3), compiling.count)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from support.cli import Shell
+from tsdb.cli.warmup import ROWS
+
+
+def test_each_listed_module_has_a_warm_up() -> None:
+    modules = [module for row in ROWS for module in row]
+    assert [module for module in modules if not callable(getattr(import_module(module), "warm_up", None))] == []
 
 
 @pytest.mark.slow
@@ -14,7 +22,7 @@ def test_a_second_warm_up_compiles_nothing(shell: Shell) -> None:
     assert set(second["packages"]) == {
         "tsdb.head",
         "tsdb.chunks",
-        "tsdb.client",
+        "tsdb.answer",
         "tsdb.history.loader",
         "tsdb.query",
         "tsdb.promql.evaluate",
