@@ -86,7 +86,7 @@ CREDENTIALS = (
 )
 
 SELECTORS = (
-    _selector("", 'want a metric name or {label="value"}'),
+    _selector("", 'expected a metric name or "{"'),
     _selector("{}", "must contain at least one non-empty matcher"),
     _selector("up{", "1:4: parse error: unexpected end of input inside braces"),
     _selector("up{a}", '1:5: parse error: unexpected "}" in label matching, expected label matching operator'),
