@@ -20,19 +20,23 @@ FIELDS, MESSAGES, COUNTS = range(3)
 
 @kernel
 def measure_kernel(
-    data: NDArray[np.uint8], kinds: NDArray[np.int32], fields_max: int, counts: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    kinds: NDArray[np.int32],
+    fields_max: int,
+    counts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    of: NDArray[np.int64],
 ) -> int:
     """Count the fields of a message, nested ones included, before it is parsed; stops above fields_max.
 
     0, or ~position of the field that breaks the format, which is negative. It keeps no GIL, so requests of many tiny
     fields stop no other thread: 100,000 fields take 0.6 ms, in Python 35.
 
-    kinds: (messages, numbers), the kind of each field by its number; the message of the data is the first.
+    kinds: (messages, numbers), the kind of each field by its number; the message of the data is the first. ends, of:
+    scratch of DEPTH_MAX, for the messages that are open.
     """
-    ends = np.empty(DEPTH_MAX, np.int64)
-    of = np.zeros(DEPTH_MAX, np.int64)
     at = depth = fields = messages = 0
-    ends[0] = data.size
+    ends[0], of[0] = data.size, 0
     while depth >= 0 and fields <= fields_max:
         if at == ends[depth]:
             depth -= 1

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from tsdb.codec.protobuf_kernels import COUNTS, FIELDS, LEAF, MESSAGES, PACKED, measure_kernel
+from tsdb.codec.protobuf_kernels import COUNTS, DEPTH_MAX, FIELDS, LEAF, MESSAGES, PACKED, measure_kernel
 from tsdb.cpu import core_count
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.ops.home_core import all_cores
@@ -181,8 +181,8 @@ def measure(data: bytes, kinds: NDArray[np.int32], fields_max: int) -> MessageSi
 
     Raises InvalidRequest (malformed_request).
     """
-    counts = np.zeros(COUNTS, np.int64)
-    problem = measure_kernel(np.frombuffer(data, np.uint8), kinds, fields_max, counts)
+    counts, ends, of = np.zeros(COUNTS, np.int64), np.empty(DEPTH_MAX, np.int64), np.empty(DEPTH_MAX, np.int64)
+    problem = measure_kernel(np.frombuffer(data, np.uint8), kinds, fields_max, counts, ends, of)
     if problem < 0:
         raise _malformed(f"the field at byte {~problem} breaks the format")
     return MessageSize(int(counts[FIELDS]), int(counts[MESSAGES]))

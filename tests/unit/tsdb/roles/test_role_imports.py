@@ -13,6 +13,13 @@ import importlib, json, sys
 importlib.import_module("tsdb.roles." + sys.argv[1])
 print(json.dumps(sorted(sys.modules)))
 """
+LOADS = """
+from tsdb.ops.grpc.messages import warm_up
+warm_up()
+from numba.core.runtime.nrt import rtsys
+import sys
+print(rtsys._init, "numba.np.arrayobj" in sys.modules)
+"""
 OURS = ("tsdb", "ingest", "chunker", "spark_backfill")
 LATER = ("cassandra", "pyarrow", "bokeh", "jinja2", "pyspark", "kafka", "pandas")
 
@@ -29,3 +36,10 @@ def test_a_role_imports_few_modules_and_no_library_of_another(role: str, bound: 
     ours = [name for name in modules if name.partition(".")[0] in OURS]
     assert len(ours) <= bound, f"{role} imports {len(ours)} modules of ours; limit is {bound}"
     assert not set(LATER) & set(modules)
+
+
+@pytest.mark.slow
+def test_a_process_that_loads_kernels_sets_up_no_compilation() -> None:
+    for _ in range(2):  # The first may compile the kernel.
+        done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["False", "False"]
