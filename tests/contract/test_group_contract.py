@@ -70,13 +70,16 @@ def test_a_member_that_waits_gives_partitions_to_one_that_joins(log: Log) -> Non
 
     thread = threading.Thread(target=wait_long)
     thread.start()
+    first.wake()
+    wait_until(lambda: bool(polls))  # From then on it waits in a poll that began before the other joins.
     with second:
         second.join([METRICS], Listener())
         began = time.monotonic()
         while len(second.assigned()) < PARTITIONS // 2:
             second.poll(0.05)
             assert time.monotonic() - began < WITHIN_S / 2, f"after {len(polls)} polls of the first"
-        thread.join(WITHIN_S)
+        thread.join(WITHIN_S / 2)
+        assert not thread.is_alive(), "the poll that gave partitions away went on"
         first.leave()
 
 

@@ -17,8 +17,9 @@ from support.browser.watched_page import WatchedPage, watched_page
 from support.servers.processes import tsdb_json
 
 PAGES = ("partitions", "pipeline", "cardinality", "cardinality?by=source", "queries", "settings")
-# Minutes of work. It selects a series: a subquery of constants is refused for its size.
-SLOW = f"max_over_time(({' + '.join(['sin(vector(scalar(slow) + time()))'] * 90)})[2000000s:1s])"
+# Ten seconds of work, so that a busy browser has time to end it. It selects a series: a subquery of constants is
+# refused for its size.
+SLOW = f"max_over_time(({' + '.join(['sin(vector(scalar(slow) + time()))'] * 400)})[2000000s:1s])"
 
 pytestmark = pytest.mark.timeout(900)  # The start of a process loads or compiles all kernels.
 

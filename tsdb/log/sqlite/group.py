@@ -73,8 +73,11 @@ class SqliteGroup:
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
+        before = set(self._assigned)
         self._rebalance()
-        return self._reader.poll(timeout_s, max_records=max_records, max_bytes=max_bytes)
+        # A change of the assignment ends a poll, so the owner sees it at once; what has arrived is read nevertheless.
+        wait_s = timeout_s if self._assigned == before else 0.0
+        return self._reader.poll(wait_s, max_records=max_records, max_bytes=max_bytes)
 
     def wake(self) -> None:
         self._reader.wake()
