@@ -2,9 +2,7 @@
 
 When memory has dropped the range, the demo reads it once more, from history, and writes a late sample for it. Where
 Spark can run, it takes the chunk stage over (`demo.spark`) and compares log, chunks and history. Exit code 0 means that
-every comparison held.
-
-The page of the demo: its address, and a wait for a reader who wants to open it.
+every comparison held. At the end it prints the address of a page, and waits where a reader wants to open it.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ SHOWN = (
 )
 SPANNING = "node_load1"
 
-console = Console()
-
 OPEN = "DEMO_OPEN"
+
+console = Console()
 
 
 def main() -> int:
@@ -165,10 +163,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def show_page(console: Console, server: Standalone, scratch: Path, expressions: tuple[str, ...]) -> bool:
     """Ask for the page and print its address; True when it was answered. With DEMO_OPEN=1 the server and an agent stay
     up until Ctrl-C."""
@@ -200,3 +194,7 @@ def page_url(http: str, expressions: tuple[str, ...]) -> str:
 def stays_open(environment: Mapping[str, str]) -> bool:
     """Whether the demo waits for a reader."""
     return environment.get(OPEN, "") not in ("", "0")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
