@@ -1,7 +1,7 @@
 """The demo's Spark stage: the stream closes windows in place of the chunker, and `verify` compares all chunks with the
 log. It needs PySpark and a Java.
 
-The demo's stream: the chunk stage on Spark, over the log of a standalone process that has ended.
+Its stream runs the chunk stage on Spark, over the log of a standalone process that has ended.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A protocol decodes its bytes into rows; the write pipeline takes them. No Python object exists for a row or a sample.
 
-Resolved series: ids, partition and announcement state of each row of one request.
+ResolvedSeries has the ids, the partition and the announcement state of each row of one request.
 
 A copy of the series table's rows, so it stays correct when they are replaced meanwhile.
 """

@@ -1,8 +1,7 @@
 """Validation: checks one request against the clock and the limits of labels, which gives the good rows and the refusals
 of the others.
 
-Shape: checks the number of rows, samples and bytes of a request against the limits, and its arrays against each
-other.
+It checks the number of rows, samples and bytes of a request against the limits, and its arrays against each other.
 """
 
 from __future__ import annotations

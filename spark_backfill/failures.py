@@ -1,6 +1,6 @@
 """Failures: turn Spark's report of a failed task back into the error that the task raised.
 
-Workers: the Python processes that Spark reuses from task to task.
+A worker is a Python process that Spark reuses from task to task.
 """
 
 from __future__ import annotations

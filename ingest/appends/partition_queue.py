@@ -5,11 +5,11 @@ others, at most WAIT_S and until they fill a record. The waits of all partitions
 record a partition, its answers come together, and so do the next requests. Parts are sent in the order of their
 arrival.
 
-Record bytes: the largest record that the gateway makes, learned from the broker's refusals.
+The largest record that the gateway makes is learned from the broker's refusals.
 
-Open requests: whether requests meet, so that it pays to wait for one another.
+Requests wait for one another only while requests meet.
 
-AppendWaits: calls functions after a fixed time. Waits that begin together end with one wake of the timer.
+AppendWaits calls functions after a fixed time. Waits that begin together end with one wake of the timer.
 """
 
 from __future__ import annotations

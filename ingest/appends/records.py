@@ -1,6 +1,6 @@
 """Records: cuts the samples of a partition into log records and encodes them. Pure.
 
-Join: several log records as one, and one record as two. Pure; the records are our own and sound.
+It also joins several log records to one, and splits one into two. That part is pure; the records are our own and sound.
 
 The samples of a joined record keep the order of arrival: of one (series, timestamp) the last one wins, as if the
 records followed each other. Each pack is named once, its series in the order of their ids. So the parts of a scrape

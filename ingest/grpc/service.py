@@ -1,6 +1,6 @@
 """The Ingest service (proto/tsdb/v1/ingest.proto): wire bytes to rows, the pipeline, tokens back.
 
-Calls of writes over gRPC: what their services share, from the caller's deadline to the wait for the log.
+The services of writes share the steps of a call, from the caller's deadline to the wait for the log.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ protocol is two functions and a description:
 returns an HttpAnswer. Rows that the protocol refuses are `Rows.errors`: the receiver writes the others, and
 `outcome.error` is then a RefusedSeries that lists them. `Decoded.families` is metadata, written to the topic when new.
 
-Content type and encoding of a request: their form, and the refusal of the ones that a protocol does not accept.
+It also reads the content type and encoding of a request, and refuses those that a protocol does not accept.
 
-Answers over HTTP: the status of each of our errors, the hint to retry, and the text of refused series.
+It makes the answers: the status of each of our errors, the hint to retry, and the text of refused series.
 
 A sender repeats a request after 429 and 503, and sends nothing else meanwhile. So both are for what waiting mends. A
 refusal that the same request would meet again is 400, 413 or 415: its sender goes on with the next request.

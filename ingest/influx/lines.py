@@ -3,9 +3,9 @@
 A line is stored whole or refused whole. A field with a number or a boolean is a row; strings are counted, for a sample
 is a number.
 
-Precision: the unit of a request's timestamps, in the spellings of InfluxDB 1 and 2.
+The unit of a request's timestamps has the spellings of InfluxDB 1 and 2.
 
-Warm-up of line protocol: compile its kernel, or load it from the cache.
+The warm-up compiles the kernel, or loads it from the cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Influx protocols of the HTTP receiver: they decode writes of line protocol in the forms of InfluxDB 1 and 2, and
 answer the ping and what clients ask before they write.
 
-Answers to InfluxDB's senders: 204 when all lines are stored, else JSON in the form of the path's version.
+A request whose lines are all stored is answered with 204, others with JSON in the form of the path's version.
 
 Version 1 has `{"error": ...}`, version 2 `{"code": ..., "message": ...}`. Senders of version 1 throw a batch away
 after any 4xx, so they get 503 in place of 429: nothing is lost by a limit that passes.

@@ -5,13 +5,13 @@ OTEL_EXPORTER_OTLP_ENDPOINT=http://GATEWAY/api/v1/otlp, to which it adds /v1/met
 exporter takes the latter as `endpoint`. Both send protobuf with gzip by default, repeat 429 and 503 after Retry-After,
 and give up after 400, 413 and 415.
 
-OTLP over gRPC: MetricsService/Export, on the port of the other gRPC services.
+Over gRPC the method is MetricsService/Export, on the port of the other gRPC services.
 
 An SDK's exporter takes OTEL_EXPORTER_OTLP_ENDPOINT=http://GATEWAY:PORT, the Collector's `otlp` exporter
 `endpoint: GATEWAY:PORT`. Errors have RetryInfo where a repetition helps: senders then repeat UNAVAILABLE and
 RESOURCE_EXHAUSTED.
 
-Answers in OTLP's form: ExportMetricsServiceResponse, and google.rpc.Status for an error, as protobuf or JSON.
+Answers have OTLP's form: ExportMetricsServiceResponse, and google.rpc.Status for an error, as protobuf or JSON.
 
 A request whose points are stored in part is a success with `partial_success`: senders do not repeat it. A request
 whose points are all refused is an error.

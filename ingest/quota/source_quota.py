@@ -3,7 +3,7 @@
 A source over a rate is refused with all its samples of the request; the other sources of the request are not. Without
 limits nothing is counted.
 
-Pack sources: the source of each row of a request, by the row's pack. A pack is part of one source.
+The source of a row is that of its pack, because a pack is part of one source.
 
 The series table has no sources. The labels of a pack that is not known are placed once more; all others are look-ups.
 Used only while sources have limits. Thread-safe.

@@ -2,7 +2,7 @@
 
 `decode_wire` is the one caller of the kernels.
 
-Warm-up of remote write: compile its kernels, or load them from the cache, before the first request.
+The warm-up compiles the kernels, or loads them from the cache, before the first request.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A series is active from its announcement, first or renewed, to the end of the ne
 so at least as long as the gateway treats the series as known. Known series are never refused. Thread-safe; at most 24
 bytes for each series.
 
-Series generation: a set of 64-bit keys: hash of the source in the upper half, of the series in the lower half.
+A generation is a set of 64-bit keys. The upper half is a hash of the source, the lower half one of the series.
 
 Each series takes 8 bytes and no label text. Two series of one source with equal lower halves count once: about one in
 100,000.

@@ -3,7 +3,7 @@
 Runs only for requests that need announcements, so a request of known series costs nothing. A refused series never
 reaches the log; known series of the same source are still accepted.
 
-Source name: the text of a source, for messages.
+Messages name a source by a text that is made here.
 """
 
 from __future__ import annotations

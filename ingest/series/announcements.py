@@ -6,11 +6,11 @@ write continues. A known pair is announced again without waiting, by the first w
 the window. The series' hash chooses that time, so that renewals do not come in bursts. After a restart a gateway knows
 no series and announces all of them again.
 
-Acks: the log's answers to one batch of appends, with one callback for all of them.
+Acks collects the log's answers to one batch of appends, and calls one function for all of them.
 
 Answers may come from any thread, also during the append. Each append answers once.
 
-Age clock: time since an event, never less than the real time.
+The age clock tells the time since an event, which is never less than the real time.
 
 A monotonic clock stops while a virtual machine is suspended, and a wall clock may step back. Between two readings this
 clock advances by the larger of both differences, because an age decides whether stores still keep a series.

@@ -1,6 +1,6 @@
 """Canonical labels: checks the label sets of some rows, and gives their canonical form, hashes, pack and partition.
 
-Process hash: xxh3-64 with a random seed of this process, so that a sender cannot choose inputs with equal hashes.
+The hash of a process is xxh3-64 with a random seed, so that a sender cannot choose inputs with equal hashes.
 
 Sources and series are compared by it within the process; it is never written.
 """

@@ -1,6 +1,6 @@
 """Schedule: due times of a job kind, from cron text. Pure; all times are UTC.
 
-Schedules of an application: the given ones, and defaults for the kinds that this log and history allow.
+An application has the schedules that were given, and defaults for the kinds that this log and history allow.
 """
 
 from __future__ import annotations

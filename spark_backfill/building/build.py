@@ -1,6 +1,6 @@
 """Build: the records of `chunks` for one work item. `tsdb.chunks` makes the bytes, as for the Python chunker.
 
-Window and late: reads the log once, for the base of a window and for the late minutes that end in it.
+One part reads the log once, for the base of a window and for the late minutes that end in it.
 
 The records of a window's base include those of its late minutes, so a separate scan would read these twice. Both parts
 see what they would see alone, and share the index of the window's head.

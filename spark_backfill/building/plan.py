@@ -1,6 +1,6 @@
 """Plan: check that the log has all records of a range of windows, and list the work items of the range.
 
-Stretches: cuts a range of late minutes into pieces of similar size, each at the start of a late minute.
+It cuts a range of late minutes into stretches of similar size, each at the start of a late minute.
 """
 
 from __future__ import annotations

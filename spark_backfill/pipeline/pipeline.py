@@ -3,12 +3,12 @@
 The driver joins the group, starts the query, and commits each batch after Spark reports it done in the query's
 progress. No sample and no chunk passes through the driver.
 
-Reports: reads Spark's progress reports of a query's batches.
+It reads Spark's progress reports of the query's batches.
 
 Spark also reports a query that waits, every 10 s. Such a report carries the number of the next batch, which has not
 begun; only the report of a batch has the duration of its work.
 
-Health: reports the state of each partition of a running pipeline, for `/-/ready`.
+It reports the state of each partition of a running pipeline, for `/-/ready`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A batch moves each partition to the first offset of its last late minute, and em
 cut at the start of late minutes, so that it spreads over tasks. It is bounded, so that a long backlog is committed in
 steps. Lookups are made for all partitions in one request.
 
-Closed windows: the windows that a batch emits, each with its share of the late minutes. Reads no record.
+It finds the windows that a batch emits, each with its share of the late minutes, and reads no record for that.
 
 A window's task reads all records from a little before the window's start to its decision offset. The records between
 the decision offsets of two neighbouring windows are a part of these, so the same task scans them for late samples. A

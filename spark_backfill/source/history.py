@@ -4,7 +4,7 @@ A full read is split by token ranges, a narrowed read by packs. Each task opens 
 series, and decodes one window of one pack at a time. With a log too, a read goes on where history ends (seam.py).
 Without one, a range that history does not hold whole is refused.
 
-Past series: finds the series of history that a query reads, with their labels and packs.
+It finds the series of history that a query reads, with their labels and packs.
 """
 
 from __future__ import annotations

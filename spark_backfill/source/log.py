@@ -4,8 +4,7 @@ versions.
 All versions are split by offsets. To find the version that counts, a task needs all records of its partition: these
 tasks share the series of a partition.
 
-Log starts: finds the first offsets with samples of a span, and the facts about the log that all tasks of a read
-need.
+It finds the first offsets with samples of a span, and the facts about the log that all tasks of a read need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Narrowed reader: the base of the sources `log` and `history`, which share options, columns, and filters taken from
 the query.
 
-Empty plan: recognises the input partition that PySpark plans for a reader without input partitions.
+It recognises the input partition that PySpark plans for a reader without input partitions.
 """
 
 from __future__ import annotations

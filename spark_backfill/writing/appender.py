@@ -2,7 +2,7 @@
 
 Repeating an append is safe because the key identifies the record.
 
-Announce: tasks write series to the `series` topic.
+Tasks announce series in the topic `series`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ reader was told so. A loader starts at the offsets of the restored rows and writ
 (tsdb.history.claims). Until then every read that needs history is refused. After an interrupted restore a loader starts
 from zero: the rows are never taken for a whole history.
 
-Writes of a restore: a group of rows at a time, repeated until history has all of them.
+A restore writes a group of rows at a time, and repeats it until history has all of them.
 """
 
 from __future__ import annotations

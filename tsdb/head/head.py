@@ -3,7 +3,7 @@
 One writer thread applies records, registers series and maintains; any thread reads. The lock is held while one batch is
 applied, and while a read copies open and late samples. Sealed slices never change and are read without the lock.
 
-Expiry: forgets series without samples here that were not announced for two windows of broker time.
+Expiry forgets series without samples here that were not announced for two windows of broker time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Called by the writer thread without the lock; nothing here changes the head.
 
-Slice builder: makes one sealed slice from blocks of runs, in layout order.
+The builder of a slice makes one sealed slice from blocks of runs, in layout order.
 
 Blocks bound the memory that sealing and merging need beside their result.
 """

@@ -1,6 +1,6 @@
 """Head state: a head at one moment, and the counts of one apply or one round of maintenance.
 
-Limits of one head: memory marks, and the bounds of its caches, rings and answers.
+The limits of one head are its memory marks, and the bounds of its caches, rings and answers.
 """
 
 from __future__ import annotations

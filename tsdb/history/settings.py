@@ -1,6 +1,6 @@
 """Settings of a history connection, as plain values; `tsdb.config` fills them from files, environment and flags.
 
-Hosts: the addresses of a history's cluster, parsed from its URL.
+The addresses of a history's cluster are parsed from its URL.
 """
 
 from __future__ import annotations

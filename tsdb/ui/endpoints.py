@@ -1,9 +1,9 @@
 """Endpoints of the pages: serve HTML, and JSON for the scripts. They run on the threads and under the bounds of the
 API.
 
-Refreshes: pages that refresh the same panel share one answer, so that twenty of them cost about as much as one.
+Pages that refresh the same panel share one answer, so that twenty of them cost about as much as one.
 
-Cancel: ends a running query, as `tsdb queries --cancel`.
+A page ends a running query as `tsdb queries --cancel` does.
 """
 
 from __future__ import annotations

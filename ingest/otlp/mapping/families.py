@@ -3,7 +3,7 @@
 This is the part of the mapping that runs in Python, once a metric and once a resource. Names and resources repeat from
 request to request, so they are remembered.
 
-Texts: the arena of all bytes that Python makes for the kernels, and the texts of numbers in it.
+An arena has all bytes that Python makes for the kernels, and the texts of numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Helpers that write the labels of one point.
 
-Layout: the tables between Python, which makes the texts of metrics and resources, and the kernels.
+Tables lie between the kernels and Python, which makes the texts of metrics and resources.
 
 All texts are spans of one arena of bytes, which begins with PIECES.
 """

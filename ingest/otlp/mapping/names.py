@@ -1,6 +1,6 @@
 """Names of metrics and labels, as Prometheus makes them of OTLP's (its otlptranslator library).
 
-Rules: the settings of the mapping, with the names and defaults of Prometheus's `otlp` section.
+The settings of the mapping have the names and defaults of Prometheus's `otlp` section.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Work: announce and write the derived series for the stale windows of packs. Runs in tasks; safe to repeat.
 
-Derive: turn the buckets of a window into a fragment of the pack of derived series. Pure.
+Deriving turns the buckets of a window into a fragment of the pack of derived series; it is pure.
 
-Staleness: find the windows of a pack with samples that are newer than its derived series.
+A window is stale when it has samples that are newer than the derived series of its pack.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Normal rows: turn raw rows into samples, series to announce, and refused rows with their reason.
 
-Label texts: parse the label text of rows into series, once for each distinct text and not for each row.
+The label text of rows is parsed once for each distinct text and not for each row.
 """
 
 from __future__ import annotations

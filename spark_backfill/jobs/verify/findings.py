@@ -1,7 +1,7 @@
 """Findings: finds the differences of one key, from its digests in each place and from the progress of each place.
 Pure.
 
-KeyDigests: what the log, `chunks` and history have under one key, as digests merged from partial results. Pure.
+KeyDigests has the digests of the log, `chunks` and history under one key, merged from partial results. It is pure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The threads are daemons: a source that never returns cannot prevent the end of the process.
 
-The agent's loop: once an interval all sources measure, and their samples go to the sender.
+In the agent's loop all sources measure once an interval, and their samples go to the sender.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Samples and sources of the agent.
 
-Staleness: which series of a source were there at its last round, so that those that vanish get a stale marker.
+It remembers the series of a source's last round, so that those that vanish get a stale marker.
 
 Without a marker a query shows the last value of such a series for its whole lookback, five minutes.
 """

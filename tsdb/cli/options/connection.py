@@ -3,7 +3,7 @@
 `@connected()` puts these options into a command's signature in place of its parameter `connection`, so that a command
 declares only its other options.
 
-Options of reads: the lag and the losses that a command accepts.
+Commands that read have options for the lag and the losses that they accept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Computes the times of a PromQL query from its options.
 
-Excerpt: shows the line of a query that an error names, with a caret below the position.
+An error is shown with the line of the query that it names, and a caret below the position.
 """
 
 from __future__ import annotations

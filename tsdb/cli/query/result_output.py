@@ -1,10 +1,10 @@
 """Writes a result as JSON, CSV or Parquet.
 
-OutputTarget: the file or standard output that gets the result of a query, and the format of the result.
+OutputTarget is the file or standard output that gets the result of a query, with the format of the result.
 
 Prints a result as tables with a line for each series. A summary of the result follows on stderr.
 
-Sparklines: draw the values of a series over time in a few characters.
+Sparklines draw the values of a series over time in a few characters.
 """
 
 from __future__ import annotations

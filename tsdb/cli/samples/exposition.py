@@ -9,7 +9,7 @@ parsed once.
 Labels are stored as Prometheus stores them: `le` under TYPE histogram and `quantile` under TYPE summary as OpenMetrics
 writes floats ("1.0"), and a label of a page that has the name of a label of its target with the prefix `exported_`.
 
-Dialect: the two formats of an exposition. They differ in the unit of times and in the end of a page.
+An exposition has one of two formats, which differ in the unit of times and in the end of a page.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Pure. The bytes depend only on the fragment, the window's length, the largest part size and the codec version. Bad bytes
 are CorruptData, never a crash or a large allocation.
 
-Fragment: samples of one pack in one window, each with its order. A chunk encodes a fragment, and a merge joins
+A fragment has samples of one pack in one window, each with its order. A chunk encodes a fragment, and a merge joins
 fragments.
 """
 

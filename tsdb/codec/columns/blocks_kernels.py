@@ -3,7 +3,7 @@
 Layout: docs/formats/columns.md, "Blocks". PFOR after Zukowski et al., ICDE 2006: without patches one spike would
 widen its whole block, and a column that is zero but for one step would not shrink to a few bytes.
 
-Bit packing: fixed-width unsigned integers, lowest bit first, one after another without gaps, padded to a byte.
+Bit packing puts unsigned integers of one width one after another without gaps, lowest bit first, padded to a byte.
 
 Layout: docs/formats/columns.md, "Packed integers". Integers come from and go to any array of 8-byte items, seen as
 int64. So a decoder unpacks them into the memory of the floats that will replace them.

@@ -4,9 +4,9 @@ Layout: docs/formats/columns.md, "Value columns". The encoder chooses the form o
 of a column name the form; the count of values is not stored. A decoder trusts nothing: it stays within [pos, end) and
 within the caller's count, and returns a negative position for bytes that are no column.
 
-Columns of one value: one byte for a small count, the value's own integer and scale otherwise, at most nine bytes.
+A column of one value takes one byte for a small count, and otherwise the value's integer and scale, at most nine bytes.
 
-Dense value columns: the forms that are smaller than the packed one, and slower both ways. Used for chunks.
+Dense value columns are smaller than packed ones, and slower both ways. Chunks have them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ unchanged.
 Layout: docs/formats/columns.md, "Entropy". Lower bits of measured noise do not compress; which power of two a change
 falls into does. After pcodec (Loncaric 2025), with signed powers of two in place of fitted bins.
 
-Range coder with an adaptive model: symbols of a small alphabet at close to their entropy, with no table to store.
+A range coder with an adaptive model writes symbols of a small alphabet at close to their entropy, with no table to
+store.
 
 Layout: docs/formats/columns.md, "Entropy". The coder is Martin's (1979) with 32-bit range and byte-wise renormalising;
 a carry runs back through the bytes already written. The model counts: each symbol starts with START and gains GAIN when

@@ -3,7 +3,7 @@
 Layout: docs/formats/columns.md, "Frames". The way, the packing and whether a step follows are in the head byte that the
 column or axis writes: bits 3-5, 1-2 and 0. plan_kernels decides what a frame contains.
 
-Plans: which way and packing take the fewest bytes for a frame of integers.
+A plan tells which way and packing take the fewest bytes for a frame of integers.
 
 A plan is (bytes, way, packing, first, middle, step); numba needs a tuple. The encoder alone plans, so a better choice
 changes no format.

@@ -4,7 +4,7 @@ A map is used for a value only if its integer, put back through `to_bits`, gives
 and everything that merely looks decimal fail that proof and are kept as exceptions. Codes: docs/formats/columns.md,
 "Scales". Only multiplication, division and rounding of IEEE doubles are used, so every machine decodes the same bits.
 
-Chooses a scale: tries it on a few values, then proves it for all. Where some fail, more digits are tried.
+A scale is chosen by trying it on a few values and then proving it for all. Where some fail, more digits are tried.
 """
 
 from __future__ import annotations

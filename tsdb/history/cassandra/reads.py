@@ -1,6 +1,6 @@
 """Reads: fetches pages of statements, several in flight at once, and returns them in the order of the statements.
 
-Silence: a cluster that answers nothing at all, as when its nodes hang. Reads are then refused at once.
+A cluster is silent when it answers nothing at all, as when its nodes hang. Reads are then refused at once.
 
 A hanging node keeps its connections, so each read of it would wait for its whole time limit. One slow read is no
 silence: another answer within the same time shows that the cluster works.

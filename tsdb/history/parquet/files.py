@@ -1,6 +1,6 @@
 """Files of a sink: each appears complete or not at all, and is durable once it appears.
 
-File systems of Arrow: a local path or a URI (`s3://`, `gs://`, `abfs://`) to a file system and the path there.
+A local path or a URI (`s3://`, `gs://`, `abfs://`) gives a file system of Arrow and the path there.
 """
 
 from __future__ import annotations

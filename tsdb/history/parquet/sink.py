@@ -4,7 +4,7 @@ A third kind of history beside Cassandra and SQLite, written by the same loader;
 Files are only added, so a row that is written again, or covered by another, exists twice: of samples of one series and
 time the highest order wins, as everywhere.
 
-Tables of a Parquet sink: fragments and announcements as rows. Layout: docs/formats/parquet.md, version 1. Pure.
+The tables of a sink have fragments and announcements as rows. Layout: docs/formats/parquet.md, version 1. Pure.
 """
 
 from __future__ import annotations

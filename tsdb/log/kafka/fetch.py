@@ -4,7 +4,7 @@ One thread. Records are returned only after the topic guard confirmed the topic,
 that moment. The watch of the log (`tsdb.log.kafka.watch`) reads `waits` on its own thread, and names in `stuck` the
 partitions that get nothing although the log has more.
 
-Consumed messages to record batches, with as few Python steps per record as the client library allows.
+Consumed messages become record batches with as few Python steps per record as the client library allows.
 """
 
 from __future__ import annotations

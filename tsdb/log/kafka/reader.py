@@ -1,6 +1,6 @@
 """Reader: reads assigned partitions from given offsets on, without a group and without commits.
 
-Idle consumers: consumers of closed readers, without partitions, for later readers with the same settings.
+Consumers of closed readers are kept idle, without partitions, for later readers with the same settings.
 
 A new consumer connects, starts threads and requests metadata before its first record comes. Tasks that read many short
 stretches of the log would pay that for each stretch.

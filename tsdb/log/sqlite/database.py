@@ -3,7 +3,7 @@
 A `lane` is one partition of one incarnation of a topic; its number is never reused. A record's row id is lane and
 offset in one integer, so that a lane's records lie together, in order, under the primary key.
 
-Lanes of an embedded log: the check of a topic's incarnation, and the lookup by time within one lane.
+A lane has a check of its topic's incarnation, and a lookup by time.
 
 Broker times may step back; their running maximum (latest_ms) does not.
 """

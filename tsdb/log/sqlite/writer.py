@@ -1,6 +1,6 @@
 """Writer of an embedded log: appends, commits of groups and maintenance, on one thread.
 
-Writer lock: only one of the processes that open an embedded log may hold it and write.
+Only one of the processes that open an embedded log may hold the writer lock and write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Completion: names and values that fit the cursor, of the series in memory.
 
-CursorContext: what may stand at the cursor of an expression that is still being written.
+CursorContext tells what may stand at the cursor of an expression that is still being written.
 """
 
 from __future__ import annotations

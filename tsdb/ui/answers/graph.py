@@ -1,9 +1,9 @@
 """Graph: draws the lines of an expression over a range, with statistics of all their values.
 
-Times of a graph: its range, and steps that do not move while the range does.
+A graph has a range, and steps that do not move while the range does.
 
-Reduction: fewer points of a line, for the eye. The lowest and the highest value of each stretch of steps stay, so no
-peak is lost. Numbers beside the graph come from all values.
+Reduction leaves fewer points of a line, for the eye. The lowest and the highest value of each stretch of steps stay, so
+no peak is lost. Numbers beside the graph come from all values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Blocks as raw rows: several tasks read each block, and each task decodes its share of the series.
 
-Tombstones of a block: deleted intervals of series whose samples are still in the chunks.
+A block has tombstones: deleted intervals of series whose samples are still in the chunks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Index of a block: reads its symbols, and each series with its labels and the references of its chunks.
 
-ByteCursor: reads numbers from the bytes of a block, never past their end.
+ByteCursor reads numbers from the bytes of a block, never past their end.
 """
 
 from __future__ import annotations

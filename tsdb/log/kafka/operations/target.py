@@ -4,7 +4,7 @@ A replica moves only when its broker is drained, when it shares a rack that it n
 more replicas of the topic than another one. The number of a partition's replicas never changes, and its number of racks
 never falls while the allowed brokers have them.
 
-Even spread of preferred leaders: an optimal semi-matching of partitions and brokers by cost-reducing paths.
+Preferred leaders are spread evenly by an optimal semi-matching of partitions and brokers, with cost-reducing paths.
 
 After Harvey, Ladner, Lovasz and Tamir, Semi-Matchings for Bipartite Graphs and Load Balancing (2003). Pure.
 """
