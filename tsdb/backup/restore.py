@@ -1,9 +1,9 @@
 """Restores history: writes the rows first, then the commits of the loaders, then the claims about the rows.
 
-A restore never writes `loaded`. The rows lack what came after the backup, such as an import that has ended and whose
-reader was told so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both topics
-(tsdb.history.claims). Until then every read that needs history is refused. After an interrupted restore a loader starts
-from zero: the rows are never taken for a whole history.
+A restore never writes `loaded`, because the rows lack what came after the backup: an import may have ended since, and
+its caller was told so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both
+topics (tsdb.history.claims). Until then every read that needs history is refused. After an interrupted restore a loader
+starts from zero: the rows are never taken for a whole history.
 
 A restore writes a group of rows at a time, and repeats it until history has all of them.
 """

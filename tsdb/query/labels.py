@@ -49,7 +49,7 @@ class LabelsRead:
         return LabelsAnswer([states[partition] for partition in sorted(states)], warnings, found)
 
     def _start(self, share: Share, caller: Caller) -> Sequence[Iterator[LabelsAnswer]]:
-        """Where history is added, the store is asked without a start: memory then gives all that it holds."""
+        """Ask the store. It is asked without a start where history is added, so that memory gives all that it holds."""
         spec = self._accepted.apply(spec_for(self._spec, share), share)
         return [share.store.labels(spec if share.alone else replace(spec, start_ms=None), caller)]
 

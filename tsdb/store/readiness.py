@@ -7,8 +7,8 @@ time since next_offset last moved: a stall still shows. A partition becomes read
 above `leave_s`, so it does not flap.
 
 Beyond the freshness objective the lag is certain and needs no clock but this process's: it is the age of the newest
-high watermark that next_offset has passed. All that was acknowledged before that high watermark was requested is
-applied.
+high watermark that next_offset has passed. The head has every record that was acknowledged before that high watermark
+was requested.
 """
 
 from __future__ import annotations

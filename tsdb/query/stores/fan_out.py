@@ -83,7 +83,7 @@ def _begin(
 
 @dataclass(frozen=True, slots=True)
 class _Unhedged(Generic[Message]):
-    """A share that only its store is asked for."""
+    """Asks one store for its share, and no other store."""
 
     share: Share
     streams: tuple[Iterator[Message], ...]
