@@ -222,10 +222,11 @@ def test_a_topic_recreated_while_it_is_read_ends_the_consumer_before_its_first_r
     assert again == numbers(40, 440)
 
 
-def test_a_topic_deleted_while_it_is_read_is_named(ground: Ground) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_topic_deleted_while_it_is_read_is_named(ground: Ground, protocol: str) -> None:
     ground.fill(40)
     seen: Counter[bytes] = Counter()
-    settings = {**ground.settings, "group.id": ground.topic}
+    settings = {**ground.settings, "group.id": ground.topic, "group.protocol": protocol}
     consumer = consumer_of(KafkaSource(settings, [ground.topic]), lambda record: seen.update([record.value or b""]))
     consumer.start()
     wait_until(lambda: len(seen) == 40)

@@ -120,7 +120,7 @@ class Incarnations:
             if found == self.ids[topic]:
                 self._confirmed_at[topic] = self._requested_at
             else:
-                self._refuse(topic, _recreated(topic, self.ids[topic], found))
+                self._refuse(topic, recreated(topic, self.ids[topic], found))
         elif not isinstance(error, KafkaException):
             raise error
         elif error.args[0].code() in TOPIC_GONE:
@@ -135,7 +135,8 @@ class Incarnations:
         self.failure = self.failure or error
 
 
-def _recreated(topic: str, was: str, found: str) -> TopicRecreated:
+def recreated(topic: str, was: str, found: str) -> TopicRecreated:
+    """The error of a topic that has another id than before."""
     return TopicRecreated(
         f"topic {topic} was deleted and made again while it was read: its id was {was} and is {found}. Offsets of the"
         " old topic mean nothing in the new one: set the group's offsets (kafka-consumer-groups --reset-offsets"

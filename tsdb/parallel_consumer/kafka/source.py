@@ -26,7 +26,7 @@ from tsdb.parallel_consumer.kafka.errors import (
     member_ended,
     to_error,
 )
-from tsdb.parallel_consumer.kafka.incarnations import Incarnations
+from tsdb.parallel_consumer.kafka.incarnations import Incarnations, recreated
 from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.progress import StallDetector
 from tsdb.parallel_consumer.kafka.records import message_columns, records_of, runs_by_partition
@@ -308,19 +308,26 @@ class KafkaSource:
 
     def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
         """Look up the ids of topics without an assigned partition: a topic may have been re-created since the last
-        lookup.
+        lookup. Raises TopicRecreated for a topic that must exist.
         """
         new = {at.topic for at in partitions} - {topic for topic, _ in self._owned}
-        if new:
-            found = TopicLookup(self._config, sorted(new)).answer_within(TIMEOUT_S)
-            for topic, facts in found.items():
-                before = self._topics_seen.get(topic)
-                if before is None or before.id != facts.id:
-                    self._first_sizes[topic] = facts.partitions
-            self._topics_seen |= found
+        for topic, facts in self._facts_of(new).items():
+            before = self._topics_seen.get(topic)
+            # With the protocol "consumer" a group takes the partitions of a deleted topic back at once, and assigns
+            # those of the new one before any check of the id.
+            if before is not None and before.id != facts.id and topic in self._names:
+                raise recreated(topic, before.id, facts.id)
+            if before is None or before.id != facts.id:
+                self._first_sizes[topic] = facts.partitions
+            self._topics_seen[topic] = facts
+
+    def _facts_of(self, topics: Collection[str]) -> Mapping[str, TopicFacts]:
+        return TopicLookup(self._config, sorted(topics)).answer_within(TIMEOUT_S) if topics else {}
 
     def _watch_owned(self) -> None:
-        self._incarnations.ids = {topic: self._topics_seen[topic].id for topic, _ in self._owned}
+        """Check the ids of topics with an assigned partition, and of topics that must exist and once had one."""
+        topics = {topic for topic, _ in self._owned}.union(self._topics_seen.keys() & set(self._names))
+        self._incarnations.ids = {topic: self._topics_seen[topic].id for topic in topics}
 
     def _drop_held(self, partitions: Collection[TopicPartition]) -> None:
         """Drop records that were not returned yet: they are fetched again after a resume, or by the next owner."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tsdb.parallel_consumer import CommitFailed
-from tsdb.parallel_consumer.kafka import KafkaSource
 from tsdb.parallel_consumer.kafka.progress import (
     IDLE_S,
     LOST_AFTER_S,
@@ -22,8 +19,7 @@ from tsdb.parallel_consumer.kafka.progress import (
     STUCK_S,
     StallDetector,
 )
-from tsdb.parallel_consumer.kafka.topics import TopicFacts
-from tsdb.parallel_consumer.record import Position, TopicPartition
+from tsdb.parallel_consumer.record import TopicPartition
 from tsdb.parallel_consumer.testing import VirtualClock
 
 CONFIG = {"bootstrap.servers": "h:1", "group.id": "g"}
@@ -173,143 +169,3 @@ def test_a_group_is_not_asked_about_while_no_broker_answers(
     admin.away = True
     assert run(progress, clock, 600.0, has_partitions=False) == ""
     assert admin.asked_of_group == 0
-
-
-class FakeConsumer:
-    """Runs the callbacks queued in `due` within consume."""
-
-    def __init__(self) -> None:
-        self.callbacks: dict[str, Callable[[Any, list[KafkaPartition]], None]] = {}
-        self.due: list[str] = []
-        self.stored: tuple[int, str] = (3, "")
-        self.refusal: int | None = None
-        self.closed = threading.Event()
-        self.synchronous = 0
-
-    def subscribe(self, topics: list[str], **callbacks: Callable[[Any, list[KafkaPartition]], None]) -> None:
-        self.callbacks = callbacks
-
-    def consume(self, count: int, timeout: float) -> list[Any]:
-        due, self.due = self.due, []
-        for name in due:
-            self.callbacks[name](self, [KafkaPartition("t", 0)])
-        return []
-
-    def committed(self, partitions: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
-        return [KafkaPartition("t", 0, *self.stored)]
-
-    def commit(self, *, offsets: list[KafkaPartition], asynchronous: bool) -> list[KafkaPartition] | None:
-        self.synchronous += not asynchronous
-        if self.refusal is None:
-            (one,) = offsets
-            self.stored = (one.offset, one.metadata or "")
-        elif not asynchronous:
-            raise KafkaException(KafkaError(self.refusal))
-        return None if asynchronous else offsets
-
-    def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
-        pass
-
-    def close(self) -> None:
-        self.due = ["on_revoke"]
-        self.consume(1, 0)
-        self.closed.set()
-
-
-class FakeProgress(StallDetector):
-    """Finds the reason that the test has set, once."""
-
-    why = ""
-
-    def stuck(self, *, has_partitions: bool) -> str:
-        why, self.why = self.why, ""
-        return why
-
-
-class FakeSource(KafkaSource):
-    """A source over fake consumers, which has joined its group."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.consumers: list[FakeConsumer] = []
-        super().__init__(CONFIG, ["t"])
-        self.progress = FakeProgress(CONFIG)
-        self._progress = self.progress
-        self._topics_seen = {"t": TopicFacts("id", 1)}
-        self.start(listener)
-        self._joined = True
-        self._subscribe()
-
-    def _new_consumer(self) -> Any:
-        self.consumers.append(FakeConsumer())
-        return self.consumers[-1]
-
-    def _learn_ids(self, partitions: list[KafkaPartition]) -> None:
-        """The topic is known."""
-
-    def _watch_owned(self) -> None:
-        """No topic is asked about: there is no broker."""
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
-
-    def on_assigned(self, starts: Mapping[TopicPartition, Position]) -> None:
-        self.told.append(("assigned", dict(starts)))
-
-    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        self.told.append(("revoked", list(partitions)))
-
-    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        self.told.append(("lost", list(partitions)))
-
-
-@pytest.fixture
-def listener() -> Listener:
-    return Listener()
-
-
-@pytest.fixture
-def source(listener: Listener) -> FakeSource:
-    source = FakeSource(listener)
-    source.consumers[0].due = ["on_assign"]
-    source.poll(0.0, 1)
-    return source
-
-
-def test_a_stuck_consumer_is_replaced_and_its_partitions_are_lost_and_assigned_again(
-    source: FakeSource, listener: Listener
-) -> None:
-    source.progress.why = "a test"
-    source.poll(0.0, 1)
-    assert listener.told == [("assigned", {P0: Position(3)}), ("lost", [P0])]
-    first, second = source.consumers
-    assert first.closed.wait(10.0)
-    second.due = ["on_assign"]
-    source.poll(0.0, 1)
-    for late in ("on_assign", "on_revoke", "on_lost"):
-        first.due = [late]
-        first.consume(1, 0)
-    assert [kind for kind, _ in listener.told] == ["assigned", "lost", "assigned"]
-    assert set(source.owned) == {P0}
-
-
-def test_a_commit_is_confirmed_without_the_call_that_may_not_return(source: FakeSource) -> None:
-    source.commit({P0: Position(4, "noted")})
-    assert source.consumers[0].stored == (4, "noted")
-    assert source.consumers[0].synchronous == 0
-
-
-def test_a_refused_commit_has_the_coordinators_reason(source: FakeSource) -> None:
-    source.consumers[0].refusal = KafkaError.ILLEGAL_GENERATION
-    with pytest.raises(CommitFailed) as refused:
-        source.commit({P0: Position(4)})
-    assert refused.value.reason == "stale_member"
-
-
-def test_commits_while_the_consumer_closes_are_not_read_back(source: FakeSource, listener: Listener) -> None:
-    (consumer,) = source.consumers
-    listener.on_revoked = lambda partitions: source.commit({P0: Position(9)})  # type: ignore[method-assign]
-    source.close()
-    assert consumer.stored == (9, "")
-    assert consumer.synchronous == 1
