@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from support.data.recordings import Batch
+from support.servers.logs import WITHIN_S
 from support.servers.querier_node import QuerierNode
 from support.servers.queriers import Context, stored
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
@@ -80,7 +82,7 @@ class Reads:
     PromQL over the querier's sources.
 
     may_refuse: (start_ms, end_ms) -> whether a part of that range is really unavailable; else a refusal must not
-    repeat. after: tokens that answers must include. counts: answers and refusals by stage.
+    last. after: tokens that answers must include. counts: answers and refusals by stage.
     """
 
     def __init__(
@@ -145,34 +147,41 @@ class Reads:
     def _ask(
         self, query: SelectQuery, stage: str, where: str, read: Callable[[SelectQuery], SelectResult]
     ) -> SelectResult | None:
-        """The answer; None for a range that is really unavailable."""
-        for _ in range(2):
+        """The answer; None for a range that is really unavailable.
+
+        Another refusal must end while time stands still: a partition may be behind the log for a moment, and a running
+        loader may load the range after the refusal.
+        """
+        give_up_at = time.monotonic() + WITHIN_S
+        while True:
             try:
                 answer = read(query)
             except (grpc.RpcError, TsdbError) as error:
                 refusal = error if isinstance(error, TsdbError) else from_rpc_error(error)
                 assert isinstance(refusal, Unavailable | Overloaded), f"{where}: {refusal!r}"
-                self.counts[stage]["refused"] += 1
                 if self._may_refuse(query.start_ms, query.end_ms):
+                    self.counts[stage]["refused"] += 1
                     return None
+                self.counts[stage]["asked again"] += 1
+                assert time.monotonic() < give_up_at, f"{where} is refused although all of it is there: {refusal}"
+                time.sleep(0.05)
             else:
                 self.counts[stage]["answered"] += 1
                 return answer
-        # A running loader may have loaded it after the first refusal, so only a second one counts.
-        raise AssertionError(f"{where} is refused although all of it is there: {refusal}")
 
     def summary(self) -> str:
         """Answers and refusals by stage, their share, and the sources of partitions' answers."""
         lines = [
-            f"  {stage}: {one['answered']} answered, {one['refused']} refused" for stage, one in self.counts.items()
+            f"  {stage}: {one['answered']} answered, {one['refused']} refused, {one['asked again']} asked again"
+            for stage, one in self.counts.items()
         ]
         by = ", ".join(f"{source} {count}" for source, count in self.sources().items())
         return "\n".join([*lines, f"  share answered {100 * self.share():.2f} %; partitions answered by {by}"])
 
     def share(self) -> float:
-        """Number of answered reads."""
+        """Share of the reads that were answered."""
         total = sum(self.counts.values(), Counter[str]())
-        return total["answered"] / total.total()
+        return total["answered"] / (total["answered"] + total["refused"])
 
     def sources(self) -> dict[str, int]:
         """Number of partitions in these reads by source: memory, history or both."""
@@ -190,7 +199,9 @@ class Reads:
         assert isinstance(query.selector, str)
         sources, options = self._querier.sources, query.options or ReadOptions()
         found = stored(sources, query.selector, query.start_ms, query.end_ms - 1, options, caller=Context(60.0))
-        assert not found.warnings
+        # A slow machine fetches high watermarks late. The answer still has the samples of its tokens.
+        others = [warning for warning in found.warnings if "is behind the log: lagging" not in warning]
+        assert not others
         ids = np.array([series_id(labels) for labels in found.labels], np.uint64)
         return SelectResult(ids, found.labels, found.starts, found.ts_ms, found.values, None, [])
 
