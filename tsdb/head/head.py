@@ -74,19 +74,21 @@ class Head:
     ) -> None:
         self.partition = partition
         self.index = SeriesIndex()
-        self._contents = Contents(
+        # Public for gathers over several heads (tsdb.head.gather_many), which take its lock.
+        self.contents = Contents(
             slices,
             limits or HeadLimits(),
             coverage_start_ms=coverage_start_ms,
             since_offset=since_offset,
             from_start=from_start,
         )
-        packs = PackCache(self._contents.limits.pack_cache_refs_max)
-        self.memory = HeadMemory(partition, self._contents, self.index, lambda: packs.bytes)
-        self._maintenance = Maintenance(self._contents, self.index, self.memory, hold_ms)
-        self._apply = Apply(self._contents, self.index, packs, self.memory, self._maintenance, time_set, partition)
+        self.state = self.contents.state
+        packs = PackCache(self.contents.limits.pack_cache_refs_max)
+        self.memory = HeadMemory(partition, self.contents, self.index, lambda: packs.bytes)
+        self._maintenance = Maintenance(self.contents, self.index, self.memory, hold_ms)
+        self._apply = Apply(self.contents, self.index, packs, self.memory, self._maintenance, time_set, partition)
         # New series reuse the refs of forgotten ones, so cached packs would name the wrong series.
-        self._expiry = Expiry(self._contents, self.index, self.memory, time_set.window_ms, packs.clear)
+        self._expiry = Expiry(self.contents, self.index, self.memory, time_set.window_ms, packs.clear)
 
     # The writer thread.
 
@@ -124,7 +126,7 @@ class Head:
         For the chunk stage, which drops windows after it has emitted them. It sets hold and the soft memory limit so
         high that nothing else drops.
         """
-        with self._contents.lock:
+        with self.contents.lock:
             self._maintenance.drop_before_locked(start_ms, since_offset)
 
     @property
@@ -141,12 +143,12 @@ class Head:
     @property
     def applied_offset(self) -> int | None:
         """Offset of the last record visible to reads; None before the first record."""
-        return self._contents.applied_offset
+        return self.contents.applied_offset
 
     @property
     def next_offset(self) -> int:
         """Offset after the last applied record, or of the first record to apply."""
-        return self._contents.next_offset
+        return self.contents.next_offset
 
     def gather_raw(
         self,
@@ -193,14 +195,14 @@ class Head:
 
     def open_bytes_expected(self, series: int) -> int:
         """Estimated bytes that a gather needs for the open samples of `series` series, from the average series."""
-        contents = self._contents
+        contents = self.contents
         rows = contents.open.rows[: contents.open.count]
         per_series = int(rows[:, OPEN_COUNT].sum()) / max(1, int(rows[:, OPEN_LAST_SIZE].max(initial=1)))
         return round(series * max(COLLECT_PER_REF, per_series)) * SAMPLE_BYTES
 
     def sealed_bytes(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> int:
         """Upper bound of the bytes of the sealed samples of [start_ms, end_ms), decoded."""
-        held, capacities = self._contents.held, np.zeros(len(refs), np.int64)
+        held, capacities = self.contents.held, np.zeros(len(refs), np.int64)
         refs = _writable_copy(refs)
         sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, capacities)
         sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, capacities)
@@ -241,23 +243,14 @@ class Head:
         first, last = self.seen(refs, start_ms, end_ms)
         return first <= last
 
-    @property
-    def contents(self) -> Contents:
-        """For gathers over several heads (tsdb.head.gather_many), which take its lock."""
-        return self._contents
-
     def watch_since(self, record_offset: int) -> list[RingBatch]:
         """Records applied after record_offset. Raises OutOfCoverage (watch_ring) when the ring lost some of them."""
-        with self._contents.lock:
-            return self._contents.ring.since(record_offset)
-
-    def state(self) -> HeadState:
-        """State of the head at one moment."""
-        return self._contents.state()
+        with self.contents.lock:
+            return self.contents.ring.since(record_offset)
 
     def sizes(self) -> HeadSizes:
         """Counts and bytes at one moment; takes the lock."""
-        contents = self._contents
+        contents = self.contents
         with contents.lock:
             return HeadSizes(
                 series=self.index.series,
@@ -274,7 +267,7 @@ class Head:
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, with_orders: bool
     ) -> tuple[SealedSlices, Runs, int]:
         """(sealed slices, a copy of open and late samples, coverage), all of one moment."""
-        contents = self._contents
+        contents = self.contents
         with contents.lock:
             rows = contents.open.rows[: contents.open.count]
             overlay = collect(refs, start_ms, end_ms, rows, contents.late.row, with_orders=with_orders)

@@ -39,6 +39,10 @@ class HeadState:
     from_start: bool
     holes: tuple[Hole, ...]
 
+    def reaches(self, start_ms: int) -> bool:
+        """Whether the head has everything from start_ms on."""
+        return self.from_start or self.coverage_start_ms <= start_ms
+
     def through(self, later: HeadState) -> HeadState:
         """State of samples gathered between this moment and `later`. It claims only what both states claim.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tsdb.answer.answer import LabelsAnswer
 from tsdb.answer.spec import LabelsSpec
 from tsdb.answer.state import MemoryState
+from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
 from tsdb.query.join.completeness import AcceptedHoles, history_series
@@ -32,6 +33,21 @@ class LabelsRead:
 
     def answer(self, partitions: Sequence[int]) -> LabelsAnswer:
         """Raises as Select, and Overloaded (values_limit)."""
+        return self._of_memory() or self._of_sources(partitions)
+
+    def _of_memory(self) -> LabelsAnswer | None:
+        """The answer of the store of this process; see `answer_of_memory`."""
+        memory = self._sources.memory_for(self._spec.options)
+        if memory is None:
+            return None
+        try:
+            return memory.labels(self._spec, self._caller)
+        except (OutOfCoverage, HoleInRange):
+            if self._sources.history is None:
+                raise
+            return None
+
+    def _of_sources(self, partitions: Sequence[int]) -> LabelsAnswer:
         sources, spec = self._sources, self._spec
         history = sources.history is not None and spec.start_ms is not None
         routing = Routing(sources.stores, sources.topic_id, self._start_ms, history=history)

@@ -1,19 +1,19 @@
 """Selects over stores and history. The answer is exact or an error, wherever the samples are.
 
-Memory comes first. For a partition whose memory reaches the start, the store's answer is passed on unchanged. For other
-partitions a store gives its samples, with the orders of samples below coverage, and history gives everything before
-coverage.
+Memory comes first. A store of the same process answers alone where its memory suffices. Otherwise, for a partition
+whose memory reaches the start, the store's answer is passed on unchanged. For other partitions a store gives its
+samples, with the orders of samples below coverage, and history gives everything before coverage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tsdb.answer.answer import Answer, PartitionAnswer
 from tsdb.answer.spec import SelectSpec
 from tsdb.answer.state import MemoryState
-from tsdb.model.errors import OutOfCoverage, TsdbError
+from tsdb.model.errors import HoleInRange, OutOfCoverage, TsdbError
 from tsdb.query.join.completeness import AcceptedHoles
 from tsdb.query.join.joined_read import AnswerTotals, JoinedRead, StepSplit, alone_parts, combined
 from tsdb.query.join.partition_join import answered_total
@@ -22,6 +22,8 @@ from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller, ReadCall
+
+_answered_by_memory = answered_total.labels("memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,31 @@ class OpenedSelect:
     warnings: list[str]
 
 
+def answer_of_memory(sources: Sources, spec: SelectSpec, call: ReadCall) -> Answer | None:
+    """The answer of the store of this process. None: there is no such store, or the read needs history.
+
+    The memory of the answer counts as that of the call. Raises the errors of the store.
+    """
+    memory = sources.memory_for(spec.options)
+    if memory is None:
+        return None
+    try:
+        answer = memory.select(spec, call)
+    except (OutOfCoverage, HoleInRange):
+        if sources.history is None:
+            raise
+        return None  # History has the rest, and knows which holes are accepted.
+    _answered_by_memory.inc(len(sources.partitions))
+    return answer
+
+
 class SelectRead:
-    """One Select. Not thread-safe: it runs on the caller's thread. limits: of the whole answer; each store applies them
-    to its part too."""
+    """One Select over several sources. Not thread-safe: it runs on the caller's thread. limits: of the whole answer,
+    and those of the spec; each store applies them to its part too."""
 
     def __init__(self, sources: Sources, spec: SelectSpec, limits: SelectLimits, caller: ReadCall) -> None:
         self._sources = sources
-        self._spec = replace(
-            spec, series_max=limits.series_max, samples_max=limits.samples_max, bytes_max=limits.bytes_max
-        )
+        self._spec = spec
         self._limits = limits
         self._caller = caller
         self._unsplit: set[int] = set()
@@ -61,6 +79,10 @@ class SelectRead:
 
     def answers(self, partitions: Sequence[int]) -> Iterator[Answer]:
         """The answers. Raises the errors of stores and history, Unavailable (history_behind) and DATA_LOSS errors."""
+        alone = answer_of_memory(self._sources, self._spec, self._caller)
+        if alone is not None:
+            yield alone
+            return
         opened = self.open(partitions)
         if len(opened.alone) == 1 and not opened.joined:
             yield from opened.alone[0].messages()
@@ -88,7 +110,7 @@ class SelectRead:
             else:
                 others.append(one)
         self._accepted.check(all_states)
-        answered_total.labels("memory").inc(partitions_alone)
+        _answered_by_memory.inc(partitions_alone)
         totals = AnswerTotals(self._limits)
         joined: list[Iterator[PartitionAnswer]] = []
         if others:

@@ -67,7 +67,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         partitions = partitions_for(self._sources, spec.options)
         limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
         with self._calls.of(context) as call:
-            answers = SelectRead(self._sources, spec, limits, call).answers(partitions)
+            answers = SelectRead(self._sources, limits.of(spec), limits, call).answers(partitions)
             yield from self._seen.answer("Select", request, context, self._encoder.messages(answers))
 
     def Series(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, highest_offsets, partitions_of
@@ -12,7 +12,7 @@ from tsdb.ops.grpc.slots import waiting
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.reads import HistoryReads
-from tsdb.query.stores.interface import Stores
+from tsdb.query.stores.interface import InProcessStore, Stores
 from tsdb.query.stores.routing import Share
 from tsdb.reader.read_call import ReadCall
 from tsdb.v1 import reader_pb2
@@ -37,7 +37,8 @@ class Sources:
     history: None without a configured history.
 
     chunk_stage: the last known state of the chunk stage; None: not known. experiment: its name; empty: production.
-    log_address, history_address: as configured, for messages.
+    log_address, history_address: as configured, for messages. memory: the store of this process, when it is the only
+    one and has all partitions: then it answers a read alone where its memory suffices.
 
     """
 
@@ -49,6 +50,17 @@ class Sources:
     experiment: str = ""
     log_address: str = ""
     history_address: str = ""
+    memory: InProcessStore | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        memory = self.stores.in_process
+        if memory is not None and (memory.topic_id != self.topic_id or set(memory.partitions) != set(self.partitions)):
+            memory = None
+        object.__setattr__(self, "memory", memory)
+
+    def memory_for(self, options: ReadOptions) -> InProcessStore | None:
+        """The store of this process, for a read of all partitions that waits for no records; else None."""
+        return None if options.after or options.partitions else self.memory
 
 
 def partitions_for(sources: Sources, options: ReadOptions) -> list[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tsdb.answer.spec import LabelsSpec
+from tsdb.answer.spec import LabelsSpec, SelectSpec
 from tsdb.model import defaults
 from tsdb.model.errors import Overloaded
 
@@ -27,6 +27,10 @@ class SelectLimits:
             min(self.samples_max, samples_max or self.samples_max),
             min(self.bytes_max, bytes_max or self.bytes_max),
         )
+
+    def of(self, spec: SelectSpec) -> SelectSpec:
+        """The spec with these limits, for the stores that answer it."""
+        return replace(spec, series_max=self.series_max, samples_max=self.samples_max, bytes_max=self.bytes_max)
 
     def check_series(self, got: int) -> None:
         """Raises Overloaded (series_limit)."""

@@ -61,10 +61,10 @@ class StoreReads:
         max_lag_ms: int | None = None,
     ) -> None:
         """max_lag_ms: reads without their own bound are refused above this lag."""
-        self._topic_id = topic_id
+        self.topic_id = topic_id
         self._max_lag_ms = max_lag_ms
         self._placement_labels = placement_labels
-        self._partitions = partitions
+        self.partitions = partitions
         self._applied = applied
         self._limits = limits
         self._memory = select.ReadMemory()
@@ -73,15 +73,15 @@ class StoreReads:
     def states(self, *, sizes: bool = False) -> list[MemoryState]:
         """The states of all partitions now. sizes: with series, samples and bytes, which are summed on request."""
         if sizes:
-            return [partition.status().memory_state() for partition in self._partitions.values()]
+            return [partition.status().memory_state() for partition in self.partitions.values()]
         found = []
-        for partition in self._partitions.values():
+        for partition in self.partitions.values():
             head, snapshot = partition.evaluate()
             found.append(partition.memory_state(snapshot, head.state()))
         return found
 
-    def select(self, spec: SelectSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[Answer]:
-        """One answer, gathered when it is taken. Raises as `tsdb.store.select.gather`."""
+    def select(self, spec: SelectSpec, call: ReadCall, work: ReadWork | None = None) -> Answer:
+        """The whole answer. Raises as `tsdb.store.select.gather`."""
         limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
         partitions = self._ready_partitions(spec.options, call)
         tolerance = Tolerance.of(spec.options, self._max_lag_ms)
@@ -91,7 +91,7 @@ class StoreReads:
         assert counts is not None, "the answer is whole"
         series_total.inc(counts.series)
         samples_total.inc(counts.samples)
-        yield answer
+        return answer
 
     def series(self, spec: SeriesSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[SeriesAnswer]:
         """Exact or an error; see tsdb.store.series."""
@@ -137,8 +137,8 @@ class StoreReads:
         self, request: reader_pb2.WatchRequest, caller: Caller, calls: ReadCalls
     ) -> Iterator[reader_pb2.WatchResponse]:
         """Frames while the caller is active. Raises Overloaded (watches_limit), and as Watch."""
-        wanted = {p: self._partitions[p] for p in partitions_of(request.partitions, self._partitions)}
-        resume = highest_offsets(decode_tokens(getattr(request, "from")), self._topic_id, wanted)
+        wanted = {p: self.partitions[p] for p in partitions_of(request.partitions, self.partitions)}
+        resume = highest_offsets(decode_tokens(getattr(request, "from")), self.topic_id, wanted)
         matchers = decode_matchers(request.matchers)
         check_matchers(matchers)
         watch = Watch(wanted, matchers, resume)
@@ -157,15 +157,15 @@ class StoreReads:
 
     def _ready_partitions(self, options: ReadOptions, call: ReadCall) -> list[Partition]:
         """The partitions to answer from, after they have applied the records that `after` names."""
-        numbers = partitions_of(options.partitions, self._partitions)
+        numbers = partitions_of(options.partitions, self.partitions)
         if options.after:
-            tokens = highest_offsets(options.after, self._topic_id, self._partitions)
-            if not self._applied.has(self._partitions, tokens):
+            tokens = highest_offsets(options.after, self.topic_id, self.partitions)
+            if not self._applied.has(self.partitions, tokens):
                 # A caller that leaves ends the wait: the notification makes `wait_for` check the call.
                 call.add_callback(self._applied.notify)
                 with waiting():
-                    self._applied.wait_for(self._partitions, tokens, _wait_s(call), call.check_going)
-        return [self._partitions[number] for number in numbers]
+                    self._applied.wait_for(self.partitions, tokens, _wait_s(call), call.check_going)
+        return [self.partitions[number] for number in numbers]
 
     def _label_reads(
         self, options: ReadOptions, call: ReadCall, start_ms: int | None, end_ms: int | None

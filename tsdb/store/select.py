@@ -47,14 +47,21 @@ def gather(
     """
     heads: list[Head] = []
     snapshots: list[ReadinessSnapshot] = []
+    before: list[HeadState] = []
     for partition in partitions:
         head, one = partition.evaluate()
         if one.readiness.reason or tolerance.max_lag_ms is not None:
             tolerance.check_fresh(one, query.end_ms)
+        # Before the series are selected: a series registered later must have no sample below the stated offset.
+        state = head.state()
+        if not query.partial and (state.holes or not state.reaches(query.start_ms)):
+            # Coverage only rises and takes its holes along, so such a read is refused before anything is gathered.
+            early = partition.memory_state(one, state)
+            early.check_coverage(query.start_ms)
+            tolerance.check_holes((early,), query.start_ms, query.end_ms)
         heads.append(head)
         snapshots.append(one)
-    # Before the series are selected: a series registered later must have no sample below the stated offset.
-    before = [head.state() for head in heads]
+        before.append(state)
     selection = memory.selections.select(heads, query, limits, work)
     work.check_going()
     if query.columns:

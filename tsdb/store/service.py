@@ -29,7 +29,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     ) -> Generator[bytes]:
         spec = decode_select(request)
         with self._calls.of(context) as call:
-            yield from self._encoder.messages(self._reads.select(spec, call))
+            yield from self._encoder.messages((self._reads.select(spec, call),))
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext

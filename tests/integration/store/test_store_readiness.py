@@ -177,7 +177,7 @@ def test_a_worker_that_hangs_is_no_longer_alive_and_its_lag_shows(bench: Bench) 
     bench.write()
     with bench.node().wait_ready_on_entry() as node:
         head = node.store.partitions[0].head
-        with head._contents.lock:  # A step that never returns.
+        with head.contents.lock:  # A step that never returns.
             bench.write()
             wait_until(lambda: node.store.partitions[0].progress.next_offset == 1)
             wait_until(lambda: node.store._workers[0].silent_s() > 0.2)

@@ -122,6 +122,8 @@ class FakeStore:
 class FakeStores:
     """The Stores of some fake stores."""
 
+    in_process = None
+
     def __init__(self, *stores: FakeStore) -> None:
         self.stores = stores
 

@@ -220,6 +220,8 @@ class WatchedStore:
 class KnownStores:
     """tsdb.query.stores.interface.Stores: those that live, in whatever order the driver keeps them."""
 
+    in_process = None
+
     def __init__(self) -> None:
         self.watched: list[WatchedStore] = []
 

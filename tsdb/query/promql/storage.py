@@ -13,12 +13,12 @@ import numpy as np
 from tsdb.answer.answer import Answer, PartitionAnswer, malformed
 from tsdb.answer.joined import joined_parts, joined_series
 from tsdb.answer.spec import EXACT, ReadOptions, SelectSpec
-from tsdb.answer.state import losses
+from tsdb.answer.state import MemoryState, losses
 from tsdb.model.selector import Matcher
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.join.joined_read import AnswerTotals
-from tsdb.query.select import SelectRead
+from tsdb.query.select import SelectRead, answer_of_memory
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.reader.limits import SelectLimits
@@ -66,9 +66,32 @@ class QuerierStorage:
         return found
 
     def _read(self, matchers: tuple[Matcher, ...], start_ms: int, last_ms: int) -> StoredSeries:
-        end_ms = last_ms + 1  # Ranges of PromQL include both ends.
-        spec = SelectSpec(matchers, None, start_ms, end_ms, columns=True, options=self._options)
+        end_ms, limits = last_ms + 1, self._limits  # Ranges of PromQL include both ends.
+        spec = SelectSpec(
+            matchers,
+            None,
+            start_ms,
+            end_ms,
+            columns=True,
+            options=self._options,
+            series_max=limits.series_max,
+            samples_max=limits.samples_max,
+            bytes_max=limits.bytes_max,
+        )
         spec.check()
+        answer = answer_of_memory(self._sources, spec, self._call)
+        if answer is None:
+            parts, warnings, states = self._read_sources(spec)
+        else:
+            self._call.keep(self._call.kept_bytes + answer.body.nbytes)
+            parts, warnings, states = answer.body.parts, answer.warnings, answer.states or ()
+        found = joined_series(parts, start_ms, end_ms, self._call.hold)
+        if warnings or self._options.allow_holes:
+            warnings = losses(warnings, states, start_ms, end_ms, allow_holes=self._options.allow_holes)
+        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, tuple(warnings))
+
+    def _read_sources(self, spec: SelectSpec) -> tuple[Sequence[PartitionAnswer], Sequence[str], Sequence[MemoryState]]:
+        """The parts by partition, warnings and states of an answer of several stores and history."""
         wanted = partitions_for(self._sources, self._options)
         opened = SelectRead(self._sources, spec, self._limits, self._call).open(wanted, keeps=True)
         parts: list[PartitionAnswer] = []
@@ -76,12 +99,7 @@ class QuerierStorage:
             parts += joined_parts(self._kept(one, opened.totals))
         for of_store in opened.joined:
             parts += of_store
-        parts = _ordered(parts, wanted)
-        found = joined_series(parts, start_ms, end_ms, self._call.hold)
-        warnings: tuple[str, ...] = ()
-        if opened.warnings or self._options.allow_holes:
-            warnings = losses(opened.warnings, opened.states, start_ms, end_ms, allow_holes=self._options.allow_holes)
-        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, warnings)
+        return _ordered(parts, wanted), opened.warnings, opened.states
 
     def _kept(self, opened: ShareStreams[Answer], totals: AnswerTotals) -> Iterator[Answer]:
         """The answers of a store. All of them stay in memory, not decoded, until the selection is joined."""

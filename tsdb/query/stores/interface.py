@@ -11,7 +11,7 @@ from typing import Protocol
 from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
 from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
 from tsdb.answer.state import MemoryState
-from tsdb.reader.read_call import Caller
+from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.v1 import reader_pb2
 
 
@@ -62,8 +62,29 @@ class StoreReader(Protocol):
         """The response stream of Reader.Watch."""
 
 
+class InProcessStore(Protocol):
+    """The store of this process: its reads are calls, and nothing lies between. Raises as a StoreReader."""
+
+    @property
+    def topic_id(self) -> str: ...
+
+    @property
+    def partitions(self) -> Mapping[int, object]:
+        """Its partitions, which never change."""
+
+    def select(self, spec: SelectSpec, call: ReadCall) -> Answer:
+        """The whole answer of memory."""
+
+    def labels(self, spec: LabelsSpec, call: ReadCall) -> LabelsAnswer:
+        """The whole answer of memory."""
+
+
 class Stores(Protocol):
     """The current set of stores."""
+
+    @property
+    def in_process(self) -> InProcessStore | None:
+        """The only store, when it is of this process; else None."""
 
     def all(self) -> Sequence[StoreReader]:
         """All known stores, also those that do not answer."""

@@ -8,7 +8,6 @@ from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
 from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
-from tsdb.query.stores.interface import StoreReader
 from tsdb.reader.read_call import Caller, ReadCall, ReadCalls
 from tsdb.store.reads import StoreReads
 from tsdb.v1 import reader_pb2
@@ -25,7 +24,7 @@ class LocalStore:
     is_suspect = False
 
     def __init__(self, reads: StoreReads, clock: Clock, calls: ReadCalls | None = None) -> None:
-        self._reads = reads
+        self.reads = reads
         self._clock = clock
         self._calls = calls or ReadCalls()
         self._states: tuple[float, Mapping[int, MemoryState]] | None = None  # Replaced as a whole.
@@ -44,43 +43,44 @@ class LocalStore:
         self._look(sizes=True)
 
     def _look(self, *, sizes: bool) -> tuple[float, Mapping[int, MemoryState]]:
-        states = {state.partition: state for state in self._reads.states(sizes=sizes)}
+        states = {state.partition: state for state in self.reads.states(sizes=sizes)}
         self._states = found = self._clock.monotonic(), states
         return found
 
     def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
         call = _call(caller)
         with call.part() as work:
-            yield from self._reads.select(spec, call, work)
+            yield self.reads.select(spec, call, work)
 
     def series(self, spec: SeriesSpec, caller: Caller) -> Iterator[SeriesAnswer]:
         call = _call(caller)
         with call.part() as work:
-            yield from self._reads.series(spec, call, work)
+            yield from self.reads.series(spec, call, work)
 
     def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
         call = _call(caller)
         with call.part() as work:
-            yield self._reads.labels(spec, call, work)
+            yield self.reads.labels(spec, call, work)
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller
     ) -> Iterator[reader_pb2.CardinalityResponse]:
         call = _call(caller)
         with call.part() as work:
-            yield self._reads.cardinality(request, call, work)
+            yield self.reads.cardinality(request, call, work)
 
     def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        return self._reads.watch(request, caller, self._calls)
+        return self.reads.watch(request, caller, self._calls)
 
 
 class OneStore:
     """The Stores of a process with one local store."""
 
-    def __init__(self, store: StoreReader) -> None:
+    def __init__(self, store: LocalStore) -> None:
         self._all = (store,)
+        self.in_process = store.reads
 
-    def all(self) -> Sequence[StoreReader]:
+    def all(self) -> Sequence[LocalStore]:
         return self._all
 
     def refresh(self, timeout_s: float) -> None:

@@ -65,6 +65,8 @@ def resolve(name: StoreAddress) -> list[StoreAddress]:
 class StorePool(Periodic):
     """The stores behind configured names. A component of a process: `start`, `close`, `join`. Thread-safe."""
 
+    in_process = None
+
     def __init__(
         self, names: Sequence[StoreAddress], open_store: Open, clock: Clock, *, resolve: Resolve = resolve
     ) -> None:

@@ -136,6 +136,6 @@ def test_broker_times_days_apart_in_one_batch_do_not_pile_up_open_slices() -> No
     head = new_head(series=1, hold_ms=1 << 40)
     records = [Record(n, 1000 + 100 * n, ((0, 1000 + 100 * n, float(n)),)) for n in range(500)]
     apply(head, records)
-    assert head._contents.open.count < 30
+    assert head.contents.open.count < 30
     raw = head.gather_raw(refs_of(head, [0]), 0, 1 << 40)
     assert raw.values.tolist() == [float(n) for n in range(500)]

@@ -41,7 +41,7 @@ def test_a_slice_takes_samples_until_one_length_after_its_end_whether_it_exists_
 def test_small_slices_of_a_past_interval_become_one_large() -> None:
     head = new_head(series=1, hold_ms=1 << 40)
     run(head, start_ms=1000, records=40)
-    lengths = [slice_.end_ms - slice_.start_ms for slice_ in head._contents.sealed]
+    lengths = [slice_.end_ms - slice_.start_ms for slice_ in head.contents.sealed]
     assert lengths[0] == SMALL_SLICES.large_ms
     assert lengths == sorted(lengths, reverse=True)
     assert lengths.count(SMALL_SLICES.small_ms) <= 5
@@ -75,7 +75,7 @@ def test_a_late_sample_stays_until_its_offset_is_below_since_and_its_time_below_
         run(head, start_ms=1150 + 5 * (offset - 30), records=1, first_offset=offset)
         offset += 1
     assert head.sizes().late == 0
-    assert not head._contents.below
+    assert not head.contents.below
     assert len(head.gather_raw(refs_of(head, [1]), late_ms, late_ms + 1, partial=True).ts_ms) == 0
 
 
@@ -120,15 +120,15 @@ def test_few_late_samples_wait_in_the_list_and_are_read_from_there() -> None:
 def test_a_merge_keeps_the_orders_that_a_drop_may_still_need(since_offset: int, kept: int) -> None:
     head = new_head(series=1, hold_ms=1 << 40)
     last_ms = run(head, records=30)
-    late_ms = head._contents.sealed[-1].start_ms
+    late_ms = head.contents.sealed[-1].start_ms
     apply(head, [Record(30, last_ms, ((0, late_ms, -1.0),))])
     for _ in range(2):
         head.maintain()
-    (folded,) = [slice_ for slice_ in head._contents.sealed if slice_.order_max == 30]
+    (folded,) = [slice_ for slice_ in head.contents.sealed if slice_.order_max == 30]
     assert folded.end_ms - folded.start_ms == SMALL_SLICES.small_ms
-    head._contents.since_offset = since_offset
+    head.contents.since_offset = since_offset
     run(head, records=30, start_ms=last_ms, first_offset=31)
-    (merged,) = [slice_ for slice_ in head._contents.sealed if slice_.start_ms <= late_ms < slice_.end_ms]
+    (merged,) = [slice_ for slice_ in head.contents.sealed if slice_.start_ms <= late_ms < slice_.end_ms]
     assert merged.end_ms - merged.start_ms > SMALL_SLICES.small_ms
     assert merged.order_max == kept
 
@@ -141,7 +141,7 @@ def test_the_newest_slices_below_coverage_are_joined_in_the_order_they_were_made
         apply(head, [Record(offset, 6000, samples)])
         head.maintain()
         head.maintain()
-    assert len(head._contents.below) <= 6
+    assert len(head.contents.below) <= 6
     raw = head.gather_raw(refs_of(head, [0]), 0, 5000, partial=True)
     want = {4000 + (n * offset) % 37: offset for offset in range(1, 40) for n in range(1 if offset % 4 else 12)}
     assert dict(zip(raw.ts_ms.tolist(), raw.values.tolist(), strict=True)) == want
@@ -158,7 +158,7 @@ def test_an_imports_tick_drops_slices_before_its_reach_and_raises_coverage_to_a_
     assert not state.from_start
     assert state.coverage_start_ms >= 1055
     assert state.coverage_start_ms % LENGTH == 0
-    assert all(slice_.start_ms >= 1055 for slice_ in head._contents.sealed)
+    assert all(slice_.start_ms >= 1055 for slice_ in head.contents.sealed)
 
 
 def test_a_tick_without_the_import_flag_only_moves_the_watermark() -> None:
@@ -173,7 +173,7 @@ def test_above_the_soft_limit_the_past_is_sealed_and_the_oldest_dropped() -> Non
     last_ms = run(head, records=20)
     state = head.state()
     assert state.coverage_start_ms > 1000
-    assert head._contents.open_from_ms == last_ms - last_ms % LENGTH
+    assert head.contents.open_from_ms == last_ms - last_ms % LENGTH
     raw = head.gather_raw(refs_of(head, [0]), state.coverage_start_ms, 1 << 40)
     assert raw.ts_ms.tolist() == [ts for ts in range(1000, last_ms + 1, 5) if ts >= state.coverage_start_ms]
 
@@ -185,7 +185,7 @@ def test_a_sealed_series_costs_at_most_36_bytes_beside_its_encoded_columns() -> 
         apply(head, [Record(step, 1000 + step, tuple((n, 1000 + step, n * 0.1) for n in range(series)))])
     apply(head, [Record(10, 2000)])
     head.maintain()
-    (sealed,) = head._contents.sealed
+    (sealed,) = head.contents.sealed
     assert sealed.columns == series
     assert len(sealed.axis_end) == 1, "one axis for all"
     assert sealed.directory_bytes <= 36 * series

@@ -30,6 +30,7 @@ class Store:
 class Silent:
     """Stores of which some do not answer."""
 
+    in_process = None
     stores: list[Store]
     silent: list[tuple[str, str]] = field(default_factory=list)
 

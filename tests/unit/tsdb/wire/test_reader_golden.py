@@ -94,7 +94,7 @@ def _head(partition: int) -> Head:
 def _seam() -> Seam:
     late = [(1, END_MS - 7 * STEP_MS, -0.0), (4, END_MS - 9 * STEP_MS + 1, 4.5), (2, START_MS + 1, float("nan"))]
     made = Seam(late=late)
-    made.head._contents.holes.add([Hole(END_MS + 5, END_MS + 9, "corrupt_record", 3, 11)])
+    made.head.contents.holes.add([Hole(END_MS + 5, END_MS + 9, "corrupt_record", 3, 11)])
     return made
 
 

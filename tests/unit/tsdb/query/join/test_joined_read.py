@@ -296,7 +296,7 @@ def test_invalid_requests_are_refused(seam: Seam, case: str) -> None:
 
 def add_hole_of_memory(seam: Seam) -> tuple[int, int]:
     """A corrupt record at the end of the log, as a head finds it: it may have touched anything."""
-    holes = seam.head._contents.holes
+    holes = seam.head.contents.holes
     hole = Hole(START_MS, END_MS + 1, "corrupt_record", seam.head.next_offset)
     holes.add([hole])
     return hole.start_ms, hole.end_ms

@@ -89,7 +89,7 @@ def lose_in_history(seam: Seam) -> tuple[int, int]:
 def lose_in_memory(seam: Seam) -> tuple[int, int]:
     """The hole of a head over its whole memory."""
     span = seam.coverage_ms, END_MS
-    seam.head._contents.holes.add([Hole(*span, "unknown_series", seam.head.next_offset, LOST_PACK)])
+    seam.head.contents.holes.add([Hole(*span, "unknown_series", seam.head.next_offset, LOST_PACK)])
     return span
 
 
@@ -127,7 +127,7 @@ def test_a_corrupt_chunk_refuses_only_reads_of_its_pack(read: str) -> None:
 @pytest.mark.parametrize("method", ["LabelNames", "LabelValues"])
 def test_labels_of_a_corrupt_record_in_memory_are_refused_as_series_are(method: str) -> None:
     seam = Seam()
-    seam.head._contents.holes.add([Hole(seam.coverage_ms, END_MS, "corrupt_record", seam.head.next_offset)])
+    seam.head.contents.holes.add([Hole(seam.coverage_ms, END_MS, "corrupt_record", seam.head.next_offset)])
     read = READS["label names" if method == "LabelNames" else "label values"]
     with pytest.raises(HoleInRange, match="corrupt_record"):
         read(seam, seam.coverage_ms, END_MS, False)

@@ -137,6 +137,8 @@ def test_a_selection_without_samples_is_empty(seam: Seam, case: str) -> None:
 class Several:
     """The Stores of some stores, each under a name."""
 
+    in_process = None
+
     def __init__(self, **stores: Any) -> None:
         self._stores = [cast(StoreReader, _Named(store, name)) for name, store in stores.items()]
 
@@ -257,7 +259,7 @@ def test_a_hole_of_history_is_refused_and_with_allow_holes_named(seam: Seam) -> 
 @pytest.mark.parametrize("span", ["memory", "both"])
 def test_a_hole_of_memory_is_refused_until_it_is_accepted_and_with_allow_holes_named(seam: Seam, span: str) -> None:
     hole = Hole(START_MS, END_MS + 1, "corrupt_record", seam.head.next_offset)
-    seam.head._contents.holes.add([hole])
+    seam.head.contents.holes.add([hole])
     start_ms, end_ms = spans(seam)[span]
     with pytest.raises(HoleInRange):
         stored(seam.sources, SELECTOR, start_ms, end_ms)

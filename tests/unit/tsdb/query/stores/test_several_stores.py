@@ -35,6 +35,8 @@ def head(partition: int) -> Head:
 
 
 class Several:
+    in_process = None
+
     def __init__(self, *stores: Any) -> None:
         self._stores = cast(tuple[StoreReader, ...], stores)
 
