@@ -68,7 +68,7 @@ def test_lost_offsets_of_a_partition_given_up_in_the_same_poll_are_ignored() -> 
     made = cast(ChunkPartition, IdlePartition())
     member = Member(cast(Group, group), lambda _: made, threading.Event(), SystemClock(), lambda: None, 100)
     member.start()
-    polled = group.polled_again.wait(5.0)
+    polled = group.polled_again.wait(60.0)
     member.close()
     assert member.join(WITHIN_S)
     assert member.failure() is None

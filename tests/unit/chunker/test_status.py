@@ -34,4 +34,4 @@ def test_an_unexpected_exception_is_kept() -> None:
     reporter.start()
     wait_until(lambda: reporter.failure() is not None)
     assert reporter.failure() is broken
-    assert reporter.join(1.0)
+    assert reporter.join(60.0)

@@ -101,7 +101,7 @@ def boundaries(log: Log) -> Iterator[SeriesBoundaries]:
     made.start()
     yield made
     made.close()
-    assert made.join(10.0)
+    assert made.join(60.0)
 
 
 def test_boundaries_on_the_topic_are_found_also_those_that_come_later(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_it_is_a_component() -> None:
     component: Component = made
     component.start()
     component.close()
-    assert component.join(1.0)
+    assert component.join(60.0)
 
 
 def test_a_drain_answers_what_was_taken_and_refuses_the_rest() -> None:
@@ -52,8 +52,8 @@ def test_a_drain_answers_what_was_taken_and_refuses_the_rest() -> None:
         assert caught.value.retry_after_s
         assert made.join(0.01) is False
         log.release()
-        assert made.join(10.0) is True
-        taken.join(10)
+        assert made.join(60.0) is True
+        taken.join(60.0)
     assert answers == [1]
     assert {ts_ms for _, ts_ms in log.samples()} == {NOW_MS, NOW_MS + 1}
 

@@ -83,7 +83,7 @@ class Served:
     notes: dict[str, int] = field(default_factory=dict)
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.http, timeout=20)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.http, timeout=60)) as connection:
             connection.request("POST", path, body, {"authorization": TOKEN, **headers})
             got = connection.getresponse()
             wait = got.getheader("retry-after")
@@ -91,7 +91,7 @@ class Served:
 
     def call(self, method: Callable[..., Any], request: Any) -> Reply:
         try:
-            answer = method(request, timeout=20, metadata=(("authorization", TOKEN),))
+            answer = method(request, timeout=60, metadata=(("authorization", TOKEN),))
         except grpc.RpcError as error:
             call: Any = error
             status, retry = rpc_status.from_call(call), RetryInfo()
@@ -125,7 +125,7 @@ def served(limits: IngestLimits, held: int = 64 << 20) -> Iterator[Served]:
     ):
         yield Served(bench, server.port, channel)
     receiver.close()
-    assert receiver.join(5.0)
+    assert receiver.join(60.0)
 
 
 def by_remote_write(at: Served, samples: list[Sample]) -> Reply:

@@ -75,7 +75,7 @@ def test_rows_that_the_protocol_refuses_are_offenders_and_the_others_are_written
     assert (result.samples, result.refused_series) == (1, 1)
     assert [(o.series_index, o.message) for o in result.offenders] == [(1, "no such thing")]
     with pytest.raises(InvalidRequest, match="series_index 1: no such thing"):
-        bench.pipeline.submit(bad, False, Deadline.after(1)).result(1)
+        bench.pipeline.submit(bad, False, Deadline.after(1)).result(60.0)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.byte_budget import ByteBudget
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 AHEAD_MS = 600_000
 APPENDED = Appended(0, 7, 1_000)
 

@@ -7,7 +7,6 @@ import gzip
 import http.client
 import re
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -105,13 +104,13 @@ class Served:
     def send(
         self, body: bytes, path: str = "/numbers", method: str = "POST", **headers: str
     ) -> tuple[int, bytes, dict[str, str]]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)) as connection:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             got = connection.getresponse()
             return got.status, got.read(), dict(got.getheaders())
 
     def raw(self, data: bytes, *, until_closed: bool = True) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as connection:
             received = b""
             with contextlib.suppress(ConnectionError):
                 connection.sendall(data)
@@ -131,21 +130,21 @@ def served(
     before = sample("tsdb_request_bytes")
     with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=receiver, tokens=tokens, limits=limits) as server:
         yield Served(server, memory)
-        wait_until(lambda: sample("tsdb_request_bytes") == before, 5.0)
+        wait_until(lambda: sample("tsdb_request_bytes") == before)
     receiver.close()
-    assert receiver.join(5.0)
+    assert receiver.join(60.0)
 
 
 def test_a_request_is_answered_after_the_log_and_not_before() -> None:
     pipeline = FakePipeline(held=True)
     with served(pipeline) as one, socket.create_connection(("127.0.0.1", one.server.port)) as connection:
         connection.sendall(b"POST /numbers HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n1 2")
-        wait_until(lambda: len(pipeline.futures) == 1, 5.0)
+        wait_until(lambda: len(pipeline.futures) == 1)
         connection.settimeout(0.05)
         with pytest.raises(TimeoutError):
             connection.recv(100)
         pipeline.finish(pipeline.futures[0])
-        connection.settimeout(5.0)
+        connection.settimeout(60.0)
         assert connection.recv(100).startswith(b"HTTP/1.1 204 No Content\r\n")
     assert pipeline.values == [1.0, 2.0]
 
@@ -325,8 +324,8 @@ def test_a_client_that_leaves_half_way_costs_nothing() -> None:
         before = sample("tsdb_request_bytes")
         with socket.create_connection(("127.0.0.1", one.server.port)) as connection:
             connection.sendall(b"POST /numbers HTTP/1.1\r\nhost: x\r\ncontent-length: 30000\r\n\r\n" + b"1" * 20_000)
-            wait_until(lambda: sample("tsdb_request_bytes") > before + 20_000, 5.0)
-        wait_until(lambda: sample("tsdb_request_bytes") == before, 5.0)
+            wait_until(lambda: sample("tsdb_request_bytes") > before + 20_000)
+        wait_until(lambda: sample("tsdb_request_bytes") == before)
     assert pipeline.futures == []
 
 
@@ -334,16 +333,16 @@ def test_a_client_that_leaves_before_its_answer_frees_its_memory() -> None:
     pipeline = FakePipeline(held=True)
     with served(pipeline) as one:
         one.raw(b"POST /numbers HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n1", until_closed=False)
-        wait_until(lambda: len(pipeline.futures) == 1, 5.0)
+        wait_until(lambda: len(pipeline.futures) == 1)
         pipeline.finish(pipeline.futures[0])
 
 
 def test_a_body_that_trickles_is_cut_off_in_time() -> None:
-    begin = time.monotonic()
+    before = sample("tsdb_http_connections_closed_total", reason="body_timeout")
     with served(FakePipeline(), limits=HttpLimits(body_timeout_s=0.3)) as one:
         head = b"POST /numbers HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n1"
         assert one.raw(head) == b""
-        assert time.monotonic() - begin < 5.0
+    assert sample("tsdb_http_connections_closed_total", reason="body_timeout") == before + 1
 
 
 def test_bytes_are_reserved_before_they_are_read() -> None:
@@ -352,7 +351,7 @@ def test_bytes_are_reserved_before_they_are_read() -> None:
         for _ in range(2):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", one.server.port)))
             connection.sendall(head + b"1" * 40_000)
-        wait_until(lambda: sample("tsdb_request_bytes") > 70_000, 5.0)
+        wait_until(lambda: sample("tsdb_request_bytes") > 70_000)
         status, text, headers = one.send(b"1" * 50_000)
         assert (status, headers["retry-after"]) == (503, "1"), text
         assert one.send(b"", path="/-/ready", method="GET")[0] == 200

@@ -41,7 +41,7 @@ class Served:
     def send(
         self, body: bytes, path: str = V2, method: str = "POST", headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, dict[str, str]]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, body, headers or {})
             got = connection.getresponse()
             return got.status, got.read(), dict(got.getheaders())
@@ -62,7 +62,7 @@ def served(tokens: Tokens | None = None) -> Iterator[Served]:
     with serve_ops("127.0.0.1", 0, Readiness, Liveness, bodies=receiver, tokens=tokens) as server:
         yield Served(server.port, bench)
     receiver.close()
-    assert receiver.join(5.0)
+    assert receiver.join(60.0)
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def now(value: float = 1.0, **labels: Any) -> pb.NumberDataPoint:
 def export(stub: Any, request: ExportMetricsServiceRequest, **options: Any) -> Any:
     """Raises our errors."""
     try:
-        return stub.Export(request, timeout=20, **options)
+        return stub.Export(request, timeout=60, **options)
     except grpc.RpcError as error:
         raise from_rpc_error(error) from error
 
@@ -97,7 +97,7 @@ def test_bytes_that_are_no_message_are_an_invalid_argument() -> None:
     with served() as (_, log, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         raw = channel.unary_unary(METHOD, request_serializer=bytes, response_deserializer=bytes)
         with pytest.raises(grpc.RpcError) as caught:
-            raw(b"\x0a\x05abc", timeout=20)
+            raw(b"\x0a\x05abc", timeout=60)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "at byte 0 of 5" in str(caught.value.details())
         assert log.stored() == {}
@@ -115,7 +115,7 @@ def test_errors_that_a_repetition_may_end_have_a_time_to_retry(error: TsdbError,
     with served() as (stub, log, _):
         log.bench.log.plan = lambda topic, partition, value: Fault(error)
         with pytest.raises(grpc.RpcError) as caught:
-            stub.Export(GOOD, timeout=20)
+            stub.Export(GOOD, timeout=60)
     assert caught.value.code() is code
     status, info = rpc_status.from_call(caught.value), RetryInfo()  # type: ignore[arg-type]
     assert status is not None

@@ -66,7 +66,7 @@ class Reply:
 def post(server: WriteServer, body: bytes, path: str = PATHS[0], method: str = "POST", **headers: str) -> Reply:
     named = {"content-type": PROTOBUF} | {name.replace("_", "-"): value for name, value in headers.items()}
     sent = {name: value for name, value in named.items() if value}
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         connection.request(method, path, body, sent)
         got = connection.getresponse()
         return Reply(got.status, got.read(), {name.lower(): value for name, value in got.getheaders()})

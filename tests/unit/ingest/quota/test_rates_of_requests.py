@@ -143,7 +143,7 @@ class Served:
         with grpc.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
             stub = ingest_pb2_grpc.IngestStub(channel)
             try:
-                stub.Write(request, metadata=(("authorization", f"Bearer {token}"),), timeout=20)
+                stub.Write(request, metadata=(("authorization", f"Bearer {token}"),), timeout=60)
             except grpc.RpcError as error:
                 refused = from_rpc_error(error)
                 assert isinstance(refused, Overloaded)

@@ -54,7 +54,7 @@ def test_the_sample_waits_for_the_acknowledgement_of_its_announcement() -> None:
         assert done.is_alive()
     assert bench.log.of(METRICS) == []
     bench.log.release()
-    done.join(10)
+    done.join(60.0)
     assert not done.is_alive()
     assert len(bench.log.of(METRICS)) == 1
 
@@ -278,7 +278,7 @@ def test_many_writers_of_one_new_series_each_wait_for_an_announcement() -> None:
     assert bench.log.of(METRICS) == []
     bench.log.release()
     for writer in writers:
-        writer.join(10)
+        writer.join(60.0)
     assert bench.log.decoded().series_id.size == 8
 
 

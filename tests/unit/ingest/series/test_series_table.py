@@ -181,6 +181,6 @@ def test_threads_over_a_small_table_get_their_own_rows() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(60.0)
     assert errors == []
     assert len(table) <= SMALL_ROWS

@@ -67,7 +67,7 @@ def running(log: Log, jobs: Mapping[str, Job], schedule: Schedule | None = EVERY
     runner.start()
     yield runner
     runner.close()
-    assert runner.join(30.0)
+    assert runner.join(60.0)
     runner.check()
 
 
@@ -107,7 +107,7 @@ def test_a_kind_runs_alone_while_its_due_times_pass(log: Log) -> None:
     def slow(_: Clock) -> JobResult:
         active[0] += 1
         most[0] = max(most[0], active[0])
-        go_on.wait(30.0)
+        go_on.wait(60.0)
         active[0] -= 1
         return JobResult(job="verify")
 
@@ -127,7 +127,7 @@ def test_a_stop_ends_waits_and_cancels_work_and_the_next_application_runs_it_at_
         raise AssertionError("the sleep ends with the application")
 
     def working(_: Clock) -> JobResult:
-        assert cancelled.wait(30.0)
+        assert cancelled.wait(60.0)
         raise RuntimeError("cancelled")
 
     jobs = {"merge-late": Job(waiting), "verify": Job(working, cancelled.set)}
@@ -162,7 +162,7 @@ def test_an_end_during_an_outage_of_the_log_is_recorded_after_it(log: Log) -> No
     cut, go_on = CutLog(log), threading.Event()
 
     def waiting(_: Clock) -> Counted:
-        assert go_on.wait(30.0)
+        assert go_on.wait(60.0)
         return Counted(items=5)
 
     before = sample("tsdb_spark_jobs_meta_failures_total")

@@ -16,7 +16,7 @@ from tsdb.client import Client, InvalidRequest, connect
 from tsdb.model.clock import SystemClock
 
 LAYOUT = Layout("c", 500, 2)
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

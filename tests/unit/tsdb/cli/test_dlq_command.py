@@ -51,7 +51,7 @@ def load(log: Log, store: FakeChunkStore, options: LoaderOptions = OPTIONS) -> N
     loader.start()
     wait_until(lambda: is_loaded(log))
     loader.close()
-    assert loader.join(20.0)
+    assert loader.join(60.0)
 
 
 @pytest.fixture

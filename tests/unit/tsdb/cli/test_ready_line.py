@@ -106,9 +106,9 @@ def test_it_is_said_once_and_only_when_ready() -> None:
     said = threading.Semaphore(0)
     watch = ReadyWatch(lambda: states.pop(0), said.release, settle_s=0.01)
     watch.start()
-    assert said.acquire(timeout=10)
+    assert said.acquire(timeout=60)
     watch.close()
-    assert watch.join(10)
+    assert watch.join(60.0)
     assert not said.acquire(blocking=False)
     assert states == []
 

@@ -393,7 +393,7 @@ def test_reads_from_other_threads_see_whole_series_while_one_writes() -> None:
             index.compact()
     stop.set()
     for reader in readers:
-        reader.join(30)
+        reader.join(60.0)
     assert not troubles
 
 

@@ -11,7 +11,7 @@ from tsdb.model.selector import Matcher, MatchType
 
 SLOW = (Matcher(MatchType.REGEX, "long", SLOW_PATTERN),)
 QUICK = (Matcher(MatchType.REGEX, "long", "[abcx]{3}.*"),)
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 class CalledOff(Exception):

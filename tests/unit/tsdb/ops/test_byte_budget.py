@@ -12,7 +12,7 @@ from support.counters import sample
 from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.metrics import gauge
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 _gauge = gauge("tsdb_test_budget_bytes", "Reserved bytes of a test.")
 
 

@@ -32,10 +32,10 @@ class Waiting(threading.Thread):
         self._ending = ending
 
     def run(self) -> None:
-        self._ending.wait(30.0)
+        self._ending.wait(60.0)
         if self.child is not None:
             self.child.start()
-            self.child.join(30.0)
+            self.child.join(60.0)
         self.cores = os.sched_getaffinity(0)
         self.policy = os.sched_getscheduler(0)
 
@@ -47,7 +47,7 @@ def running(*threads: Waiting, ending: threading.Event) -> Iterator[None]:
     yield
     ending.set()
     for thread in threads:
-        thread.join(30.0)
+        thread.join(60.0)
         assert not thread.is_alive()
 
 
@@ -149,7 +149,7 @@ def test_a_kept_thread_has_all_cores_for_work_on_many_bytes_and_no_others() -> N
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(30.0)
+    thread.join(60.0)
     one = {min(ALL_CORES)}
     assert seen == [one, one, ALL_CORES, one]
 

@@ -52,7 +52,7 @@ def get(
     headers = {"accept": accept} | ({"authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(f"http{'s' if tls else ''}://127.0.0.1:{server.port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10, context=tls) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=tls) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -154,7 +154,7 @@ def test_tls(tmp_path: Path) -> None:
 def serial_of(server: OpsServer, trust: ssl.SSLContext) -> object:
     """The serial number of the certificate that a new connection gets."""
     with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as plain,
         trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
     ):
         shown = secured.getpeercert()
@@ -192,7 +192,7 @@ def test_head_is_answered_wherever_get_is(path: str) -> None:
     with ops(routes=[Route("/hello", hello)]) as server:
         answers = []
         for method in ("GET", "HEAD"):
-            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
                 connection.request(method, path)
                 got = connection.getresponse()
                 answers.append((got.status, got.getheader("content-type"), bool(got.read())))
@@ -204,7 +204,7 @@ def test_head_is_answered_wherever_get_is(path: str) -> None:
 def test_options_name_the_methods(path: str) -> None:
     with (
         ops() as server,
-        contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection,
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection,
     ):
         connection.request("OPTIONS", path)
         got = connection.getresponse()
@@ -220,11 +220,11 @@ def test_routes_without_a_body_are_closed_to_pages_of_other_sites_and_probes_are
         for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
             request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=headers)
             with pytest.raises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(request, timeout=10)
+                urllib.request.urlopen(request, timeout=60)
             with caught.value:
                 assert caught.value.code == 403
             probe = urllib.request.Request(f"http://127.0.0.1:{server.port}/-/ready", headers=headers)
-            with urllib.request.urlopen(probe, timeout=10) as answer:
+            with urllib.request.urlopen(probe, timeout=60) as answer:
                 assert answer.status == 200
 
 
@@ -248,14 +248,14 @@ def test_an_address_in_use_is_named() -> None:
 def test_a_server_that_never_started_can_be_ended(end: Callable[[OpsServer], None]) -> None:
     server = serve_ops("127.0.0.1", 0, Readiness, Liveness)
     end(server)
-    assert server.join(1)
+    assert server.join(60.0)
 
 
 def test_probes_are_answered_until_the_rest_has_drained() -> None:
     with ops(RoleStatus(Readiness("draining"))) as server:
         server.close()
         assert get(server, "/-/ready")[0] == 503
-        assert server.join(10)
+        assert server.join(60.0)
         with pytest.raises(urllib.error.URLError, match="refused"):
             get(server, "/-/ready")
 

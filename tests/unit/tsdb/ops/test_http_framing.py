@@ -28,7 +28,7 @@ from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.ops.tls import ServerTls
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @dataclass

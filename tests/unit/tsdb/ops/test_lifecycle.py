@@ -42,7 +42,7 @@ def read_until(running: subprocess.Popen[str], line: str) -> list[str]:
 
 
 def rest(running: subprocess.Popen[str]) -> tuple[int, list[str], str]:
-    out, err = running.communicate(timeout=30)
+    out, err = running.communicate(timeout=60)
     return running.returncode, out.split("\n")[:-1], err
 
 
@@ -107,7 +107,7 @@ for number in range(20_000):
 
 def test_a_signal_may_interrupt_the_wait_for_it_anywhere() -> None:
     root = Path(__file__).resolve().parents[4]
-    subprocess.run([sys.executable, "-c", STORM], cwd=root, env={"PYTHONPATH": str(root)}, timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", STORM], cwd=root, env={"PYTHONPATH": str(root)}, timeout=60, check=True)
 
 
 def test_a_component_that_cannot_start_ends_those_before_it() -> None:

@@ -18,7 +18,7 @@ def test_it_looks_at_once_and_again_until_it_is_closed() -> None:
     periodic.start()
     wait_until(lambda: len(looks) > 2)
     periodic.close()
-    assert periodic.join(10.0)
+    assert periodic.join(60.0)
     assert periodic.failure() is None
 
 
@@ -42,7 +42,7 @@ def test_who_has_looked_already_need_not_look_again_at_once(at_once: bool, order
     periodic = Periodic("looks", 3600.0, lambda: done.append("looks"), at_once=at_once)
     periodic._woken = _Waits(done, periodic)
     periodic.start()
-    assert periodic.join(10.0)
+    assert periodic.join(60.0)
     assert done == order
 
 
@@ -54,7 +54,7 @@ def test_one_that_is_woken_looks_before_its_time() -> None:
     periodic.wake()
     wait_until(lambda: len(looks) == 2)
     periodic.close()
-    assert periodic.join(10.0)
+    assert periodic.join(60.0)
 
 
 def test_a_look_under_way_is_waited_for() -> None:
@@ -66,11 +66,11 @@ def test_a_look_under_way_is_waited_for() -> None:
 
     periodic = Periodic("looks", 0.0, look)
     periodic.start()
-    assert looks.wait(10.0)
+    assert looks.wait(60.0)
     periodic.close()
     assert not periodic.join(0.0)
     goes_on.set()
-    assert periodic.join(10.0)
+    assert periodic.join(60.0)
 
 
 def test_what_a_look_raises_ends_it_and_is_kept() -> None:
@@ -82,7 +82,7 @@ def test_what_a_look_raises_ends_it_and_is_kept() -> None:
     periodic = Periodic("looks", 0.0, look)
     assert isinstance(periodic, Fallible)
     periodic.start()
-    assert periodic.join(10.0)
+    assert periodic.join(60.0)
     assert periodic.failure() is broken
 
 

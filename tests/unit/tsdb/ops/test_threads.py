@@ -10,7 +10,7 @@ import pytest
 from tsdb.ops.lifecycle import Component, Fallible
 from tsdb.ops.threads import ThreadComponent, new_thread, report_failure, unattended, watched_threads
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 class Steps(ThreadComponent):

@@ -111,7 +111,7 @@ def test_an_exception_of_any_handler_reaches_join(kind: str) -> None:
     consumer.start()
     wait_until(lambda: consumer.failure() is not None)
     with pytest.raises(HandlerStopped, match="a bug") as stopped:
-        consumer.join(10.0)
+        consumer.join(60.0)
     assert isinstance(stopped.value.__cause__, ZeroDivisionError)
 
 
@@ -121,7 +121,7 @@ def held() -> Iterator[tuple[ThreadExecutor, threading.Event, list[int]]]:
     release, done = threading.Event(), list[int]()
 
     def handle(record: Record) -> None:
-        release.wait(30.0)
+        release.wait(60.0)
         done.append(record.offset)
 
     try:
@@ -139,7 +139,7 @@ def test_a_drain_waits_for_running_records_and_commits_them() -> None:
         consumer.close()
         assert not consumer.join(0.1)
         release.set()
-        assert consumer.join(10.0)
+        assert consumer.join(60.0)
         assert len(done) == 4
         assert sum(at.next_offset for at in broker.commits.values()) > 0
         assert broker.members == []
@@ -154,7 +154,7 @@ def test_an_abort_drops_running_records() -> None:
         consumer.close()
         assert not consumer.join(0.05)
         consumer.abort()
-        assert consumer.join(10.0)
+        assert consumer.join(60.0)
         assert done == []
         assert all(at.next_offset == 0 for at in broker.commits.values())
 
@@ -173,7 +173,7 @@ def test_a_failing_source_ends_the_consumer() -> None:
     consumer.start()
     wait_until(lambda: consumer.failure() is not None)
     with pytest.raises(OSError, match="the cable"):
-        consumer.join(10.0)
+        consumer.join(60.0)
 
 
 @pytest.mark.parametrize("error", [Fenced("another has our name"), SendFailed("too large", reason="record_too_large")])
@@ -202,7 +202,7 @@ def test_a_permanent_commit_error_ends_the_consumer_at_once(error: ConsumerError
     wait_until(lambda: consumer.failure() is not None)
     hanging.set()
     with pytest.raises(type(error)) as ended:
-        consumer.join(10.0)
+        consumer.join(60.0)
     assert ended.value is error
     assert not broker.commits
 
@@ -293,4 +293,4 @@ def test_a_thread_of_the_executor_that_dies_ends_the_consumer(executor: Executor
     wait_until(lambda: consumer.failure() is not None)
     assert isinstance(consumer.failure(), SystemExit)
     with pytest.raises(SystemExit):
-        consumer.join(10.0)
+        consumer.join(60.0)

@@ -45,7 +45,7 @@ def watch(log: Log, clock: ManualClock) -> Iterator[ChunkStageWatch]:
     made = ChunkStageWatch(log, DEMO, clock)
     yield made
     made.close()
-    assert made.join(1.0)
+    assert made.join(60.0)
 
 
 def commit(member: Group, log: Log, progress: Progress) -> None:

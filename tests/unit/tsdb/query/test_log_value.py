@@ -13,7 +13,7 @@ from tsdb.model.errors import Unavailable
 from tsdb.query.log_value import LogValue
 
 WAIT_S = 0.05
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 class Frozen:

@@ -15,7 +15,7 @@ from tsdb.reader.read_call import ReadCall, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2
 
 MIB = 1 << 20
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class Peer(Context):

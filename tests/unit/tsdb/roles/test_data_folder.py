@@ -19,7 +19,7 @@ def test_a_folder_is_made_and_locked_until_the_end(tmp_path: Path) -> None:
     folder.close()
     with pytest.raises(ConfigMismatch, match="in use"):
         DataFolder(tmp_path / "a/b")
-    assert folder.join(1.0)
+    assert folder.join(60.0)
     DataFolder(tmp_path / "a/b").abort()
 
 

@@ -16,7 +16,7 @@ from tsdb.roles.process import Opened, RoleProcess
 
 
 def post(server: OpsServer, path: str, **headers: str) -> tuple[int, str | None]:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         connection.request("POST", path, b"body", headers)
         answer = connection.getresponse()
         assert answer.read()
@@ -42,9 +42,9 @@ def test_a_post_is_503_until_the_role_is_open_and_404_is_never_said_too_early() 
         for early in ("Bearer wrong", "Token good", "Basic bWU6Z29vZA=="):
             assert post(server, "/write", authorization=early) == (503, "1")
         may_open.set()
-        wait_until(lambda: process.readiness().ready, 10.0)
+        wait_until(lambda: process.readiness().ready)
         assert post(server, "/api/v1/write", authorization="Bearer good")[0] == 404
         process.close()
-        assert process.join(5.0)
+        assert process.join(60.0)
     assert sample("tsdb_http_requests_total", route="unknown", code="503") == before + 5
     assert sample("tsdb_http_requests_total", route="/made/up", code="503") == 0

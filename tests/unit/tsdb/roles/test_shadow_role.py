@@ -33,7 +33,7 @@ def test_another_address_of_this_machine_is_taken() -> None:
     shadow = make_shadow(settings(shadow=f"127.0.0.2:{PORT}"), TOPIC_ID, LISTEN)
     assert shadow is not None
     shadow.close()
-    assert shadow.join(5.0)
+    assert shadow.join(60.0)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -56,7 +56,7 @@ def test_a_shadow_of_the_same_log_and_one_that_is_away_are_taken() -> None:
             shadow = make_shadow(settings(shadow=address, share="5%"), TOPIC_ID, LISTEN)
             assert shadow is not None
             shadow.close()
-            assert shadow.join(5.0)
+            assert shadow.join(60.0)
 
 
 def test_without_an_address_there_is_no_shadow() -> None:

@@ -18,7 +18,7 @@ from tsdb.sqlite.database import configure, open_file, transaction
 from tsdb.sqlite.errors import SqliteErrors
 from tsdb.sqlite.writer import GroupWriter
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 ERRORS = SqliteErrors(unavailable="away", locked="locked")
 
 

@@ -20,7 +20,7 @@ from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 
 RUNNING_MAX = 4
 FAR_AWAY = 1 << 40
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @contextmanager

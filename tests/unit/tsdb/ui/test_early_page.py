@@ -38,7 +38,7 @@ def pages() -> UiRoutes:
 
 
 def get(server: OpsServer, path: str) -> tuple[int, str]:
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -51,20 +51,20 @@ def test_the_page_waits_while_kernels_are_prepared(has_pages: bool) -> None:
 
     def warm_up() -> None:
         begun.set()
-        may_go.wait(30.0)
+        may_go.wait(60.0)
 
     process = RoleProcess(lambda: Opened([], dict, lambda: "", warm_ups=[warm_up], bodies=routes))
     tokens = Tokens(text="good")
     with serve_ops("127.0.0.1", 0, process.readiness, Liveness, bodies=process, tokens=tokens) as server:
         process.start()
-        assert begun.wait(30.0)
+        assert begun.wait(60.0)
         status, text = get(server, "/")
         assert (status, "the role is starting" in text) == ((503, True) if has_pages else (401, False))
         assert ('http-equiv="refresh"' in text) is has_pages
         assert get(server, "/ui/graph")[0] == 401
         may_go.set()
-        wait_until(lambda: process.readiness().ready, 10.0)
+        wait_until(lambda: process.readiness().ready)
         status, text = get(server, "/")
         assert (status, 'id="sign-in"' in text) == (401, has_pages)
         process.close()
-        assert process.join(5.0)
+        assert process.join(60.0)

@@ -189,9 +189,9 @@ def test_queries_of_many_pages_wait_for_one_another_and_other_queries_do_not() -
         server.api.samples.add({"__name__": "up"}, [(NOW_MS, 1.0)])
         server.api.samples.gate = gate = threading.Event()
         pages = [browsers.submit(server.ask, "/ui/graph", query="up", range="5m") for _ in range(2 * PAGE_THREADS)]
-        wait_until(lambda: sample("tsdb_query_waiting") == PAGE_THREADS, 30.0)
-        wait_until(lambda: sample("tsdb_query_requests_total", kind="page") >= began + PAGE_THREADS, 30.0)
+        wait_until(lambda: sample("tsdb_query_waiting") == PAGE_THREADS)
+        wait_until(lambda: sample("tsdb_query_requests_total", kind="page") >= began + PAGE_THREADS)
         assert server.api.get("query", query="1 + 1").status == 200
         assert sample("tsdb_query_requests_total", kind="page") == began + PAGE_THREADS
         gate.set()
-        assert [page.result(30.0).status for page in pages] == [200] * len(pages)
+        assert [page.result(60.0).status for page in pages] == [200] * len(pages)

@@ -66,7 +66,10 @@ def test_a_query_over_its_time_is_a_timeout() -> None:
     before = sample("tsdb_query_ended_early_total", reason="timeout")
     with held_up() as (served, _):
         got = served.get("query", query="up", timeout="0.05")
-        assert got.failure == (503, "timeout", "query timed out in expression evaluation")
+        phases = ["expression evaluation"]
+        if not served.samples.reading.is_set():  # On a busy machine its time may be over before it reads.
+            phases.append("query queue")
+        assert got.failure in [(503, "timeout", f"query timed out in {phase}") for phase in phases]
         assert sample("tsdb_query_ended_early_total", reason="timeout") == before + 1
         assert served.get("query", query="1", timeout="0").failure[1] == "timeout"
         assert served.get("query", query="1").status == 200
@@ -205,16 +208,22 @@ def _settle(value: Callable[[], float]) -> None:
 
 def test_a_peer_that_does_not_read_is_cut_off_in_time() -> None:
     closed = sample("tsdb_http_connections_closed_total", reason="request_timeout")
-    with api_server(
-        replace(ApiOptions(), timeout_s=0.5, send_s=0.1), limits=HttpLimits(request_timeout_s=60)
-    ) as served:
+    options = replace(ApiOptions(), timeout_s=0.5, send_s=0.1)
+    with api_server(options, limits=HttpLimits(request_timeout_s=60)) as served, contextlib.ExitStack() as stack:
         _add_many(served)
-        with socket.create_connection(("127.0.0.1", served.server.port)) as peer:
+
+        def is_cut() -> bool:
+            """Whether an unread answer was cut off. On a busy machine the query itself may time out, with a small
+            answer."""
+            late = sample("tsdb_query_ended_early_total", reason="timeout")
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", served.server.port)))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             peer.sendall(f"GET {URL} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-            wait_until(
-                lambda: sample("tsdb_http_connections_closed_total", reason="request_timeout") > closed, WITHIN_S
-            )
+            cut = lambda: sample("tsdb_http_connections_closed_total", reason="request_timeout") > closed  # noqa: E731
+            wait_until(lambda: cut() or sample("tsdb_query_ended_early_total", reason="timeout") > late, WITHIN_S)
+            return cut()
+
+        wait_until(is_cut, WITHIN_S)
     wait_until(lambda: sample("tsdb_answers_bytes") == 0, WITHIN_S)
 
 
@@ -326,7 +335,7 @@ def test_callbacks_of_a_query_that_has_ended_do_not_run_later() -> None:
 def test_a_connection_serves_queries_one_after_another() -> None:
     with (
         api_server() as served,
-        contextlib.closing(http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)) as connection,
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=60)) as connection,
     ):
         for number in range(5):
             connection.request("GET", f"/api/v1/query?query={number}")

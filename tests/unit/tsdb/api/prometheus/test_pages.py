@@ -365,7 +365,7 @@ def test_answers_are_compressed(served: ApiServer, encoding: str, steps: int) ->
 
 
 def test_a_large_url_is_refused_and_the_server_lives(served: ApiServer) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=60)) as connection:
         connection.request("GET", "/api/v1/query?query=" + "x" * 100_000)
         answer = connection.getresponse()
         assert (answer.status, b"http_url_bytes_max" in answer.read()) == (414, True)

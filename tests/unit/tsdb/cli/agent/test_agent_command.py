@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import pytest
 
 from support.cli import Shell
@@ -9,14 +13,33 @@ from support.fakes.fake_reader import FakeServer
 from tsdb.model.labels import metric_name, parse_labels
 
 
-def test_the_host_is_measured_every_interval(shell: Shell, server: FakeServer) -> None:
-    run = ("agent", "--address", server.address, "--interval", "100ms", "--duration", "250ms", "--output", "json")
+def loads(server: FakeServer) -> int:
+    """Samples of a metric that each measurement of the host has once."""
+    return sum(len(rows) for labels, rows in list(server.samples.items()) if metric_name(labels) == b"node_load1")
+
+
+def test_the_host_is_measured_every_interval_until_a_signal(shell: Shell, server: FakeServer) -> None:
+    def end_after_three(labels: bytes) -> str:
+        if not ended.is_set() and loads(server) == 3:
+            ended.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    ended = threading.Event()
+    server.refuse = end_after_three
+    run = ("agent", "--address", server.address, "--interval", "20ms", "--output", "json")
     summary = shell.ok(*run, "--job", "j", "--instance", "i").json
     assert summary["samples"] == sum(len(rows) for rows in server.samples.values()) > 0
-    assert (summary["refused"], summary["dropped"], summary["requests"]) == (0, 0, 3)
+    assert (summary["refused"], summary["dropped"]) == (0, 0)
+    assert summary["requests"] >= loads(server) >= 3
     assert {b"node_load1", b"node_cpu_seconds_total"} <= {metric_name(labels) for labels in server.samples}
     assert all({"job": "j", "instance": "i"}.items() <= dict(parse_labels(s)).items() for s in server.samples)
-    assert all(len(rows) == 3 for labels, rows in server.samples.items() if metric_name(labels) == b"node_load1")
+
+
+def test_the_host_is_measured_once_in_an_interval_and_not_after_the_duration(shell: Shell, server: FakeServer) -> None:
+    run = ("agent", "--address", server.address, "--interval", "1h", "--duration", "1h", "--output", "json")
+    shell.ok(*run)
+    assert loads(server) == 1
 
 
 def test_a_target_that_is_down_is_told_by_up(shell: Shell, server: FakeServer) -> None:

@@ -124,7 +124,7 @@ def test_a_session_whose_nodes_are_all_away_is_replaced_by_the_names() -> None:
     assert sessions.get().session is cast(Session, first)
     first.lose_all()
     wait_until(lambda: sessions.get().session is cast(Session, second))
-    assert first.ended.wait(10.0)
+    assert first.ended.wait(60.0)
     assert sessions.connects == 3
     sessions.get()
     assert not second.ended.is_set()
@@ -150,7 +150,7 @@ def test_callers_wait_for_no_new_session_and_a_closed_one_connects_no_more() -> 
         def _connected_now(self) -> Connected:
             if self.connects:
                 connecting.set()
-                go_on.wait(10.0)
+                go_on.wait(60.0)
             return super()._connected_now()
 
     late = FakeCluster()
@@ -159,14 +159,14 @@ def test_callers_wait_for_no_new_session_and_a_closed_one_connects_no_more() -> 
     first.lose_all()
     sessions.get()
     sessions.get()
-    assert connecting.wait(10.0)
+    assert connecting.wait(60.0)
     assert sessions.get().session is cast(Session, first)
     closing = threading.Thread(target=sessions.close)
     closing.start()
     wait_until(lambda: sessions._closed)
     go_on.set()
-    closing.join(10.0)
-    assert late.ended.wait(10.0), "nobody uses it any more"
+    closing.join(60.0)
+    assert late.ended.wait(60.0), "nobody uses it any more"
     assert first.ended.is_set()
 
 
@@ -217,7 +217,7 @@ class TlsNode:
 
     def joined(self) -> str:
         """The end of the handshake: `done`, or the peer's error."""
-        self._thread.join(20.0)
+        self._thread.join(60.0)
         self._listener.close()
         return self.handshake
 

@@ -121,7 +121,7 @@ def test_a_callback_that_fails_is_raised_by_the_next_write_and_the_others_are_an
     answers, queued = Answers(), threading.Event()
 
     def fail(error: TsdbError | None) -> None:
-        assert queued.wait(10)
+        assert queued.wait(60.0)
         raise ZeroDivisionError
 
     with open_history(url) as store:

@@ -201,7 +201,7 @@ def test_records_appended_while_the_producer_is_replaced_are_all_answered(monkey
         with answers.appender._changed:
             answers.appender._renew_locked("a test")
     for thread in threads:
-        thread.join(10.0)
+        thread.join(60.0)
     answers.appender.flush(10.0)
     assert len(answers.found) == 80
     answers.appender.close()

@@ -274,7 +274,7 @@ def test_the_callbacks_of_a_replaced_member_change_nothing(
         group.commit({PARTITION: Position(9)})
     second.due = ["on_assign"]
     group.poll(0)
-    assert consumer.closed.wait(10.0)  # It revokes its partitions within the close.
+    assert consumer.closed.wait(60.0)  # It revokes its partitions within the close.
     for late in ("on_assign", "on_revoke", "on_lost"):
         consumer.due = [late]
         consumer.consume(1, 0)

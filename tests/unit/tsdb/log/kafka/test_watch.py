@@ -145,7 +145,7 @@ def test_a_consumer_that_gets_nothing_is_replaced_and_all_is_read() -> None:
     reading.run(10.0)
     assert sample("tsdb_log_renewals_total", kind="reader") == renewed + 1
     assert reading.read == {P0: 3, P1: 4}
-    assert reading.consumers[0].closed.wait(10.0)
+    assert reading.consumers[0].closed.wait(60.0)
     reading.run(300.0)
     assert len(reading.consumers) == 2, "an idle log is no reason for another one"
     assert reading.watch.stalled() == ""
@@ -281,7 +281,7 @@ def test_the_watch_goes_on_when_a_look_finds_no_broker() -> None:
         watch.remove(second)
         assert watch.stalled() == ""
         watch.close()
-        assert watch.join(10.0)
+        assert watch.join(60.0)
     assert failures.failure() is None
 
 
@@ -292,4 +292,4 @@ def test_a_watch_that_is_closed_starts_no_thread_again(close_first: bool) -> Non
         watch.add(FakeWatched(None))
     watch.close()
     watch.add(FakeWatched(None))
-    assert watch.join(10.0)
+    assert watch.join(60.0)

@@ -237,7 +237,7 @@ class TestExpansions:
                 with lock:
                     inside += 1
                     most = max(most, inside)
-                assert full.wait(10)
+                assert full.wait(60.0)
                 with lock:
                     inside -= 1
 
@@ -248,7 +248,7 @@ class TestExpansions:
         wait_until(lambda: inside == 2)
         full.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(60.0)
         assert (most, inside) == (2, 0)
 
     def test_a_large_one_waits_for_its_turn_and_is_refused_after_a_bounded_time(self) -> None:

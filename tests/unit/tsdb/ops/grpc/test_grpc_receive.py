@@ -68,10 +68,10 @@ def test_a_call_without_a_request_is_refused(method: str, caplog: pytest.LogCapt
     with scripted_server(Scripted()) as server, plain_channel(server) as channel:
         call = channel.stream_unary(method, bytes, bytes)
         if method == REFLECT:  # The call never sends a request.
-            assert list(channel.stream_stream(method, bytes, bytes)(iter(()), timeout=10)) == []
+            assert list(channel.stream_stream(method, bytes, bytes)(iter(()), timeout=60)) == []
             return
         with pytest.raises(grpc.RpcError) as caught:
-            call(iter(()), timeout=10)
+            call(iter(()), timeout=60)
         assert from_rpc_error(caught.value).reason == "no_message"
         assert not [record for record in caplog.records if record.exc_info]
 
@@ -102,7 +102,7 @@ def test_calls_that_send_nothing_do_not_lock_out_others() -> None:
     limits = GrpcLimits(running_max=2, waiting_max=2)
     before = sample("tsdb_grpc_evicted_calls_total", reason="threads")
     with scripted_server(Scripted(), limits=limits) as server, silent_calls(server, WRITE, 40):
-        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 2, 10.0)
+        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 2)
         with plain_channel(server) as channel:
             assert write(channel).samples == 1
     assert sample("tsdb_grpc_evicted_calls_total", reason="threads") > before
@@ -110,7 +110,7 @@ def test_calls_that_send_nothing_do_not_lock_out_others() -> None:
 
 def test_health_checks_that_send_nothing_do_not_lock_out_others() -> None:
     with scripted_server(Scripted()) as server, silent_calls(server, CHECK, 20), plain_channel(server) as channel:
-        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 2, 10.0)
+        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 2)
         assert call_raw(channel, CHECK, b"")
 
 
@@ -118,7 +118,7 @@ def test_calls_that_send_slowly_do_not_keep_the_slots() -> None:
     limits = GrpcLimits(receive_bytes_max=4 * MIB, requests_bytes_max=16 * MIB)  # Four slots.
     before = sample("tsdb_grpc_evicted_calls_total", reason="slots")
     with scripted_server(Scripted(), limits=limits) as server, silent_calls(server, WRITE, 30):
-        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 5, 10.0)
+        wait_until(lambda: sample("tsdb_grpc_receiving_requests") >= 5)
         with plain_channel(server) as channel:
             assert write(channel).samples == 1
     assert sample("tsdb_grpc_evicted_calls_total", reason="slots") > before
@@ -129,12 +129,12 @@ def test_a_stranger_is_refused_before_the_request_has_come() -> None:
         done = threading.Event()
 
         def nothing() -> Iterator[bytes]:
-            done.wait(30)
+            done.wait(60.0)
             yield from ()
 
         try:
             with pytest.raises(grpc.RpcError) as caught:
-                channel.stream_unary(WRITE, bytes, bytes)(nothing(), timeout=10)
+                channel.stream_unary(WRITE, bytes, bytes)(nothing(), timeout=60)
         finally:
             done.set()
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -161,7 +161,7 @@ def test_a_connection_too_many_is_closed_and_an_idle_one_makes_room() -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 write(second)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            wait_until(lambda: _writes(second), 20.0)
+            wait_until(lambda: _writes(second))
 
 
 def _writes(channel: grpc.Channel) -> bool:
@@ -202,14 +202,14 @@ def test_a_call_whose_request_arrives_before_its_eviction_is_handled() -> None:
         def cancel(self) -> None:
             super().cancel()
             arrive.set()
-            assert handled.wait(10)
+            assert handled.wait(60.0)
 
     def silent(context: _Context) -> Iterator[bytes]:
-        assert context.cancelled.wait(10)
+        assert context.cancelled.wait(60.0)
         yield from ()
 
     def late() -> Iterator[bytes]:
-        assert arrive.wait(10)
+        assert arrive.wait(60.0)
         yield from ()
 
     def receive_second() -> None:
@@ -225,7 +225,7 @@ def test_a_call_whose_request_arrives_before_its_eviction_is_handled() -> None:
     wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 2)
     receipts.relieve()
     for thread in receiving:
-        thread.join(10)
+        thread.join(60.0)
     assert first.cancelled.is_set()
     assert handled.is_set()
     assert not second.cancelled.is_set()
@@ -242,7 +242,7 @@ class _Reader:
     def take(self, data: bytes) -> None:
         self.taken.append(data)
         self.expanding.set()
-        assert self.end.wait(10)
+        assert self.end.wait(60.0)
 
 
 def test_a_call_whose_request_is_expanded_is_not_cancelled() -> None:
@@ -251,11 +251,11 @@ def test_a_call_whose_request_is_expanded_is_not_cancelled() -> None:
     receipts = Receipts(4, threads, timeout_s=0.0)
     receiving = threading.Thread(target=receipts.receive, args=(reader, iter([b"x"]), context))
     receiving.start()
-    assert reader.expanding.wait(10)
+    assert reader.expanding.wait(60.0)
     receipts.relieve()
     assert not context.cancelled.is_set()
     reader.end.set()
-    receiving.join(10)
+    receiving.join(60.0)
     threads.shutdown()
 
 
@@ -265,7 +265,7 @@ def test_a_request_of_a_cancelled_call_is_not_expanded() -> None:
     reader.end.set()
 
     def late() -> Iterator[bytes]:
-        assert context.cancelled.wait(10)
+        assert context.cancelled.wait(60.0)
         yield b"x"
 
     def receive_late() -> None:
@@ -276,7 +276,7 @@ def test_a_request_of_a_cancelled_call_is_not_expanded() -> None:
     receiving.start()
     wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 1)
     receipts.relieve()
-    receiving.join(10)
+    receiving.join(60.0)
     assert context.cancelled.is_set()
     assert not reader.taken
     threads.shutdown()
@@ -287,16 +287,16 @@ def test_a_call_past_the_timeout_is_cancelled_without_pressure() -> None:
     receipts = Receipts(4, threads, timeout_s=0.05)
 
     def messages() -> Iterator[bytes]:
-        assert context.cancelled.wait(10)
+        assert context.cancelled.wait(60.0)
         yield from ()
 
     receiving = threading.Thread(target=receive_or_evicted, args=(receipts, messages(), context))
     receiving.start()
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while not context.cancelled.wait(0.01):
         assert time.monotonic() < give_up_at
         receipts.relieve()
-    receiving.join(10)
+    receiving.join(60.0)
     assert not receiving.is_alive()
     threads.shutdown()
 
@@ -306,7 +306,7 @@ def test_a_connection_that_receives_nothing_else_goes_before_one_with_many_large
     receipts = Receipts(4, threads)
 
     def large() -> Iterator[bytes]:
-        assert arrived.wait(10)
+        assert arrived.wait(60.0)
         yield from ()
 
     def small() -> Iterator[bytes]:
@@ -320,10 +320,10 @@ def test_a_connection_that_receives_nothing_else_goes_before_one_with_many_large
     wait_until(lambda: sample("tsdb_grpc_receiving_requests") == 20)
     other = threading.Thread(target=receipts.receive, args=(None, small(), _Context("ipv4:127.0.0.1:2")))
     other.start()
-    assert received.wait(10), "no slot while a connection receives 20 large requests"
+    assert received.wait(60.0), "no slot while a connection receives 20 large requests"
     arrived.set()
     for thread in (*receiving, other):
-        thread.join(10)
+        thread.join(60.0)
     assert sample("tsdb_grpc_receiving_requests") == 0
     threads.shutdown()
 
@@ -337,7 +337,7 @@ def test_a_slow_call_is_cancelled_for_one_that_waits_unless_requests_arrive_fast
     receipts = Receipts(1, threads)
 
     def messages() -> Iterator[bytes]:
-        assert arrived.wait(10)
+        assert arrived.wait(60.0)
         yield from ()
 
     for _ in range(others):
@@ -353,5 +353,5 @@ def test_a_slow_call_is_cancelled_for_one_that_waits_unless_requests_arrive_fast
     assert slow.cancelled.is_set() == (others == 0)
     arrived.set()
     for thread in receiving:
-        thread.join(10)
+        thread.join(60.0)
     threads.shutdown()

@@ -40,7 +40,7 @@ def refused(channel: grpc.Channel, token: str | None = None) -> Exception:
 
 def health_of(channel: grpc.Channel, service: str = "") -> str:
     stub: Any = health_pb2_grpc.HealthStub(channel)
-    answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
@@ -95,7 +95,7 @@ class TestTokens:
         with scripted_server(Scripted(), tokens=Tokens(text="good")) as server, plain_channel(server) as channel:
             stub: Any = reader_pb2_grpc.ReaderStub(channel)
             with pytest.raises(grpc.RpcError) as caught:
-                list(stub.Watch(reader_pb2.WatchRequest(), timeout=10))
+                list(stub.Watch(reader_pb2.WatchRequest(), timeout=60))
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
             with pytest.raises(grpc.RpcError) as caught:
                 list(ProtoReflectionDescriptorDatabase(channel).get_services())
@@ -131,7 +131,7 @@ class TestHealth:
         with busy_server(running_max=2, health=health) as (server, release), plain_channel(server) as channel:
             health.set("", serving=True)
             stub: Any = health_pb2_grpc.HealthStub(channel)
-            watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=30)
+            watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
             server.close()
             assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -146,7 +146,7 @@ def busy_server(*, running_max: int, health: Health | None = None) -> Iterator[t
 
     def hold(_context: grpc.ServicerContext) -> None:
         entered.release()
-        assert release.wait(30)
+        assert release.wait(60.0)
 
     limits = GrpcLimits(running_max=running_max)
     with scripted_server(Scripted(hold), health=health, limits=limits) as server, plain_channel(server) as channel:
@@ -154,13 +154,13 @@ def busy_server(*, running_max: int, health: Health | None = None) -> Iterator[t
         for caller in callers:
             caller.start()
         for _ in callers:
-            assert entered.acquire(timeout=10)
+            assert entered.acquire(timeout=60)
         try:
             yield server, release
         finally:
             release.set()
             for caller in callers:
-                caller.join(10)
+                caller.join(60.0)
 
 
 class TestBounds:
@@ -189,7 +189,7 @@ class TestBounds:
             plain_channel(server) as channel,
         ):
             stub: Any = reader_pb2_grpc.ReaderStub(channel)
-            stream = stub.Watch(reader_pb2.WatchRequest(), timeout=30)
+            stream = stub.Watch(reader_pb2.WatchRequest(), timeout=60)
             next(stream)
             assert isinstance(refused(channel), Overloaded)
             stream.cancel()
@@ -216,22 +216,22 @@ class TestLifecycle:
             with plain_channel(server) as channel:
                 assert isinstance(refused(channel), Unavailable)
             release.set()
-            assert server.join(10)
+            assert server.join(60.0)
 
     def test_connections_that_ignore_the_end_do_not_hold_it_up(self) -> None:
         with scripted_server(Scripted()) as server, contextlib.ExitStack() as stack:
             for sent in (b"", HTTP2_PREFACE, HTTP2_PREFACE + HTTP2_SETTINGS):
-                silent = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+                silent = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
                 silent.sendall(sent)
             with plain_channel(server) as channel:
                 assert write(channel).samples == 1
             server.close()
-            assert server.join(8.0)
+            assert server.join(60.0)
 
     def test_abort_cancels_what_runs(self) -> None:
         with scripted_server(Scripted(watch_on=lambda: True)) as server, plain_channel(server) as channel:
             stub: Any = reader_pb2_grpc.ReaderStub(channel)
-            stream = stub.Watch(reader_pb2.WatchRequest(), timeout=30)
+            stream = stub.Watch(reader_pb2.WatchRequest(), timeout=60)
             next(stream)
             server.close()
             server.abort()

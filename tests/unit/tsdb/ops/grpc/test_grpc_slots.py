@@ -21,7 +21,7 @@ from tsdb.ops.grpc.server import GrpcLimits, GrpcServer
 from tsdb.ops.grpc.slots import RECENT_S, CallSlots, step_aside, waiting
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 MESSAGE_BYTES = 1 << 20  # More than the transport takes ahead of a reader.
 
 

@@ -361,7 +361,7 @@ def test_streaks_take_turns_at_the_threads() -> None:
 
     def handle(record: Record) -> None:
         if record.offset == 0:
-            assert both.wait(30.0)
+            assert both.wait(60.0)
         begun.append(record.key)
         time.sleep(1.2 * TURN_S)
 
@@ -382,7 +382,7 @@ def test_a_handler_without_an_await_yields_the_loop() -> None:
 
     async def hold() -> None:
         held.set()
-        assert go_on.wait(30.0)
+        assert go_on.wait(60.0)
 
     async def handle(record: Record) -> None:
         seen.append(record.key)
@@ -396,7 +396,7 @@ def test_a_handler_without_an_await_yields_the_loop() -> None:
         wait_until(lambda: consumer.status.unfinished == 6)
         # Otherwise the loop could begin one of them before the other is submitted.
         executor._loop.spawn(hold)
-        assert held.wait(30.0)
+        assert held.wait(60.0)
         consumer.resume()
         wait_until(lambda: consumer.status.running == 2)
         go_on.set()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from support.promql.memory import MemoryStorage
@@ -143,11 +141,10 @@ def test_equal_texts_have_one_number() -> None:
     ],
 )
 def test_subqueries_of_constants_are_refused_before_they_take_time(storage: MemoryStorage, query: str) -> None:
-    began = time.monotonic()
+    # Their evaluation would take hours.
     with pytest.raises(EvaluationError, match="in subqueries over all their steps; the limit is 20000000") as refusal:
         range_query(query, storage, 0, 10_999 * 60_000, 60_000)
     assert refusal.value.reason == "too_many_samples"
-    assert time.monotonic() - began < 5.0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 LIST = reader_pb2.QueriesRequest()
 
 

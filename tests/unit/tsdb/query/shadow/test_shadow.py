@@ -33,7 +33,7 @@ from tsdb.query.shadow.target import HEADER, ShadowTarget, decoded
 from tsdb.reader.limits import SelectLimits
 from tsdb.v1 import reader_pb2
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 Metadata = list[tuple[str, str]]
 
 

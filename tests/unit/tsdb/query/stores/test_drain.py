@@ -15,7 +15,7 @@ from tsdb.query.service import QuerierService
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.v1 import common_pb2, reader_pb2
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 M = common_pb2.Matcher(name="__name__", value="m")
 AFTER = reader_pb2.ReadOptions(after=[common_pb2.Token(topic_id=TOPIC_ID, partition=0, record_offset=1 << 40)])
 

@@ -22,7 +22,7 @@ from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.read_call import Caller
 
 AFTER_S = 0.05
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 class FrozenStore(FakeStore):

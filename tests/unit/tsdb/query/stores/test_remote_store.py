@@ -20,7 +20,7 @@ from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
 from tsdb.wire.state import coverage_states
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 M = common_pb2.Matcher(name="__name__", value="m")
 SELECT = SelectSpec(parse_selector("m"), None, 0, 100)
 NAMES, VALUES = LabelsSpec(()), LabelsSpec((), name="__name__")

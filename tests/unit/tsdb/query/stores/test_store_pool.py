@@ -44,7 +44,7 @@ def world() -> Iterator[World]:
         made = World(reader)
         yield made
         made.pool.close()
-        assert made.pool.join(10.0)
+        assert made.pool.join(60.0)
 
 
 def answering(world: World) -> dict[str, list[int]]:
