@@ -207,7 +207,10 @@ def _settle(value: Callable[[], float]) -> None:
 
 
 def test_a_peer_that_does_not_read_is_cut_off_in_time() -> None:
-    closed = sample("tsdb_http_connections_closed_total", reason="request_timeout")
+    def cuts() -> float:
+        return sample("tsdb_http_connections_closed_total", reason="request_timeout")
+
+    closed = cuts()
     options = replace(ApiOptions(), timeout_s=0.5, send_s=0.1)
     with api_server(options, limits=HttpLimits(request_timeout_s=60)) as served, contextlib.ExitStack() as stack:
         _add_many(served)
@@ -219,9 +222,8 @@ def test_a_peer_that_does_not_read_is_cut_off_in_time() -> None:
             peer = stack.enter_context(socket.create_connection(("127.0.0.1", served.server.port)))
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             peer.sendall(f"GET {URL} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-            cut = lambda: sample("tsdb_http_connections_closed_total", reason="request_timeout") > closed  # noqa: E731
-            wait_until(lambda: cut() or sample("tsdb_query_ended_early_total", reason="timeout") > late, WITHIN_S)
-            return cut()
+            wait_until(lambda: cuts() > closed or sample("tsdb_query_ended_early_total", reason="timeout") > late)
+            return cuts() > closed
 
         wait_until(is_cut, WITHIN_S)
     wait_until(lambda: sample("tsdb_answers_bytes") == 0, WITHIN_S)

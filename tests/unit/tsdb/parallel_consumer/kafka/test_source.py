@@ -134,7 +134,7 @@ def test_a_stuck_consumer_is_replaced_and_its_partitions_are_lost_and_assigned_a
     source.poll(0.0, 1)
     assert listener.told == [("assigned", {P0: Position(3)}), ("lost", [P0])]
     first, second = source.consumers
-    assert first.closed.wait(10.0)
+    assert first.closed.wait(60.0)
     second.due = ["on_assign"]
     source.poll(0.0, 1)
     for late in ("on_assign", "on_revoke", "on_lost"):
