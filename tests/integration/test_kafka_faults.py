@@ -21,7 +21,8 @@ from tsdb.log.topics import topic_specs
 from tsdb.model.errors import Overloaded, Unavailable
 
 SETTINGS = LogSettings(delivery_timeout_s=3.0, request_timeout_s=3.0)
-RECOVERED_WITHIN_S = 30.0
+RECOVERED_WITHIN_S = 120.0  # Against for ever.
+REPLACED_WITHIN_S = 30.0
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_killed_leader_is_replaced_within_the_bound(three: KafkaCluster, repli
         three.kill_broker(leader)
         killed_at, before = time.monotonic(), writers.acked
         wait_until(lambda: writers.acked > before + 200, within_s=RECOVERED_WITHIN_S)
-        assert time.monotonic() - killed_at < RECOVERED_WITHIN_S
+        assert time.monotonic() - killed_at < REPLACED_WITHIN_S
     three.start_broker(leader)
     three.wait_ready()
     writers.judge(replicated.open())

@@ -141,7 +141,7 @@ def check_alone(store: Role, full: int, healthy: Sequence[WriteResult]) -> None:
             answer = reader.select("healthy", 0, 1 << 50, options=ReadOptions(partitions=[partition]))
             assert len(answer) == expected
         with pytest.raises(Unavailable, match="memory_hard"):
-            reader.select("healthy", 0, 1 << 50, options=ReadOptions(partitions=[full]), timeout_s=2.0)
+            reader.select("healthy", 0, 1 << 50, options=ReadOptions(partitions=[full]), timeout_s=10.0)
 
 
 def restart_with(store: Role, hard_bytes: int) -> None:

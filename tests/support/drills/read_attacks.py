@@ -30,7 +30,6 @@ FAR_AWAY = 1 << 40
 WITHIN_S = 60.0
 # Beside answers_bytes_max: one block that is decoded for each answer under way, messages in the transport.
 BESIDE_BYTES = 250 * MIB
-DRAIN_SLACK_S = 1.0  # Until this process sees that the other has ended.
 
 NAME, LONG_NAME = "attacked", "attacked_long"
 
@@ -211,4 +210,4 @@ def check_term(attacked: Attacked, *attacks: str) -> None:
         time.sleep(0.5)  # The attacks are under way.
         for role in attacked.roles:
             print(f"during {', '.join(attacks)}:", end=" ")
-            assert role.terminate_within(attacked.drain_s + DRAIN_SLACK_S) == 0
+            assert role.terminate_within(attacked.drain_s) == 0
