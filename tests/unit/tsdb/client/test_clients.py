@@ -103,12 +103,20 @@ def test_an_answer_cut_off_is_asked_for_again(run: Run, server: FakeServer, fram
     assert len(server.requests) == 2
 
 
+def failure(run: Run, call: Callable[[Any], Any]) -> Unavailable:
+    """The error of a call whose server always fails. On a busy machine a short call may end by its time alone."""
+    for timeout_s in (0.3, 3.0, 30.0):
+        with pytest.raises(Unavailable) as failed:
+            run(call, timeout_s=timeout_s)
+        if failed.value.reason != "deadline":
+            break
+    return failed.value
+
+
 def test_a_server_that_always_cuts_is_an_error(run: Run, server: FakeServer) -> None:
     server.samples[UP] = [(1, 1.0)]
     server.cut_after = [2] * 1000
-    with pytest.raises(Unavailable) as cut:
-        run(lambda client: client.select("up", 0, 100), timeout_s=0.3)
-    assert cut.value.reason == "answer_cut"
+    assert failure(run, lambda client: client.select("up", 0, 100)).reason == "answer_cut"
 
 
 def test_what_passes_by_itself_is_retried_and_the_rest_is_not(run: Run, server: FakeServer) -> None:
@@ -129,9 +137,8 @@ def test_a_call_that_an_ending_server_drops_is_retried(run: Run, server: FakeSer
     server.drops = 1
     assert run(lambda client: client.select("up", 0, 10_000)).samples == 3
     server.drops = 1000
-    with pytest.raises(Unavailable, match="dropped the call, it may be ending") as dropped:
-        run(lambda client: client.coverage(), timeout_s=0.3)
-    assert dropped.value.reason == "call_dropped"
+    dropped = failure(run, lambda client: client.coverage())
+    assert (dropped.reason, "dropped the call, it may be ending" in dropped.message) == ("call_dropped", True)
 
 
 def test_a_hint_beyond_the_timeout_ends_the_call_at_once(run: Run, server: FakeServer) -> None:
@@ -312,8 +319,13 @@ def test_a_watch_resumes_after_the_last_record_seen(run: Run, server: FakeServer
 
 
 def test_a_watch_of_a_given_duration_ends_by_itself(run: Run, server: FakeServer) -> None:
-    server.watch_frames = [[watch_frame(3), watch_frame(4), Unavailable("restarting")]]
-    assert run(lambda client: offsets(client, duration_s=0.4)) == [3, 4]
+    for duration_s in (0.4, 4.0, 40.0):  # On a busy machine the shorter ones may end before the first frame.
+        server.watch_frames = [[watch_frame(3), watch_frame(4), Unavailable("restarting")]]
+        seen = run(lambda client, duration_s=duration_s: offsets(client, duration_s=duration_s))
+        if seen == [3, 4]:
+            return
+        assert [3, 4][: len(seen)] == seen
+    pytest.fail("a watch of 40 s saw nothing")
 
 
 def test_a_watch_that_cannot_reconnect_gives_up(run: Run, server: FakeServer) -> None:

@@ -20,8 +20,8 @@ from tsdb.client import Client, ClientTls, InvalidRequest, TsdbError, Unavailabl
 from tsdb.ops.tls import ServerTls
 
 SHORT_S = 0.5  # Timeout of calls that are tried again.
-LONG_S = 60.0  # Of calls that must not be.
-FINAL_WITHIN_S = 20.0
+LONG_S = 200.0  # Of calls that must not be.
+FINAL_WITHIN_S = 60.0
 
 
 @contextmanager
@@ -56,6 +56,15 @@ def failure(client: Client) -> tuple[TsdbError, float]:
     with client, pytest.raises(TsdbError) as caught:
         client.coverage()
     return caught.value, time.monotonic() - begin
+
+
+def last_failure(address: str, tls: ClientTls | None = None) -> TsdbError:
+    """The error of a read that is tried again. On a busy machine a short one may end by its time alone."""
+    for timeout_s in (SHORT_S, 5.0, 50.0):
+        error, _ = failure(connect(address, tls=tls, timeout_s=timeout_s))
+        if error.reason != "deadline":
+            break
+    return error
 
 
 def test_a_gateway_asked_to_read_points_to_stores_and_queriers() -> None:
@@ -117,7 +126,7 @@ def test_a_connection_that_a_tls_server_closes_names_the_options(tmp_path: Path,
     ours = Authority.in_folder(tmp_path)
     credentials = ServerTls(*ours.issue("server"), ours.ca_file if mutual else None).grpc_credentials()
     with FakeServer(credentials) as server:
-        error, _ = failure(connect(server.address, tls=ClientTls(ours.ca_file) if mutual else None, timeout_s=SHORT_S))
+        error = last_failure(server.address, ClientTls(ours.ca_file) if mutual else None)
     assert isinstance(error, Unavailable)
     assert f"{server.address} closed the connection: it may require {words}" in error.message
 
@@ -130,9 +139,9 @@ def test_an_http_port_is_named_at_once() -> None:
 
 
 def test_nobody_listening_and_an_unknown_host_are_told_apart() -> None:
-    refused, _ = failure(connect("127.0.0.1:1", timeout_s=SHORT_S))
+    refused = last_failure("127.0.0.1:1")
     assert refused.message == "nothing listens at 127.0.0.1:1: start the server, or give its --grpc address"
-    unknown, _ = failure(connect("nowhere.invalid:1", timeout_s=SHORT_S))
+    unknown = last_failure("nowhere.invalid:1")
     assert unknown.message == "the host of nowhere.invalid:1 is not known: check the name"
     assert refused.reason == unknown.reason == "unreachable"
 
@@ -147,6 +156,6 @@ def test_a_port_that_stays_silent_is_named() -> None:
 def test_a_servers_own_words_pass_unchanged() -> None:
     with FakeServer() as server:
         server.fail = [Unavailable("Connection refused by a store", reason="unreachable")]
-        server.fail *= 100
-        error, _ = failure(connect(server.address, timeout_s=SHORT_S))
+        server.fail *= 1000
+        error = last_failure(server.address)
     assert error.message == "Connection refused by a store"

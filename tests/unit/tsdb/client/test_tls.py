@@ -43,7 +43,8 @@ def test_the_right_authority_and_certificate_are_let_in(authority: Authority, se
 def test_a_client_without_a_certificate_is_let_in_only_where_none_is_asked(
     authority: Authority, server: FakeServer, mutual: bool
 ) -> None:
-    with connect(server.address, tls=ClientTls(authority.ca_file), timeout_s=TIMEOUT_S) as client:
+    timeout_s = TIMEOUT_S if mutual else 60.0
+    with connect(server.address, tls=ClientTls(authority.ca_file), timeout_s=timeout_s) as client:
         if not mutual:
             assert len(client.coverage()) == 1
             return

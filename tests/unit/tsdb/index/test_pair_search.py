@@ -38,9 +38,9 @@ def test_a_slow_search_is_called_off_between_pieces_of_few_values() -> None:
 
 def test_a_quick_search_looks_seldom_at_its_deadline_and_finds_all() -> None:
     index = head_of_long_values(2_000).index
-    going = Going(100)
+    going = Going(2_000)
     assert len(index.select(QUICK, going.check)) == 2_000
-    assert going.left > 80
+    assert going.left > 1_000, "more than one look for two values"
 
 
 def test_slow_searches_take_turns_and_one_that_waits_can_be_called_off() -> None:

@@ -37,7 +37,7 @@ from tsdb.parallel_consumer.testing import MemoryBroker, MemorySource
 
 TOPIC = "orders"
 POLICY = ErrorPolicy(default=Action.FATAL, exhausted=Action.FATAL, crashes_max=None)
-OPTIONS = Options(concurrency=4, drain_s=5.0, commit_interval_s=0.01)
+OPTIONS = Options(concurrency=4, drain_s=60.0, commit_interval_s=0.01)
 
 
 def broker_of(records: int) -> MemoryBroker:

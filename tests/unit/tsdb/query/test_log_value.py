@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
-from tsdb.query.log_value import LogValue
+from tsdb.query.log_value import Known, LogValue
 
 WAIT_S = 0.05
 WITHIN_S = 60.0
@@ -42,26 +43,36 @@ def value_of(log: Frozen, clock: ManualClock, wait_s: float = WAIT_S) -> LogValu
     return LogValue("value", log.read, clock, every_s=1.0, again_s=10.0, wait_s=wait_s)
 
 
+def first_known(value: LogValue[int]) -> Known[int]:
+    """The first answer. On a busy machine the log may answer after the wait."""
+    give_up_at = time.monotonic() + WITHIN_S
+    while time.monotonic() < give_up_at:
+        with contextlib.suppress(Unavailable):
+            return value.get()
+        time.sleep(0.001)
+    pytest.fail("the late answer was never used")
+
+
 def test_a_log_that_never_answers_is_waited_for_once_and_then_not_at_all(frozen: Frozen) -> None:
     frozen.answers.clear()
     value = value_of(frozen, ManualClock(), wait_s=0.5)
     began = time.monotonic()
     with pytest.raises(Unavailable) as refused:
         value.get()
-    assert 0.5 <= time.monotonic() - began < 5.0
+    assert time.monotonic() - began >= 0.5
     assert refused.value.reason == "log_slow"
     began = time.monotonic()
     for _ in range(100):
         with pytest.raises(Unavailable):
             value.get()
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 25.0, "100 waits take 50 s"
     assert frozen.reads == 1
 
 
 def test_the_last_value_is_known_as_old_while_the_log_does_not_answer(frozen: Frozen) -> None:
     clock = ManualClock()
     value = value_of(frozen, clock)
-    assert (value.get().value, value.get().is_fresh) == (1, True)
+    assert first_known(value) == Known(1, 0.0, is_fresh=True)
     frozen.answers.clear()
     clock.advance(3_000)
     known = value.get()
@@ -75,14 +86,8 @@ def test_an_answer_that_came_late_is_used(frozen: Frozen) -> None:
     with pytest.raises(Unavailable):
         value.get()
     frozen.answers.set()
-    give_up_at = time.monotonic() + WITHIN_S
-    while time.monotonic() < give_up_at:
-        try:
-            assert value.get().value == 1
-            return
-        except Unavailable:
-            time.sleep(0.001)
-    pytest.fail("the late answer was never used")
+    assert first_known(value).value == 1
+    assert frozen.reads == 1
 
 
 def test_one_read_after_the_pause_tries_again(frozen: Frozen) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from support.counters import sample
 from support.fakes.fake_stores import FakeStore, FakeStores, state
+from support.servers.logs import wait_until
 from support.servers.queriers import TOPIC_ID, Context
 from tsdb.answer.answer import Answer
 from tsdb.answer.spec import ReadOptions, SelectSpec
 from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
 from tsdb.ops.threads import watched_threads
 from tsdb.query.stores.fan_out import ShareStreams, open_all
-from tsdb.query.stores.hedge import HedgePlan
+from tsdb.query.stores.hedge import HEDGES_MAX, HedgePlan, HedgeTimer
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.read_call import Caller
 
@@ -32,13 +33,14 @@ class FrozenStore(FakeStore):
         super().__init__(name, [state(partition) for partition in partitions])
         self.called = threading.Event()
         self.ended = threading.Event()
+        self.is_left = False  # Whether its call ended before its time.
 
     def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
         self.asked.append(spec)
         over = threading.Event()
         caller.add_callback(over.set)
         self.called.set()
-        over.wait(WITHIN_S)
+        self.is_left = over.wait(WITHIN_S)
         self.ended.set()
         raise Unavailable("the caller left", reason="cancelled")
         yield
@@ -76,12 +78,11 @@ def names(opened: Sequence[ShareStreams[Any]]) -> list[tuple[str, tuple[int, ...
 
 def test_a_store_that_never_answers_is_read_from_its_replica() -> None:
     frozen = FrozenStore("frozen")
-    began = time.monotonic()
     opened = read(frozen, store("other", 0, 1))
-    assert time.monotonic() - began < 5.0
     assert names(opened) == [("other", (0, 1))]
     assert frozen.is_suspect
-    assert frozen.ended.wait(WITHIN_S), "its call ended"
+    assert frozen.ended.wait(WITHIN_S)
+    assert frozen.is_left, "its call ended with the read"
 
 
 def test_the_next_read_goes_to_the_replica_at_once() -> None:
@@ -97,11 +98,25 @@ def test_several_stores_together_take_the_place_of_one() -> None:
     assert names(opened) == [("a", (0,)), ("b", (1,))]
 
 
-def test_a_store_that_answers_is_not_hedged() -> None:
-    first, other = store("first", 0, 1), store("other", 0, 1)
-    assert names(read(first, other)) == [("first", (0, 1))]
-    time.sleep(2 * AFTER_S)
+class ManualHedges(HedgeTimer):
+    """A timer whose functions run when the test calls them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due: list[Callable[[], None]] = []
+
+    def after(self, seconds: float, run: Callable[[], None]) -> None:
+        self.due.append(run)
+
+
+def test_a_store_that_has_answered_is_not_hedged() -> None:
+    first, other, plan, timer = store("first", 0, 1), store("other", 0, 1), HedgePlan(AFTER_S), ManualHedges()
+    plan.timer = timer
+    assert names(read(first, other, plan=plan)) == [("first", (0, 1))]
+    (late,) = timer.due
+    late()
     assert not other.asked
+    assert plan.capacity._value == HEDGES_MAX
 
 
 def test_without_another_store_the_read_waits_for_its_own() -> None:
@@ -111,24 +126,41 @@ def test_without_another_store_the_read_waits_for_its_own() -> None:
         read(frozen, store("half", 0), context=context)
 
 
-def test_a_hedge_that_cannot_answer_leaves_the_read_to_its_store() -> None:
-    frozen, context = FrozenStore("frozen"), Context()
-    threading.Timer(8 * AFTER_S, context.leave).start()
+@pytest.fixture
+def leaving() -> Iterator[Context]:
+    """A caller that leaves once a hedge has failed."""
+    caller, before = Context(), hedges("failed")
+
+    def leave() -> None:
+        wait_until(lambda: hedges("failed") > before)
+        caller.leave()
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    yield caller
+    thread.join(WITHIN_S)
+
+
+def hedges(result: str) -> float:
+    return sample("tsdb_query_hedges_total", result=result)
+
+
+def test_a_hedge_that_cannot_answer_leaves_the_read_to_its_store(leaving: Context) -> None:
+    frozen = FrozenStore("frozen")
     behind = store("behind", 0, 1, fail=Unavailable("replaying", reason="replaying", retry_after_s=1.0))
     with pytest.raises(Unavailable, match="the caller left"):
-        read(frozen, behind, context=context)
+        read(frozen, behind, context=leaving)
     assert len(behind.asked) == 1
 
 
-def test_a_bug_in_a_hedge_ends_neither_the_read_nor_the_process() -> None:
+def test_a_bug_in_a_hedge_ends_neither_the_read_nor_the_process(leaving: Context) -> None:
     class BrokenStore(FakeStore):
         def select(self, spec: SelectSpec, caller: Caller) -> Iterator[Answer]:
             raise KeyError("a bug")
 
-    frozen, context = FrozenStore("frozen"), Context()
-    threading.Timer(8 * AFTER_S, context.leave).start()
+    frozen = FrozenStore("frozen")
     with watched_threads() as failures, pytest.raises(Unavailable, match="the caller left"):
-        read(frozen, BrokenStore("broken", [state(0), state(1)]), context=context)
+        read(frozen, BrokenStore("broken", [state(0), state(1)]), context=leaving)
     assert failures.failure() is None
 
 
@@ -153,12 +185,21 @@ def test_a_handled_refusal_of_the_replica_asks_the_replica_again() -> None:
 
 
 def test_hedges_over_the_bound_wait_for_room() -> None:
-    plan = HedgePlan(AFTER_S, hedges_max=1)
+    plan, other, full = HedgePlan(AFTER_S, hedges_max=1), store("other", 0, 1), hedges("full")
+    asked_before: list[object] = []
+
+    def release() -> None:
+        wait_until(lambda: hedges("full") > full)
+        asked_before.extend(other.asked)
+        plan.capacity.release()
+
     assert plan.capacity.acquire(blocking=False)
-    threading.Timer(6 * AFTER_S, plan.capacity.release).start()
-    began = time.monotonic()
-    assert names(read(FrozenStore("frozen"), store("other", 0, 1), plan=plan)) == [("other", (0, 1))]
-    assert time.monotonic() - began > 4 * AFTER_S
+    thread = threading.Thread(target=release)
+    thread.start()
+    assert names(read(FrozenStore("frozen"), other, plan=plan)) == [("other", (0, 1))]
+    thread.join(WITHIN_S)
+    assert asked_before == []
+    assert len(other.asked) == 1
 
 
 def test_many_reads_at_once_are_all_answered() -> None:
