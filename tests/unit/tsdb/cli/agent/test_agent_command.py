@@ -29,16 +29,17 @@ def test_the_host_is_measured_every_interval_until_a_signal(shell: Shell, server
     server.refuse = end_after_three
     run = ("agent", "--address", server.address, "--interval", "20ms", "--output", "json")
     summary = shell.ok(*run, "--job", "j", "--instance", "i").json
-    assert summary["samples"] == sum(len(rows) for rows in server.samples.values()) > 0
+    # On a busy machine a batch may hold two rounds, and one that ran out of time is sent twice.
+    assert 0 < summary["samples"] <= sum(len(rows) for rows in server.samples.values())
     assert (summary["refused"], summary["dropped"]) == (0, 0)
-    assert summary["requests"] >= loads(server) >= 3
+    assert loads(server) >= 3
     assert {b"node_load1", b"node_cpu_seconds_total"} <= {metric_name(labels) for labels in server.samples}
     assert all({"job": "j", "instance": "i"}.items() <= dict(parse_labels(s)).items() for s in server.samples)
 
 
 def test_the_host_is_measured_once_in_an_interval_and_not_after_the_duration(shell: Shell, server: FakeServer) -> None:
     run = ("agent", "--address", server.address, "--interval", "1h", "--duration", "1h", "--output", "json")
-    shell.ok(*run)
+    assert shell.ok(*run).json["requests"] >= 1
     assert loads(server) == 1
 
 
