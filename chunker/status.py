@@ -174,13 +174,13 @@ class ChunkerReporter(Periodic):
         # The time before the request, because the answer is at least as fresh.
         at = self._clock.monotonic()
         try:
-            marks = self._log.watermarks(METRICS, partitions)
+            highs = self._log.high_watermarks(METRICS, partitions)
         except TsdbError as error:
             poll_failures_total.inc()
             log.warning("high watermarks not available", reason=error.reason, error=error.message)
             return
         self._answered_at = at
-        self._high.update({number: (mark.high, at) for number, mark in marks.items()})
+        self._high.update({number: (high, at) for number, high in highs.items()})
 
     def _status(self, partition: ChunkPartition, evaluator: ReadinessEvaluator) -> ChunkPartitionStatus:
         progress, committed, stage = partition.progress, partition.committed, partition.stage

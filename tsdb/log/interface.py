@@ -140,17 +140,14 @@ class LogReader(Protocol):
         """
 
     def wake(self) -> None:
-        """End the poll that waits now, or else the next one, early. Any thread. Takes up to a quarter of a second over
-        Kafka."""
+        """End the poll that waits now, or else the next one, early. Any thread. Over Kafka it takes up to half a
+        second."""
 
     def seek(self, topic: str, partition: int, next_offset: int) -> None:
         """Continue at next_offset. Records fetched before are dropped."""
 
     def pause(self, topic: str, partition: int) -> None:
         """Stop reading a partition until `seek`. Fetched records are dropped."""
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """High watermarks seen with the last fetch; a partition without a fetch is missing. No I/O."""
 
     @property
     def unavailable_since_monotonic(self) -> float | None:
@@ -217,6 +214,9 @@ class Log(Protocol):
 
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
         """Watermarks per partition, fresh from the broker."""
+
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """High watermarks alone, fresh from the broker: one request over Kafka, where `watermarks` sends two."""
 
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """By partition, the first offset with a broker time >= the given ms; None: no record is at or after it."""

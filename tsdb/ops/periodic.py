@@ -9,12 +9,13 @@ from tsdb.ops.threads import ThreadComponent
 
 
 class Periodic(ThreadComponent):
-    """Calls `look`, then again `every_s` seconds after each return or at once when woken, until `close`.
+    """Calls `look`, then again `every_s` seconds after each return or at once when woken, until `close`. A look that
+    returns a number of seconds is followed by the next one after that time.
 
     at_once: whether the first call comes at the start; False for an owner that has just called `look` itself.
     """
 
-    def __init__(self, name: str, every_s: float, look: Callable[[], None], *, at_once: bool = True) -> None:
+    def __init__(self, name: str, every_s: float, look: Callable[[], float | None], *, at_once: bool = True) -> None:
         super().__init__(name)
         self._every_s = every_s
         self._at_once = at_once
@@ -35,5 +36,5 @@ class Periodic(ThreadComponent):
             self._woken.wait(self._every_s)
         while not self._closing.is_set():
             self._woken.clear()
-            self._look_once()
-            self._woken.wait(self._every_s)
+            wait_s = self._look_once()
+            self._woken.wait(self._every_s if wait_s is None else wait_s)

@@ -136,12 +136,11 @@ class ChunkStageWatch(Periodic):
         if self._group is None:
             self._group = self._log.group(GROUP_ID)
         commits = self._group.committed([(METRICS, partition) for partition in partitions])
-        marks = self._log.watermarks(METRICS, partitions)
         return StageSight(
             self._clock.now_ms(),
             tuple(self._log.members(GROUP_ID)),
             {partition: self._progress(commits[METRICS, partition]) for partition in partitions},
-            {partition: mark.high for partition, mark in marks.items()},
+            self._log.high_watermarks(METRICS, partitions),
         )
 
     def _progress(self, commit: Position | None) -> Progress | None:

@@ -95,7 +95,7 @@ class SeriesFeed:
     def catch_up(self, partitions: list[int], clock: Clock, timeout_s: float) -> None:
         """Read these partitions up to a high watermark taken now. Raises Unavailable (series_behind) after timeout_s,
         and Overloaded (memory_hard) when only held-back partitions are behind."""
-        goals = {p: marks.high for p, marks in self._log.watermarks(SERIES, partitions).items()}
+        goals = self._log.high_watermarks(SERIES, partitions)
         give_up_at = clock.monotonic() + timeout_s
         while behind := self._behind(goals):
             if behind.keys() <= self._held_back.keys():

@@ -40,7 +40,7 @@ class WatermarkPoller(Periodic):
         # The time before the request: the answer is at least as fresh.
         at = self._clock.monotonic()
         try:
-            marks = self._log.watermarks(METRICS, list(self._partitions))
+            highs = self._log.high_watermarks(METRICS, list(self._partitions))
         except TsdbError as error:
             poll_failures_total.inc()
             if not self._failing:
@@ -48,5 +48,5 @@ class WatermarkPoller(Periodic):
             self._failing = True
             return
         self._failing = False
-        for number, mark in marks.items():
-            self._partitions[number].observe_high_watermark(mark.high, at)
+        for number, high in highs.items():
+            self._partitions[number].observe_high_watermark(high, at)

@@ -171,6 +171,9 @@ class FakeLog:
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
         return {partition: Watermarks(0, self._next[topic, partition]) for partition in partitions}
 
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        return {partition: marks.high for partition, marks in self.watermarks(topic, partitions).items()}
+
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         raise NotImplementedError("a gateway looks nothing up")
 

@@ -52,6 +52,9 @@ class HeldLog:
             raise Unavailable("no answer", reason="timeout")
         return self._log.watermarks(topic, partitions)
 
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        return {partition: marks.high for partition, marks in self.watermarks(topic, partitions).items()}
+
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> LogReader:

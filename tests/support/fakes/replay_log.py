@@ -71,6 +71,9 @@ class ReplayLog:
             raise self.ask_errors.pop(0)
         return {p: Watermarks(self.low[topic, p], self._high[topic, p]) for p in partitions}
 
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        return {partition: marks.high for partition, marks in self.watermarks(topic, partitions).items()}
+
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> ReplayReader:

@@ -207,6 +207,9 @@ class SimulatedLog:
         stretches = {number: self.stretches[topic, number] for number in partitions}
         return {number: Watermarks(stretch.low, stretch.high) for number, stretch in stretches.items()}
 
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        return {partition: marks.high for partition, marks in self.watermarks(topic, partitions).items()}
+
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         return {
             number: next((r.offset for r in self.records(topic, number) if r.broker_ms >= time_ms), None)
@@ -289,9 +292,6 @@ class SimulatedReader:
 
     def pause(self, topic: str, partition: int) -> None:
         self._resting.add((topic, partition))
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {place: self._log.stretches[place].high for place in self._next}
 
     @property
     def unavailable_since_monotonic(self) -> float | None:

@@ -17,10 +17,10 @@ from tsdb.model.time_set import DEMO
 def test_an_unexpected_exception_is_kept() -> None:
     broken = RuntimeError("broken")
 
-    def watermarks(*_: Any) -> None:
+    def high_watermarks(*_: Any) -> None:
         raise broken
 
-    log, member = SimpleNamespace(watermarks=watermarks), SimpleNamespace(partitions={})
+    log, member = SimpleNamespace(high_watermarks=high_watermarks), SimpleNamespace(partitions={})
     reporter = ChunkerReporter(
         cast(Log, log),
         cast(Member, member),

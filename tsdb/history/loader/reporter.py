@@ -99,8 +99,8 @@ class LoaderReporter(Periodic):
         try:
             high = {}
             for topic in {topic for topic, _ in places}:
-                marks = self._log.watermarks(topic, sorted(number for name, number in places if name == topic))
-                high.update({(topic, number): mark.high for number, mark in marks.items()})
+                highs = self._log.high_watermarks(topic, sorted(number for name, number in places if name == topic))
+                high.update({(topic, number): end for number, end in highs.items()})
             self._ends = HighWatermarks(high, now)
         except (Unavailable, WrongTopic) as error:
             log.debug("ends of the log not to be had", reason=error.reason, error=error.message)

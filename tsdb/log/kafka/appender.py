@@ -23,7 +23,7 @@ from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.threads import new_thread, report_failure
 
-POLL_S = 0.1
+POLL_S = 1.0  # An answer ends a poll at once. A producer that is not used any more ends after its poll.
 CLOSE_WITHIN_S = 5.0
 
 

@@ -11,7 +11,11 @@ MESSAGE_BYTES_MAX = 2 * 1024 * 1024  # A log record is at most 1 MiB; compressed
 FETCH_BYTES_MIN = 256 * 1024
 METADATA_REFRESH_MS = 3_000
 LINGER_BYTES = 1 << 20  # A fetch with this many bytes does not wait.
-FETCH_WAIT_MS = 100  # Length of an idle fetch. A new assignment on the same broker waits for it to end.
+# Length of an idle fetch of a short read. A broker reports the end of a partition, and begins a new assignment, only
+# after it.
+FETCH_WAIT_MS = 100
+# Length of an idle fetch of a client that stays at the end. A record ends it at once.
+FETCH_WAIT_FOLLOWING_MS = 500
 # Wait of readers that follow each other on one connection. A reader would begin with the wait for the last one's idle
 # fetch.
 FETCH_WAIT_SHORT_MS = 5
@@ -63,6 +67,7 @@ def producer(bootstrap: str, settings: LogSettings) -> Config:
 def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_bytes: int | None = None) -> Config:
     """Consumer without automatic commit or reset, with end-of-partition events, not waiting for transactions."""
     prefetch = prefetch_bytes or settings.prefetch_bytes_max
+    wait_ms = FETCH_WAIT_FOLLOWING_MS if prefetch_bytes is None else FETCH_WAIT_MS
     fetch_bytes = max(FETCH_BYTES_MIN, min(prefetch // 4, 1024 * 1024))
     return common(bootstrap, settings) | {
         "group.id": group_id,
@@ -71,7 +76,7 @@ def consumer(bootstrap: str, settings: LogSettings, *, group_id: str, prefetch_b
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "isolation.level": "read_uncommitted",
-        "fetch.wait.max.ms": FETCH_WAIT_SHORT_MS if settings.idle_readers_max else FETCH_WAIT_MS,
+        "fetch.wait.max.ms": FETCH_WAIT_SHORT_MS if settings.idle_readers_max else wait_ms,
         "fetch.error.backoff.ms": FETCH_ERROR_BACKOFF_MS,
         "fetch.queue.backoff.ms": 5,  # Its default of a second starves a fast reader.
         "queued.max.messages.kbytes": max(1, prefetch // 1024),

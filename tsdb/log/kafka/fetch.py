@@ -33,7 +33,7 @@ from tsdb.ops.metrics import counter
 
 CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer; unconfirmed records wait for the next poll.
 BYTES_GUESS = 1024.0  # Size of a record before the first was seen.
-WAKE_WITHIN_S = 0.2  # The library cannot end a wait early, so a long poll is several waits.
+WAKE_WITHIN_S = 0.5  # The library cannot end a wait early, so a long poll is several waits.
 # A longer pause between two polls is caused by the owner. It counts no more than this as a wait for records.
 PAUSE_S_MAX = 1.0
 
@@ -212,16 +212,6 @@ class Fetch:
             with translate_kafka_errors(_place(partition)):
                 self.consumer.pause([self.kafka_partition(partition)])
             self._paused.add(partition)
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """High watermarks seen with the last fetch."""
-        marks = {}
-        for partition in self.next_offsets:
-            with translate_kafka_errors(_place(partition)):
-                seen = self.consumer.get_watermark_offsets(self.kafka_partition(partition), cached=True)
-            if seen is not None and seen[1] >= 0:
-                marks[partition] = seen[1]
-        return marks
 
     def kafka_partition(self, partition: TopicPartition, offset: int | None = None) -> KafkaPartition:
         """The partition in the client library's type."""

@@ -114,6 +114,10 @@ class KafkaLog:
         self._check(topic, partitions)
         return self._offsets.watermarks(topic, list(partitions))
 
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        self._check(topic, partitions)
+        return self._offsets.high_watermarks(topic, list(partitions))
+
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         self._check(topic, list(times_ms))
         return self._offsets.for_times(topic, times_ms)
@@ -228,7 +232,7 @@ class KafkaLog:
         # assertion (rd_kafka_enq_once_del_source_return) when requests about groups timed out during an outage.
         topic = self._guard.any_topic()
         if topic is not None:
-            self._offsets.watermarks(topic, [0])
+            self._offsets.high_watermarks(topic, [0])
         name = self._prefix + group_id
         place, admin = f"members of group {name}", self._admin.get()
         try:

@@ -41,8 +41,12 @@ class KafkaOffsets:
         # Two ListOffsets requests in total (0.2 ms each for 16 partitions); get_watermark_offsets sends 2 for each
         # partition.
         lows = self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_BEGINNING))
-        highs = self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_END))
+        highs = self.high_watermarks(topic, partitions)
         return {partition: Watermarks(lows[partition], highs[partition]) for partition in partitions}
+
+    def high_watermarks(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        """High watermarks from the leaders of the partitions, by one request."""
+        return self._list_offsets(topic, dict.fromkeys(partitions, OFFSET_END))
 
     def for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """First offset with broker time >= ms. Negative times become 0: for Kafka they request an end of the log."""

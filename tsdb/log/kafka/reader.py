@@ -67,9 +67,6 @@ class KafkaReader:
     def pause(self, topic: str, partition: int) -> None:
         self._fetch.pause((topic, partition))
 
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return self._fetch.high_watermarks()
-
     @property
     def unavailable_since_monotonic(self) -> float | None:
         return self._guard.unavailable_since_monotonic

@@ -21,7 +21,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.periodic import Periodic
 
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 3.0
 IDLE_S = 3.0  # A partition that had an event within this time needs no look.
 # Above the longest throttling of a broker's quota at its default (11 windows of 1 s).
 STUCK_S = 12.0
@@ -153,8 +153,8 @@ class FetchWatch:
         found = {}
         for topic in {topic for topic, _ in partitions}:
             numbers = sorted(number for name, number in partitions if name == topic)
-            for number, mark in self._offsets.watermarks(topic, numbers).items():
-                found[topic, number] = mark.high
+            for number, high in self._offsets.high_watermarks(topic, numbers).items():
+                found[topic, number] = high
         return found
 
 

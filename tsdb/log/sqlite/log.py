@@ -103,6 +103,9 @@ class SqliteLog:
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
         return self._queries.watermarks(topic, partitions)
 
+    def high_watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        return {partition: marks.high for partition, marks in self.watermarks(topic, partitions).items()}
+
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         return self._queries.offsets_for_times(topic, times_ms)
 

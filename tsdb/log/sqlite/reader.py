@@ -58,7 +58,6 @@ class SqliteReader:
         self._linger_s = linger_s
         self._rests_until = 0.0  # Monotonic time until which the reader waits after a read up to the end.
         self._places: dict[TopicPartition, _Place] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}
         self._seen: tuple[int, int] | None = None  # State of the database when all of it was read.
         self._unavailable_since: float | None = None
 
@@ -102,9 +101,6 @@ class SqliteReader:
         """Stop reading these partitions."""
         for partition in partitions:
             self._places.pop(partition, None)
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {partition: mark for partition, mark in self._high_watermarks.items() if partition in self._places}
 
     @property
     def unavailable_since_monotonic(self) -> float | None:
@@ -161,7 +157,6 @@ class SqliteReader:
         topic, number = partition
         place = self._places[partition]
         lane = check_lane(topic, place.topic_id, number, lanes)
-        self._high_watermarks[partition] = lane.next_offset
         if lane.low_offset <= place.next_offset <= lane.next_offset:
             return lane
         del self._places[partition]

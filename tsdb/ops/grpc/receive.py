@@ -58,7 +58,7 @@ class _Receipt:
 
 class Receipts:
     """`slots`: number of requests that are received at once. The owner calls `relieve` every few hundred
-    milliseconds."""
+    milliseconds while it returns True, and each second else."""
 
     def __init__(self, slots: int, threads: CallThreads, *, timeout_s: float = TIMEOUT_S) -> None:
         self._slots = slots
@@ -105,12 +105,12 @@ class Receipts:
                 retry_after_s=RETRY_AFTER_S,
             )
 
-    def relieve(self) -> None:
+    def relieve(self) -> bool:
         """Cancel every call past the timeout, and the oldest calls while others wait for a slot or a thread and will
-        not be served soon."""
+        not be served soon. False when no request is being received."""
         if not self._holding and not self._waiting and not self._threads.queued and not self._pressed:
             self._arrived, self._relieved_at = 0, time.monotonic()
-            return
+            return False
         now = time.monotonic()
         with self._lock:
             holding = [receipt for receipt in self._holding if not receipt.arrived]
@@ -128,6 +128,7 @@ class Receipts:
             for receipt in receipts:
                 if self._evicts(receipt):
                     receipt.cancel(reason)
+        return True
 
     def _evicts(self, receipt: _Receipt) -> bool:
         """Mark a call as evicted. False when its request has arrived meanwhile: then it is handled."""

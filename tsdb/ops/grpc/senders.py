@@ -18,6 +18,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.periodic import Periodic
 
 LOOK_EVERY_S = 0.2
+IDLE_LOOK_S = 1.0  # Time to the next look while no stream is open.
 STALLED_S = 0.25  # An active reader takes a message within milliseconds.
 DRAIN_TIMEOUT_S = 1.0  # The send timeout during shutdown, which waits for active readers only.
 LOG_EVERY_S = 60.0
@@ -87,8 +88,10 @@ class Senders(Periodic):
         if not sender.call.add_callback(partial(self.remove, sender)):
             self.remove(sender)
 
-    def look(self) -> None:
+    def look(self) -> float | None:
         """Cut streams that were not read for `send_timeout_s`; move streams that stall now to waiting slots."""
+        if not self._senders:
+            return IDLE_LOOK_S
         now = self._monotonic()
         stalled = [(at, sender) for sender in self._senders.copy() if (at := sender.since) is not None]
         stalled = sorted((one for one in stalled if now - one[0] >= STALLED_S), key=lambda one: one[0])
@@ -101,6 +104,7 @@ class Senders(Periodic):
             longest = self._longest(timely, sender.slot.peer)
             if longest is not None:
                 self._cut(longest, "waiting_requests", now)
+        return None
 
     def _longest(self, timely: list[StreamSender], peer: str) -> StreamSender | None:
         """The waiting stream that has not been read for the longest time. When the share of `peer` is used up, only

@@ -40,6 +40,7 @@ BACKLOG = 1024
 NO_COMPRESSION, GZIP_COMPRESSION = 1, 4  # Bits of the algorithms that gRPC knows.
 STREAMS_MAX = 256  # Concurrent calls of one connection. A client queues further calls on its side.
 RELIEF_EVERY_S = 0.1  # Interval of the check for calls whose request does not arrive.
+IDLE_RELIEF_S = 1.0  # Interval of that check while no request is being received.
 FLUSH_S = 2.0  # Time for the last answer to reach its caller. gRPC itself waits 20 s for silent peers.
 JOIN_POLL_S = 0.05
 GRACE_S = 3600.0  # gRPC's own wait for running calls. Our deadline is shorter and then calls abort().
@@ -123,9 +124,9 @@ class GrpcServer:
         self._stopped: Event | None = None
         self._idle: Deadline | None = None
 
-        def relieve() -> None:
-            receipts.relieve()
-            health.receipts.relieve()
+        def relieve() -> float | None:
+            receives = [each.relieve() for each in (receipts, health.receipts)]
+            return None if any(receives) else IDLE_RELIEF_S
 
         self._relief = Periodic("grpc-relief", RELIEF_EVERY_S, relieve)
 

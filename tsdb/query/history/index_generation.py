@@ -53,7 +53,7 @@ class IndexGeneration:
     def _read(self) -> int:
         polls_total.inc()
         before, self._high = self._high, None
-        high = self._log.watermarks(META, [0])[0].high
+        high = self._log.high_watermarks(META, [0])[0]
         if before is None or high < before:
             self._generation = last_generation(self._log, self._topic_id) or BEFORE_THE_FIRST
         elif high > before:

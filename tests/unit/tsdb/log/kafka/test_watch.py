@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Mes
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from support.counters import sample
-from tsdb.log.interface import METRICS, TopicPartition, Watermarks
+from tsdb.log.interface import METRICS, TopicPartition
 from tsdb.log.kafka.fetch import Fetch
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.reader import KafkaReader
@@ -31,10 +31,10 @@ class FakeLog:
         self.high = {0: 0, 1: 0}
         self.away = False
 
-    def watermarks(self, topic: str, partitions: list[int]) -> dict[int, Watermarks]:
+    def high_watermarks(self, topic: str, partitions: list[int]) -> dict[int, int]:
         if self.away:
             raise Unavailable("no broker")
-        return {number: Watermarks(0, self.high[number]) for number in partitions}
+        return {number: self.high[number] for number in partitions}
 
 
 class FakeConsumer:
