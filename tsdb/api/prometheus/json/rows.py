@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import orjson
@@ -20,6 +20,8 @@ from tsdb.api.prometheus.json.rows_kernels import (
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import LabelSets, distinct
 
+SMALL_CELLS = 256  # Labels of so few rows are faster in Python than as arrays.
+KEPT_CHARS_MAX = 256  # Characters of a remembered label. There are 4,095 others: some 4 MB at worst.
 PIECE_BYTES = 1 << 18  # A piece of this size stays in the cache of a core until it is copied.
 _VECTOR = (b'},"value":', b"}")
 _MATRIX = (b'},"values":[', b"]}")
@@ -95,7 +97,10 @@ def _rows(
 
 def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
     """(texts, starts, numbers). texts has each label of the rows as `"name":"value"` once. numbers has for each row the
-    numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label."""
+    numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label. Of few rows, all
+    labels of a row are one text."""
+    if labels.numbers.size <= SMALL_CELLS:
+        return _texts_of_rows(labels)
     columns = sorted(range(len(labels.names)), key=labels.names.__getitem__)
     keys = [one + b":" for one in json_texts([labels.names[column] for column in columns])]
     values = labels.numbers[:, columns].astype(np.int64)
@@ -108,6 +113,30 @@ def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(list(map(len, parts)), out=starts[1:])
     return np.frombuffer(b"".join(parts), np.uint8), starts, numbers
+
+
+def _texts_of_rows(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
+    columns = sorted(range(len(labels.names)), key=labels.names.__getitem__)
+    text, names = labels.pool.text, labels.names
+    parts: list[bytes] = []
+    starts, numbers = [0], []
+    for row in labels.numbers.tolist():
+        part = b",".join([_label(names[column], text(row[column])) for column in columns if row[column]])
+        numbers.append(len(parts) if part else -1)
+        parts.append(part)
+        starts.append(starts[-1] + len(part))
+    whole = np.frombuffer(b"".join(parts), np.uint8)
+    return whole, np.array(starts, np.int64), np.array(numbers, np.int32).reshape(-1, 1)
+
+
+def _label(name: str, value: str) -> bytes:
+    return (_kept_label if len(name) + len(value) <= KEPT_CHARS_MAX else _kept_label.__wrapped__)(name, value)
+
+
+@lru_cache(maxsize=4096)
+def _kept_label(name: str, value: str) -> bytes:
+    """One label as `"name":"value"`. Dashboards show the same labels again and again."""
+    return json_text(name) + b":" + json_text(value)
 
 
 def json_texts(texts: Sequence[str]) -> list[bytes]:

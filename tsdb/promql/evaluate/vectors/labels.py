@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,10 @@ CHARS_MAX = 64 << 20  # Characters of all texts of a query.
 CELLS_MAX = 50_000_000  # Cells of one table of label sets: 200 MB.
 
 SPARSE = 64  # Bound of distinct numbers in relation to rows; see `distinct`.
+
+# Small selections are remembered, 512 of them: some 80 MB at worst, where all texts are short and different. A name
+# takes bytes, so the product of series and bytes bounds the cells of a table.
+REMEMBERED_BYTES_MAX, REMEMBERED_PRODUCT_MAX = 4 << 10, 64 << 10
 
 _SEED = np.uint64(secrets.randbits(64))  # Random, so that nobody can choose labels that share a hash.
 
@@ -75,6 +80,10 @@ class Pool:
     def texts(self, numbers: Iterable[int]) -> list[str]:
         """The text of each number."""
         return list(map(self._texts.__getitem__, numbers))
+
+    def all_texts(self) -> Sequence[str]:
+        """The texts of all numbers, from 0 on."""
+        return self._texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +244,27 @@ def no_labels(pool: Pool, rows: int) -> LabelSets:
 
 
 def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
-    """Parse canonical labels to label sets. Python sees each distinct text once."""
+    """Parse canonical labels to label sets. Those of a small selection are remembered by their bytes."""
+    if len(canonical) > REMEMBERED_BYTES_MAX:  # Nothing goes through the labels of many series for this alone.
+        return _parsed(pool, canonical)
+    size = sum(map(len, canonical))
+    if size > REMEMBERED_BYTES_MAX or size * len(canonical) > REMEMBERED_PRODUCT_MAX:
+        return _parsed(pool, canonical)
+    known = _remembered(tuple(canonical))
+    pool.admit(len(known), len(known.names))
+    of_pool = np.array(pool.numbers(known.pool.all_texts()), np.int32)
+    return LabelSets(pool, known.names, of_pool[known.numbers], known.is_distinct)
+
+
+@lru_cache(maxsize=512)
+def _remembered(canonical: tuple[bytes, ...]) -> LabelSets:
+    """Label sets with a pool that has their values alone."""
+    # The bound on the cells is that of each query's pool; this table has few.
+    return _parsed(Pool(), canonical)
+
+
+def _parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
+    """Python sees each distinct text once."""
     data = np.frombuffer(b"".join(canonical), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, canonical), np.int64, len(canonical)))
     texts_max = int(np.count_nonzero(data == SEPARATOR)) + len(canonical)

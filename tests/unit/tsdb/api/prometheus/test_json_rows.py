@@ -97,7 +97,11 @@ def test_a_matrix_is_that_of_the_twin(sets: list[dict[str, str]], times: list[in
     values = data.draw(st.lists(row, min_size=len(sets), max_size=len(sets)))
     there = st.lists(st.booleans(), min_size=len(times), max_size=len(times))
     present = data.draw(st.lists(there, min_size=len(sets), max_size=len(sets)))
-    got = joined(matrix_rows(block(labels_of(*sets), values, present), np.array(times, np.int64)))
+    one, times_ms = block(labels_of(*sets), values, present), np.array(times, np.int64)
+    got = joined(matrix_rows(one, times_ms))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "SMALL_CELLS", -1)
+        assert joined(matrix_rows(one, times_ms)) == got, "many rows are written as few are"
     wanted = []
     for labels, numbers, marks in zip(sets, values, present, strict=True):
         points = [(ts, number) for ts, number, mark in zip(times, numbers, marks, strict=True) if mark]
@@ -145,6 +149,13 @@ def test_pieces_end_anywhere_and_join_to_the_same_bytes(monkeypatch: pytest.Monk
     assert b"".join(pieces) == b"".join(whole)
     assert len(pieces) > 100
     assert len(whole) == 1
+
+
+def test_a_long_label_is_written_and_not_remembered() -> None:
+    value, before = "x" * rows.KEPT_CHARS_MAX, rows._kept_label.cache_info().currsize
+    got = joined(vector_rows(block(labels_of({"a": value}), [[1.0]], [[True]]), np.array([0], np.int64)))
+    assert json.loads(got)["metric"] == {"a": value}
+    assert rows._kept_label.cache_info().currsize == before
 
 
 def test_nothing_is_written_without_rows() -> None:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tsdb.model.labels import canonical_labels
-from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, distinct, joined, label_sets, no_labels, parsed
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.vectors.labels import (
+    REMEMBERED_BYTES_MAX,
+    REMEMBERED_PRODUCT_MAX,
+    LabelSets,
+    Pool,
+    _remembered,
+    distinct,
+    joined,
+    label_sets,
+    no_labels,
+    parsed,
+)
 
 NAMES = st.sampled_from(["__name__", "a", "b", "le", "zone", "ä"])
 VALUES = st.sampled_from(["x", "y", "xy", "z" * 40, "é", "0"])
+LONG_LABELS = [{"a": str(row) * REMEMBERED_BYTES_MAX} for row in range(2)]
+MANY_SERIES = [{"a": f"{row:04d}"} for row in range(1 + REMEMBERED_PRODUCT_MAX // 600)]
+VERY_MANY_SERIES = [{"a": f"{row:04d}"} for row in range(REMEMBERED_BYTES_MAX + 1)]
 ROWS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4), max_size=12)
 
 
@@ -22,6 +38,34 @@ def test_parsed_labels_are_those_that_were_joined(rows: list[dict[str, str]]) ->
 
 def test_an_empty_value_is_an_absent_label() -> None:
     assert _rows(parsed(Pool(), [b"a\xff\xffb\xffx"])) == [{"b": "x"}]
+
+
+@given(ROWS)
+def test_a_remembered_selection_has_the_numbers_of_each_query(rows: list[dict[str, str]]) -> None:
+    selection = [canonical_labels(row) for row in rows]
+    for earlier in ([], ["x", "other", "xy"]):
+        pool = Pool()
+        pool.numbers(earlier)
+        sets = parsed(pool, selection)
+        assert sets.pool is pool
+        assert _rows(sets) == [dict(sorted(row.items())) for row in rows]
+        assert sets.is_distinct == (len(set(selection)) == len(selection))
+
+
+@pytest.mark.parametrize("rows", [LONG_LABELS, MANY_SERIES, VERY_MANY_SERIES])
+def test_a_large_selection_is_parsed_and_not_remembered(rows: list[dict[str, str]]) -> None:
+    before = _remembered.cache_info().currsize
+    assert _rows(parsed(Pool(), [canonical_labels(row) for row in rows])) == rows
+    assert _remembered.cache_info().currsize == before
+
+
+def test_a_remembered_selection_counts_against_the_bounds_of_each_query() -> None:
+    selection = [canonical_labels({"a": "x" * 100})]
+    parsed(Pool(), selection)
+    with pytest.raises(EvaluationError, match="too long"):
+        parsed(Pool(chars_max=99), selection)
+    with pytest.raises(EvaluationError, match="pairs of series and name"):
+        parsed(Pool(cells_max=0), selection)
 
 
 @given(ROWS)
