@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.data.heads import Record, Sample, apply, new_head, refs_of
 from support.examples import examples
+from tsdb.head import gather_many
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
-from tsdb.head.read import unsealed_cache
 from tsdb.head.read.gather import Touched
 from tsdb.head.slices.rows import SEALED_END, SEALED_START
 from tsdb.model.errors import InvalidRequest, Overloaded
@@ -80,9 +80,9 @@ def test_many_heads_at_once_give_the_result_of_each_head(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("samples_max", [unsealed_cache.SAMPLES_MAX, 9])
+@pytest.mark.parametrize("samples_max", [gather_many.SAMPLES_MAX, 9])
 def test_a_continued_capture_equals_a_capture_from_nothing(monkeypatch: pytest.MonkeyPatch, samples_max: int) -> None:
-    monkeypatch.setattr(unsealed_cache, "SAMPLES_MAX", samples_max)
+    monkeypatch.setattr(gather_many, "SAMPLES_MAX", samples_max)
     went_on: Counter[bool] = Counter()
 
     @settings(max_examples=examples(150))

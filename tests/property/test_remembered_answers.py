@@ -17,8 +17,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
 from tsdb.store import select
-from tsdb.store.partition import Partition
-from tsdb.store.read_states import Tolerance
+from tsdb.store.partition import Partition, Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.select import ReadMemory
 from tsdb.store.selection import Selections

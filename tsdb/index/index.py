@@ -66,18 +66,14 @@ class SeriesIndex:
         self._rows = SeriesRows()
         self._labels = LabelIndex(self._lock)
         self._selects = SelectCache()
-        self._generation = 0
+        # Counts changes to the set of live series. A selection stays valid within one generation.
+        self.generation = 0
         self._forgotten_since_compaction = 0
 
     @property
     def series(self) -> int:
         """Number of live series: the ones that reads find."""
         return len(self.table)
-
-    @property
-    def generation(self) -> int:
-        """Counter of changes to the set of live series. A selection stays valid within one generation."""
-        return self._generation
 
     @property
     def refs_size(self) -> int:
@@ -113,7 +109,7 @@ class SeriesIndex:
             with self._lock:
                 part = slice(start, start + BATCH_SERIES)
                 fresh = register(records, part, data, broker_ms, self.table, self._rows, self._labels, done)
-                self._generation += bool(fresh)
+                self.generation += bool(fresh)
         self._count(done, records)
         return done
 
@@ -137,7 +133,7 @@ class SeriesIndex:
                 self.table.remove(self._rows.columns.series_id[part])
                 self._labels.remove(part)
                 self._rows.forget(part)
-                self._generation += 1
+                self.generation += 1
         forgotten_total.inc(len(refs))
         self._forgotten_since_compaction += len(refs)
         if self._forgotten_since_compaction >= max(COMPACT_SERIES_MIN, self.series):
@@ -189,7 +185,7 @@ class SeriesIndex:
         self.table = SeriesIdTable.of(image.rows.series_id[live], live)
         self._labels = LabelIndex.of_image(self._lock, image.labels, live)
         self._forgotten_since_compaction = image.forgotten_since_compaction
-        self._generation += 1
+        self.generation += 1
 
     # Number of refs for each combination of values of these labels; "" for an absent label.
 
@@ -211,7 +207,7 @@ class SeriesIndex:
     def all_refs(self) -> NDArray[np.uint32]:
         """Refs of all live series; a shared, read-only array."""
         with self._lock:
-            generation, known = self._generation, self._selects.get((), self._generation)
+            generation, known = self.generation, self._selects.get((), self.generation)
             live = self._live_locked() if known is None else known
         return live if known is not None else self._answer((), generation, live)
 
@@ -229,7 +225,7 @@ class SeriesIndex:
         """
         key = tuple(matchers)
         with self._lock:
-            known = self._selects.get(key, self._generation)
+            known = self._selects.get(key, self.generation)
         if known is not None and key:
             return known
         if conditions is None:
@@ -240,7 +236,7 @@ class SeriesIndex:
             with self._lock:
                 if labels is not self._labels:  # The index was compacted meanwhile, so the pair ids have changed.
                     continue
-                generation = self._generation
+                generation = self.generation
                 refs, steps = labels.combine_locked(conditions, prepared, self.series, self._live_locked)
             return self._answer(key, generation, labels.narrow(refs, steps))
 

@@ -24,9 +24,8 @@ from tsdb.query.series import SeriesRead
 from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
-from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.cardinality import cardinality_spec
-from tsdb.reader.limits import WATCHES_MAX, SelectLimits
+from tsdb.reader.limits import WATCHES_MAX, SelectLimits, texts_bytes
 from tsdb.reader.read_call import ReadCalls
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 from tsdb.wire.select import AnswerEncoder, decode_select

@@ -15,8 +15,8 @@ from typing import Protocol
 from tsdb.model import defaults
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.ops.metrics import counter
-from tsdb.reader.answer_bytes import AnswerBytes, ReservedBytes
 from tsdb.reader.drain import Drain
+from tsdb.reader.limits import AnswerBytes, ReservedBytes
 
 SLACK_S = 0.1  # A call to a store with this read's deadline may end slightly before that deadline by this clock.
 

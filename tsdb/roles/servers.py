@@ -19,7 +19,7 @@ from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_serv
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
-from tsdb.reader.answer_bytes import AnswerBytes
+from tsdb.reader.limits import AnswerBytes
 from tsdb.reader.read_call import ReadCalls
 from tsdb.v1 import reader_pb2_grpc
 

@@ -22,14 +22,12 @@ from tsdb.model.errors import Overloaded
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, histogram
-from tsdb.reader.answer_bytes import texts_bytes
 from tsdb.reader.cardinality import cardinality_spec, count
-from tsdb.reader.limits import WATCHES_MAX, SelectLimits, check_values, values_max
+from tsdb.reader.limits import WATCHES_MAX, SelectLimits, check_values, texts_bytes, values_max
 from tsdb.reader.read_call import Caller, ReadCall, ReadCalls, ReadWork
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.partition import Partition, ReadinessSnapshot
-from tsdb.store.read_states import ReadStates, Tolerance
+from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStates, Tolerance
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2
 from tsdb.wire.state import decode_matchers, decode_options, decode_tokens, encode_header

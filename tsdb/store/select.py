@@ -17,8 +17,7 @@ from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES, Touched
 from tsdb.model.errors import Overloaded
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
-from tsdb.store.partition import Partition, ReadinessSnapshot
-from tsdb.store.read_states import ReadStatesCache, Tolerance
+from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
 from tsdb.store.selection import KeptColumns, Selection, Selections
 
 COPIES = 2  # Columns are gathered, then kept; open samples are collected, then sorted.

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from tsdb.answer.answer import AnswerBody, AnswerSeries, PackedLabels, RawResult, SealedColumns
 from tsdb.answer.spec import SelectSpec
-from tsdb.head.gather_many import ManyRefs
+from tsdb.head.gather_many import ManyRefs, UnsealedCache
 from tsdb.head.head import Head
 from tsdb.head.read.gather import Touched
-from tsdb.head.read.unsealed_cache import UnsealedCache
 from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of

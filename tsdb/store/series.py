@@ -15,8 +15,7 @@ from tsdb.answer.spec import SeriesSpec
 from tsdb.head.head import Head
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
-from tsdb.store.partition import Partition
-from tsdb.store.read_states import ReadStates, Tolerance
+from tsdb.store.partition import Partition, ReadStates, Tolerance
 from tsdb.store.selection import BLOCK_COPIES
 
 SERIES_BYTES = 28  # Bytes of a series in a block beside its labels: id, first and last time, length.

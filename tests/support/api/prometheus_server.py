@@ -29,7 +29,7 @@ from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
-from tsdb.reader.answer_bytes import AnswerBytes
+from tsdb.reader.limits import AnswerBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
 

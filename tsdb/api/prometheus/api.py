@@ -25,7 +25,7 @@ from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
-from tsdb.reader.answer_bytes import ReservedBytes
+from tsdb.reader.limits import ReservedBytes
 from tsdb.selector.pattern import compile_pattern
 
 OPTIONS = "OPTIONS"

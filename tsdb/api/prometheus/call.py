@@ -18,7 +18,7 @@ from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
-from tsdb.reader.answer_bytes import AnswerBytes, ReservedBytes
+from tsdb.reader.limits import AnswerBytes, ReservedBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
 

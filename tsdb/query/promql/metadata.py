@@ -17,8 +17,7 @@ from tsdb.model.window import TIME_MAX_MS
 from tsdb.query.labels import LabelsRead
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources, partitions_for
-from tsdb.reader.answer_bytes import texts_bytes
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.limits import SelectLimits, texts_bytes
 from tsdb.reader.read_call import ReadCall
 
 LABEL_COPIES = 2  # Copies: the answer, and the labels made from it.

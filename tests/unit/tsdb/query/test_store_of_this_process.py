@@ -7,7 +7,7 @@ import pytest
 from support.servers.queriers import TOPIC_ID, context, one_store, select, sources_over
 from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.client import ReadOptions, SelectQuery
-from tsdb.head.read import unsealed_cache
+from tsdb.head import gather_many
 from tsdb.head.state import Hole
 from tsdb.model.errors import HoleInRange, OutOfCoverage, TsdbError, Unavailable
 from tsdb.query.service import QuerierService
@@ -88,7 +88,7 @@ def test_without_a_history_the_refusal_of_memory_is_final(
     if why is HoleInRange:
         seam.head.contents.holes.add([Hole(END_MS - 5, END_MS, "corrupt_record", seam.head.next_offset)])
         seam.head.contents.change_locked()
-    monkeypatch.delattr(unsealed_cache, "collect_since_kernel")  # It is refused before samples are gathered.
+    monkeypatch.delattr(gather_many, "collect_since_kernel")  # It is refused before samples are gathered.
     service = QuerierService(sources_over(one_store(seam.served), None, window_ms=WINDOW_MS), SelectLimits())
     with pytest.raises(why):
         read(service, START_MS if why is OutOfCoverage else seam.coverage_ms)

@@ -16,8 +16,7 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage, Unavailable
 from tsdb.model.lag import LAG_UNKNOWN
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import Partition, StorePartitionStatus
-from tsdb.store.read_states import Tolerance
+from tsdb.store.partition import Partition, StorePartitionStatus, Tolerance
 from tsdb.store.readiness import Observation, PartitionReadiness, ReadinessEvaluator
 from tsdb.wire.state import encode_state
 

@@ -10,8 +10,7 @@ from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.replay.replay import PartitionProgress
-from tsdb.store.partition import Partition
-from tsdb.store.read_states import ReadStates, ReadStatesCache, Tolerance
+from tsdb.store.partition import Partition, ReadStates, ReadStatesCache, Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
 
 
