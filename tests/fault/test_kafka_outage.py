@@ -40,6 +40,6 @@ def test_an_outage_costs_no_ok_and_shows(broker: KafkaCluster, deployment: Deplo
 
 
 @pytest.mark.timeout(900)
-def test_every_process_is_well_soon_after_each_of_6_outages(broker: KafkaCluster, tmp_path: Path) -> None:
+def test_every_process_is_well_soon_after_an_outage_of_each_kind(broker: KafkaCluster, tmp_path: Path) -> None:
     with fleet(tmp_path, broker.bootstrap) as running:
-        outages_leave_all_well(broker, running, outages(seed=1, count=6, shortest_s=5.0, longest_s=12.0))
+        outages_leave_all_well(broker, running, outages(seed=1, count=3, shortest_s=5.0, longest_s=12.0))
