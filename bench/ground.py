@@ -50,7 +50,7 @@ def embedded_log(partitions: int = PARTITIONS, *, broker_times: str = CREATE_TIM
 
 
 def make_topics(url: str, partitions: int, broker_times: str = LOG_APPEND_TIME, *, prefix: str = "") -> None:
-    """Create the topics and shared settings on one broker. prefix: of the topics' names."""
+    """Create the topics and shared settings on one broker. prefix: the prefix of the topics' names."""
     with open_topics(url, prefix=prefix) as topics:
         create_topics(topics, topic_specs(partitions, replication=1, timestamp_type=broker_times))
     with open_log(url, prefix=prefix) as log:

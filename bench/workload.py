@@ -23,7 +23,7 @@ SAMPLES = 240
 INTERVAL_MS = 60_000
 SERIES_PER_INSTANCE = 100
 SERIES_PER_PACK = 5
-RECORD_SAMPLES_MAX = 60_000  # Below the log record's 1 MiB with a shared timestamp.
+RECORD_SAMPLES_MAX = 60_000  # A record of this size stays below the log record's 1 MiB with a shared timestamp.
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ poll_failures_total = counter("tsdb_chunker_watermark_poll_failures_total", "Req
 class ChunkPartitionStatus:
     """Status of a partition at one moment. committed: progress in the group's commit; None before the take-over.
 
-    lag_records: from the committed position to the high watermark; None while one of them is not known.
-
+    lag_records: records from the committed position to the high watermark; None while one of the two is unknown.
     """
 
     partition: int

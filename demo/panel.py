@@ -16,7 +16,7 @@ HISTORY = ("samples in memory", "covers s", "windows closed", "chunks", "late sa
 
 
 def show_live(console: Console, server: Standalone, until_ms: int) -> None:
-    """Show memory until `until_ms`, one row a second. A stream that is no terminal gets the last row only."""
+    """Show memory until `until_ms`, one row a second. A stream that is not a terminal gets the last row only."""
     samples = server.metric("tsdb_replay_samples_total")
     with Live(_table(MEMORY), console=console, refresh_per_second=4, transient=False) as live:
         while time.time() * 1000 < until_ms:

@@ -26,7 +26,7 @@ from tsdb.model.window import ceil_to
 
 LOADED_WITHIN_S = 120.0
 
-WITHIN_S = 240.0  # On an idle machine a session starts in 10 s, and a window closes 32 s after its start.
+WITHIN_S = 240.0  # An idle machine starts a session in 10 s, and a window closes 32 s after its start.
 END_WITHIN_S = 60.0
 JOBS_OFF = ("--merge-late", "off", "--downsample", "off", "--verify", "off")  # `verify` is run by itself afterwards.
 
@@ -106,8 +106,9 @@ def _loaded(server: Standalone) -> dict[int, int]:
 
 
 class Stream:
-    """`tsdb spark run` on two cores, without its jobs, while the context is open. places: options for log and
-    history."""
+    """Runs `tsdb spark run` without jobs, on two cores, while the context is open. places: the options of log and
+    history.
+    """
 
     def __init__(self, places: tuple[str, ...], http: str, scratch: Path) -> None:
         checkpoint = ("--checkpoint", (scratch / "checkpoint").as_uri(), "--trigger", "1s")

@@ -21,7 +21,9 @@ WINDOW, LATE = "5 minutes", "2 minutes"
 
 
 def means(samples: DataFrame, metric: str) -> DataFrame:
-    """Samples of `job:METRIC:mean5m`, one a job and window, at the window's end. samples: with the column `job`."""
+    """Samples of `job:METRIC:mean5m`, one a job and window, at the window's end. samples: samples with the column
+    `job`.
+    """
     by_job = (
         samples.withWatermark("ts", LATE)
         .groupBy(F.window("ts", WINDOW).alias("window"), F.coalesce("job", F.lit("")).alias("job"))

@@ -26,8 +26,8 @@ logger = structlog.get_logger(__name__)
 class Gateway:
     """A Component and Fallible (tsdb.ops.lifecycle) around one pipeline. The caller owns the log and closes it later.
 
-    buckets: of the histograms that protocols convert. tokens: for the servers, which ask it before they read a request.
-
+    buckets: the buckets of the histograms that protocols convert. tokens: the servers check a caller's token and rate
+    with it before they read a request.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from tsdb.codec.jit import helper, short_kernel
 from tsdb.codec.memory_kernels import copy_bytes
 
 RUN = 8  # Rows sorted by insertion before merging starts.
-BUCKETS_A_ROW = 2  # At most this number of buckets for each row.
+BUCKETS_A_ROW = 2  # Most buckets for each row.
 
 
 @helper

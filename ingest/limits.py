@@ -80,14 +80,12 @@ class RateLimits:
 class IngestLimits:
     """Bounds of the write path, each inclusive. Raises ConfigMismatch (ingest_limits) when they contradict each other.
 
-    request_bytes_max: labels and sample arrays of one request; above it INVALID_ARGUMENT.
-    series_max, samples_max: rows and samples of one request.
-    inflight_bytes_max: of all requests whose records the log has not answered; above it RESOURCE_EXHAUSTED.
-    series_table_bytes: memory of the series that the gateway remembers.
-    series: active series of one source and of the gateway. source_rates, token_rates: requests and samples a second.
-    limits_file: all of these, read while running.
-    record_bytes_max: of one log record; larger requests are split.
-    produce_timeout_s: longest wait for the log; the caller's deadline may be shorter.
+    request_bytes_max: labels and sample arrays of one request; above it INVALID_ARGUMENT. series_max, samples_max: rows
+    and samples of one request. inflight_bytes_max: the bound on the bytes of all requests whose records the log has not
+    answered; above it RESOURCE_EXHAUSTED. series_table_bytes: memory of the series that the gateway remembers. series:
+    active series of one source and of the gateway. source_rates, token_rates: requests and samples a second.
+    limits_file: all of these, read while running. record_bytes_max: the largest size of one log record; larger requests
+    are split. produce_timeout_s: longest wait for the log; the caller's deadline may be shorter.
     """
 
     labels: LabelLimits = field(default_factory=LabelLimits)

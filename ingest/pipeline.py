@@ -105,7 +105,7 @@ class WritePipeline:
         *,
         timer: Timer | None = None,
     ) -> None:
-        """timer: for joined appends and deadlines; None: the pipeline makes one, with a thread."""
+        """timer: runs joined appends and deadlines; without one the pipeline creates a timer with a thread."""
         _check(log, partitions, time_set, limits)
         self._log = log
         self._time_set = time_set

@@ -78,7 +78,7 @@ def accepted_times(time_set: TimeSet, now_ms: int) -> tuple[int, int]:
 
 
 def _first_bad_timestamps(rows: Rows, oldest_ms: int, newest_ms: int) -> dict[int, int]:
-    """By row: its first timestamp outside [oldest_ms, newest_ms]."""
+    """The first timestamp of each row outside [oldest_ms, newest_ms]."""
     bad = np.flatnonzero((rows.ts_ms < oldest_ms) | (rows.ts_ms > newest_ms))
     which, first = np.unique(np.searchsorted(rows.starts, bad, side="right") - 1, return_index=True)
     return dict(zip(which.tolist(), rows.ts_ms[bad[first]].tolist(), strict=True))

@@ -86,7 +86,7 @@ class Totals:
 
 
 class ClusterWatch(Periodic):
-    """Owns one thread that asks the driver's JVM at intervals. `totals`: as of the last look."""
+    """Owns one thread that asks the driver's JVM at intervals. `totals`: the totals of the last look."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__("spark-cluster", EVERY_S, self.look)

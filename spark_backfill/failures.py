@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tsdb.model import errors
 from tsdb.model.errors import TsdbError
 
-# The last line of a Python traceback, wherever Spark quotes it: the class, the reason of `quoted_errors`, the text.
+# The last line of a Python traceback in a text of Spark. It has the class, the reason of `quoted_errors` and the text.
 _RAISED = re.compile(r"^(?:tsdb\.model\.errors\.)(\w+): (?:\[(\w+)\] )?(.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 TEXT_MAX = 2_000

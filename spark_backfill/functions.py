@@ -207,9 +207,9 @@ def downsample(
 ) -> DownsampleResult:
     """Make series of 5 minutes and of an hour from history, for windows that are new or got late data.
 
-    start: of the range; None: all of history. dry_run: only count the windows. again: make all windows again, as after
-    an import that ran beside another run. loader_timeout: longest wait for chunk stage and loader, before and after.
-    ok: no window is corrupt.
+    start: the start of the range; None: all of history. dry_run: only count the windows. again: make all windows again,
+    as after an import that ran beside another run. loader_timeout: longest wait for chunk stage and loader, before and
+    after. ok: no window is corrupt.
 
     Raises ConfigMismatch (time_set), Unavailable (loader_behind, history_behind).
     """

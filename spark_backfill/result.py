@@ -80,8 +80,9 @@ class DownsampleResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult(JobResult):
-    """folder: as given. samples: rows written. start_ms, end_ms: range of sample times, [start_ms, end_ms); None: no
-    bound."""
+    """folder: the folder of the command. samples: rows written. start_ms, end_ms: range of sample times, [start_ms,
+    end_ms); None: no bound.
+    """
 
     job: str = "export"
     folder: str
@@ -167,8 +168,8 @@ class VerifyResult(JobResult):
     with a difference, the sum of the six counts that follow. missing, differing, extra: keys that the place lacks, has
     with other bytes, or has without a source. history_*: None when history was not compared.
 
-    found, repaired, written: only with a repair, else None. found: problems before it. repaired: those that are gone.
-    written: records written.
+    found, repaired, written: only with a repair, else None. found: problems before it. repaired: differences that the
+    repair removed. written: records written.
     """
 
     job: str = "verify"
@@ -190,7 +191,8 @@ class VerifyResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragments:
-    """chunks: number of (pack, window)s. fragments: number in all of them; uncovered: those that no fold covers.
+    """chunks: number of (pack, window)s. fragments: number of their fragments; uncovered: number of fragments that no
+    fold covers.
 
     per_chunk: mean number of fragments a chunk; most_of_a_chunk: highest number.
     """

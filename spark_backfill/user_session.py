@@ -23,7 +23,7 @@ def job_session(spark: SparkSession) -> Iterator[SparkSession]:
     """A session for one job over the context of `spark`, with SETTINGS and without the SQL settings of `spark`.
 
     Settings of file systems are copied. Errors of Spark become TsdbErrors. Raises InvalidRequest (bad_session) when
-    `spark` is no running session, or one of Spark Connect, where tasks of ours cannot be started.
+    `spark` is not a running session, or is a session of Spark Connect, which cannot start our tasks.
     """
     from spark_backfill.failures import translate_spark_errors
     from spark_backfill.session import require_pyspark

@@ -17,7 +17,7 @@ from tsdb.model.errors import Unavailable, WrongTopic
 _open: dict[Places, Log] = {}
 
 POLL_S = 0.5
-SILENT_POLLS_MAX = 60  # After 30 s without an event the broker counts as unavailable.
+SILENT_POLLS_MAX = 60  # The broker counts as unavailable after 30 s without an event.
 PREFETCH_BYTES = 16 << 20
 
 

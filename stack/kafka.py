@@ -25,7 +25,7 @@ START_TRIES = 3
 # Brokers run for seconds or minutes here. The compiler C1 alone halves the CPU of a start, and saves a third of the CPU
 # at a light load. Formatting a broker's folder takes 1.1 s of CPU with C1 alone, and 1.8 s without the option.
 C1_ALONE = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-HEAP_MB = {1: 512}  # By number of brokers. Benchmarks use a single broker.
+HEAP_MB = {1: 512}  # Replication factor by number of brokers. Benchmarks use a single broker.
 HEAP_MB_SHARED = 320
 
 PROPERTIES = """process.roles=broker,controller
@@ -63,7 +63,7 @@ LOG4J = """<Configuration status="WARN">
 class KafkaCluster:
     """One or three brokers. A context manager. Brokers are numbered from 0 and keep ports and data over restarts.
 
-    folder: for the data; without one, a temporary folder that `close` removes. settings: further lines of
+    folder: folder of the data; without one, a temporary folder that `close` removes. settings: further lines of
     server.properties, with {node} for the id of a broker and {port} for its port. client: settings of the clients here,
     where those lines ask for users. detached: the brokers outlive this process. classes: a JVM option in place of the
     archive of classes.

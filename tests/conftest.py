@@ -77,14 +77,14 @@ def broker() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def three() -> Iterator[KafkaCluster]:
-    """As `broker`, three of them."""
+    """A cluster of three brokers for all tests."""
     with KafkaCluster(3, settings={"broker.rack": "rack-{node}"}) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def node() -> Iterator[CassandraNode]:
-    """As `broker`, a node of Cassandra."""
+    """The node of Cassandra for all tests."""
     with CassandraNode() as made:
         yield made
 

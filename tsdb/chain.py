@@ -152,7 +152,7 @@ class Chain:
         created_at, origin, due_at = found(self.created_at), found(self.origin), found(self.due_at)
         processing, wait, trace = found(self.processing), found(self.wait), found(self.trace)
         hops, ttl = found(self.hops), found(self.ttl)
-        # The same as Link(), at half the cost.
+        # Equal to Link(), at half the cost.
         values = (
             created_at_ms if created_at is None else self._time(created_at, created_at_ms),
             None if origin is None else self._time(origin, None),
@@ -238,7 +238,8 @@ class Stage:
             chain.count(LOOP_PROTECTION)
 
     def produce(self, *, public: bool = False, due_at_ms: int | None = None) -> Written:
-        """Headers of one produced message; call it for each child of a stage. public: for readers outside the system.
+        """Headers of one produced message; call it for each child of a stage. public: whether the readers are outside
+        the system.
 
         A repeated attempt is not a hop, so its message keeps its headers.
         """

@@ -46,8 +46,7 @@ Answers = dict[str, bytes]
 class Figures:
     """Figures of one server. queries: percentiles in ms and CPU ms a query, by question, of one client that repeats it.
 
-    ready_s: from the start of the process after a SIGKILL until it reports itself ready.
-
+    ready_s: duration from the start of the process after a SIGKILL until it reports itself ready.
     """
 
     version: str

@@ -155,7 +155,7 @@ def _note(positions: Any, done: dict[Any, int], count: int, all_done: threading.
         all_done.set()
 
 
-# In memory.
+# Source, producer and group are in memory.
 
 
 def _broker(count: int) -> MemoryBroker:
@@ -204,7 +204,7 @@ class _IgnoringListener:
     def on_lost(self, partitions: object) -> None: ...
 
 
-# On Kafka.
+# Source, producer and group are on Kafka.
 
 
 def _on_kafka(bootstrap: str, count: int) -> dict[str, object]:

@@ -147,7 +147,7 @@ def _measure(
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """cpu_s: of each role while `sent` was sent and applied."""
+    """cpu_s: the CPU seconds of each role while `sent` was sent and applied."""
 
     sent: SenderCounts
     cpu_s: dict[str, float]

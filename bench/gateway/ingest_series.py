@@ -20,13 +20,13 @@ from tsdb.model.labels import canonical_labels
 
 NODE_DATA = Path(__file__).parents[2] / "tests" / "data" / "node_5s.parquet"
 NODE_HOSTS = 10  # Copies of the host's series, each with an instance of its name.
-VALUES_MAX = 8_000_000  # Values held in memory; a longer walk repeats them.
+VALUES_MAX = 8_000_000  # Values in memory; a longer walk repeats them.
 PASS_MS_LEAST = 5  # Time between two passes, so that a series never has two samples at one time.
 
 
 @dataclass(frozen=True, slots=True)
 class SentSeries:
-    """labels: of each series, name 0xFF value 0xFF ... values: float64 (series, columns).
+    """labels: the labels of each series, name 0xFF value 0xFF ... values: float64 (series, columns).
 
     times_ms: int64 (columns,), the samples' own times; None: the time at which they are sent.
     """

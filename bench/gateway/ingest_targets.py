@@ -78,7 +78,7 @@ def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Ing
 
 @contextmanager
 def prometheus(binary: str, folder: Path | None = None, more_flags: Sequence[str] = ()) -> Iterator[IngestTarget]:
-    """The control: a Prometheus server that takes remote write. folder: as for `standalone`."""
+    """The control: a Prometheus server that takes remote write. folder: see `standalone`."""
     with ExitStack() as stack, Ports(1) as ports:
         made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-prometheus-")))
         address = f"127.0.0.1:{ports.numbers[0]}"

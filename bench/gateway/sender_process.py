@@ -36,7 +36,9 @@ class Phase:
 
 @dataclass(slots=True)
 class SenderCounts:
-    """answers: number of requests by answer. latency_ms: of a paced request, from the time at which it was due."""
+    """answers: number of requests by answer. latency_ms: the latency of a paced request, from the time at which it was
+    due.
+    """
 
     samples: int = 0
     requests: int = 0

@@ -36,7 +36,7 @@ FEW, MANY = 10_000, 2_000_000
 SAMPLES_LEAST = 200_000  # Samples of each measurement, so that few series are written several times.
 SOURCE_SERIES = 500  # Series of one instance.
 SMALL_TABLE_BYTES = 16 << 20
-SMALL_TABLE_ROWS = 200_000  # About: two thirds of the bytes at 48 bytes a row, 7/8 full.
+SMALL_TABLE_ROWS = 200_000  # About two thirds of the bytes, at 48 bytes a row and 7/8 full.
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:

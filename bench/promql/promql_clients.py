@@ -15,7 +15,9 @@ BUFFER_BYTES = 1 << 20
 
 
 class PromqlConnection:
-    """One connection to HOST:PORT, for one thread. A context manager. refusals: codes of answers that count too."""
+    """One connection to HOST:PORT, for one thread. A context manager. refusals: codes of refusals that count as
+    answers.
+    """
 
     def __init__(self, address: str, refusals: Collection[int] = ()) -> None:
         self._accepted = frozenset({200, *refusals})
@@ -53,8 +55,7 @@ class PromqlConnection:
 class Clients:
     """`count` clients that send requests at once. path: path of the request with a number; no number comes twice.
 
-    seconds: of each answer. answer_bytes: of the largest one.
-
+    seconds: the duration of each answer. answer_bytes: the size of the largest one.
     """
 
     def __init__(self, address: str, path: Callable[[int], str], count: int) -> None:

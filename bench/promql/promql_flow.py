@@ -21,8 +21,7 @@ PHASE_S = 1.0  # A phase cannot be ended early.
 class RemoteWriteFlow:
     """The flow of samples to one target. address: HOST:PORT/PATH. rate: samples/s. A context manager.
 
-    phases: what was sent in each.
-
+    phases: the requests sent in each phase.
     """
 
     def __init__(self, address: str, rate: int) -> None:

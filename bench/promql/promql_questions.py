@@ -27,7 +27,7 @@ class Question:
     small: bool = False
 
     def path(self, end_ms: int, turn: int, matcher: str = "") -> str:
-        """Path of a request. matcher: one more matcher for the selector."""
+        """Path of a request. matcher: a further matcher of the selector."""
         end_ms += turn % SHIFTS * 1000
         text = self.text.replace(_MORE, matcher)
         if self.endpoint == _RANGE:

@@ -130,7 +130,9 @@ class Part:
 
 
 class PartitionQueue:
-    """Thread-safe. waits: of WAIT_S. Answers of the log may come on any thread, also during the append."""
+    """Thread-safe. waits: number of waits of WAIT_S. Answers of the log may come on any thread, also during
+    the append.
+    """
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class IngestService:
 
 
 def ingest_service(pipeline: WritePipeline, tokens: TokenQuota | None = None) -> GrpcService:
-    """The service for a server. tokens: asked before a request is read."""
+    """The service for a server. tokens: checks a caller's token and rate before a request is read."""
     return write_service(NAME, "Write", IngestService(pipeline, tokens).write, tokens, bytes)
 
 
@@ -80,9 +80,8 @@ def write_service(
 ) -> GrpcService:
     """A gRPC service with one method, which takes the bytes of a request in place of the generated message.
 
-    tokens: asked before a request is read. parse: gives the bytes; it decides how their memory is counted
-    (tsdb.ops.grpc.messages).
-
+    tokens: checks a caller's token and rate before a request is read. parse: gives the bytes; it decides how their
+    memory is counted (tsdb.ops.grpc.messages).
     """
 
     def add(servicer: Callable[[bytes, grpc.ServicerContext], Answer], server: grpc.Server) -> None:

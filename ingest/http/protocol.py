@@ -116,8 +116,9 @@ class MediaType:
 
 @dataclass(frozen=True, slots=True)
 class WriteCall:
-    """One request. body: the expanded body. `body_bytes_max` bounds the labels and arrays that the protocol may make of
-    it."""
+    """A request. body: the expanded body. `body_bytes_max` bounds the labels and arrays that the protocol may make of
+    it.
+    """
 
     head: HttpHead
     media_type: MediaType
@@ -145,9 +146,9 @@ class Decoded:
 class Outcome:
     """The end of a request.
 
-    result: what was written; None when nothing was. error: None for success. With both, the good rows are on the log
-    and the error (RefusedSeries, SourceOverRate) lists the others. decoded: None when `decode` raised the error, or
-    the receiver refused the request before it.
+    result: the result of the write; None when nothing was written. error: None for success. With both, the good rows
+    are on the log and the error (RefusedSeries, SourceOverRate) lists the others. decoded: None when `decode` raised
+    the error, or the receiver refused the request before it.
     """
 
     result: AcceptedWrite | None = None
@@ -162,12 +163,12 @@ def bearer(head: HttpHead) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WriteProtocol:
-    """content_types: accepted ones without parameters, "" for a request without; None: all. default_encoding: of a
-    request that names none.
+    """content_types: accepted ones without parameters, "" for a request without; None: all. default_encoding: the
+    default encoding of a request that names none.
 
     decode: raises InvalidRequest; reason `unsupported_version` or `unsupported_media_type` is answered with 415.
-    answer: of every request of the protocol, refused ones too; it has no side effects. authorization: the credentials
-    in the form `Bearer TOKEN`.
+    answer: the answer of every request of the protocol, refused ones too; it has no side effects. authorization: the
+    credentials in the form `Bearer TOKEN`.
     """
 
     name: str

@@ -65,9 +65,10 @@ class ReceiverLimits:
 
 
 class HttpReceiver(Component):
-    """A component and the BodyRoutes of the server.
+    """Serves the write protocols: a component that starts and stops, and the BodyRoutes of the server.
 
-    families: takes the metadata of a request and returns at once. tokens: asked before a body is read.
+    families: receives the metadata of each request, and returns at once. tokens: checks a caller's token and rate
+    before a body is read.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class HttpReceiver(Component):
         except TsdbError as error:  # The pipeline has counted the error.
             self._answer(work, Outcome(error=error, decoded=decoded))
             return
-        # From here on the reservation of the pipeline counts.
+        # The reservation of the pipeline counts from here on.
         work.reserved.set(REQUEST_BYTES)
         future.add_done_callback(partial(self._written, work, replace(decoded, rows=NO_ROWS)))
 

@@ -37,7 +37,7 @@ NUMBER_BYTES_MAX = 1024
 
 # Results of the kernel.
 DONE, LABELS_FULL, ROWS_FULL = 0, -1, -2
-# Reasons for the refusal of a line: results of its steps. 0: none.
+# Reasons for the refusal of a line, which its steps return. 0 means no refusal.
 (
     MISSING_MEASUREMENT, BAD_TAG, DUPLICATE_TAG, TOO_MANY_TAGS, LABELS_TOO_LONG, MISSING_FIELDS, BAD_FIELD,
     NUMBER_MALFORMED, NUMBER_OUT_OF_RANGE, UNCLOSED_STRING, BAD_TIMESTAMP, TIMESTAMP_OUT_OF_RANGE, NOT_UTF8,

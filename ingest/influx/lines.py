@@ -49,7 +49,8 @@ REASONS: Mapping[int, tuple[str, str]] = {
 class LineRules:
     """names: `sanitised` makes names that Prometheus's data model always allowed, `utf8` keeps them as they come.
     value_field: whether a field `value` is a part of the metric's name. database_label: the label for a request's
-    database or bucket; empty: none. samples_max, label_bytes_max: of one request, label sets written out.
+    database or bucket; empty: no label. samples_max, label_bytes_max: limits of one request. Labels that several
+    samples share count for each of them.
     """
 
     labels: LabelLimits = field(default_factory=LabelLimits)

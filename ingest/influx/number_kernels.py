@@ -178,7 +178,7 @@ def nearest_bits(mantissa: np.uint64, q: int) -> np.uint64:
     if exponent <= 0:
         return _ALL  # The number is subnormal or 0: float() decides.
     if low <= _1 and q >= -4 and q <= 23 and result & _3 == _1 and result << shift == high:
-        result &= ~_1  # Exactly between two floats: round to even.
+        result &= ~_1  # The number lies exactly between two floats, so it is rounded to even.
     result = (result + (result & _1)) >> _1
     if result >= _HIDDEN_BIT << _1:
         result = _HIDDEN_BIT

@@ -58,7 +58,7 @@ def string_end(data: NDArray[np.uint8], p: int, end: int) -> int:
 
 @helper
 def spaces_end(data: NDArray[np.uint8], p: int, end: int) -> int:
-    """The first byte that is no space."""
+    """Position of the first byte that is not a space."""
     while p < end and data[p] == _SPACE:
         p += 1
     return p

@@ -87,8 +87,8 @@ class Export:
     """A decoded request. `rows` has the rows of its points, then those of `target_info`.
 
     row_points: int64 (rows,), the point of each row, -1 for `target_info`. points: data points of the request.
-    metadata: of the accepted metrics. exemplars, start_times: parts of points that are counted and not kept.
-
+    metadata: the metadata of the accepted metrics. exemplars, start_times: parts of points that are counted and not
+    kept.
     """
 
     rows: Rows

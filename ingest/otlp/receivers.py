@@ -106,9 +106,8 @@ def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
 class MetricsService:
     """Runs on the server's threads. tsdb.ops.grpc.calls maps our errors to statuses.
 
-    families: takes the metadata of a request and returns at once. held: the memory of all requests. tokens: asked
-    before a request is read.
-
+    families: receives the metadata of each request, and returns at once. held: the budget for the memory of all
+    requests. tokens: checks a caller's token and rate before a request is read.
     """
 
     def __init__(

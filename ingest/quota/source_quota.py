@@ -84,9 +84,9 @@ class SourceQuota:
         *,
         whole: bool,
     ) -> Sequence[OverRate]:
-        """Count the good rows of each source. sources, samples, good: of each row.
+        """Count the good rows of each source. sources, samples, good: arrays with one entry for each row.
 
-        whole: when one source is over a rate, the request is refused and nothing is counted.
+        whole: whether one source over its rate refuses the whole request. Nothing is counted then.
         """
         if not limits.limited:
             return ()

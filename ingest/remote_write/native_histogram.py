@@ -28,7 +28,7 @@ _VARINT, _FIXED64, _LENGTH = 0, 1, 2
 
 @dataclass(slots=True)
 class NativeHistogram:
-    """One Histogram message. count: NaN payloads of `sum` survive as bits."""
+    """A Histogram message. NaN payloads of `sum` survive as bits."""
 
     ts_ms: int = 0
     count: float = 0.0
@@ -63,7 +63,7 @@ class ClassicHistogram:
 
 
 def parse_histogram(data: bytes) -> NativeHistogram:
-    """Raises InvalidRequest (malformed_request) for bytes that are no Histogram message."""
+    """Raises InvalidRequest (malformed_request) for bytes that are not a Histogram message."""
     found = NativeHistogram()
     try:
         for number, wire, value, part in _fields(data):
@@ -150,7 +150,8 @@ def classic(histogram: NativeHistogram) -> ClassicHistogram:
     negative, positive = _buckets(histogram, 0), _buckets(histogram, 1)
     steps: list[tuple[float, float]] = []
     schema, total = histogram.schema, 0.0
-    for index, count in reversed(negative):  # From the lowest value upwards. Bucket i is [-bound(i), -bound(i - 1)).
+    # Buckets ascend from the lowest value. Bucket i is [-bound(i), -bound(i - 1)).
+    for index, count in reversed(negative):
         if not steps or steps[-1][0] != -bound(index, schema):
             steps.append((-bound(index, schema), total))
         total += count

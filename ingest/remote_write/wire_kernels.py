@@ -41,7 +41,7 @@ def get_byte(data: NDArray[np.uint8], pos: int) -> int:
 def get_field(data: NDArray[np.uint8], pos: int, end: int) -> tuple[int, int, int, int]:
     """(number, wire type, start, stop) of the field at `pos`; stop is negative when it is bad or passes `end`."""
     if end - pos > 1 and data[pos] & 0x87 == LENGTH and data[pos] > 7 and data[pos + 1] < 128:
-        # The usual field: a tag of one byte, a length of one byte.
+        # The usual field has a tag of one byte and a length of one byte.
         size = get_byte(data, pos + 1)
         number = get_byte(data, pos) >> 3
         return number, LENGTH, pos + 2, (pos + 2 + size if size <= end - pos - 2 else -1)
@@ -321,8 +321,8 @@ def rows_kernel(
     """Fill the rows of data that `count_kernel` found good. Returns GOOD or the position of the first bad byte.
 
     symbols: int64 (2 x symbols,), filled here. The other arrays have the counted sizes; label_starts and starts one
-    more. row_bytes_max: of the labels of one row. totals[LABEL_BYTES]: bytes of labels; above len(labels) the labels
-    are cut and all else is whole. totals[METADATA]: filled entries, repeated ones left out.
+    more. row_bytes_max: the largest size of the labels of one row. totals[LABEL_BYTES]: bytes of labels; above
+    len(labels) the labels are cut and all else is whole. totals[METADATA]: filled entries, repeated ones left out.
     """
     end = len(data)
     pos = 0

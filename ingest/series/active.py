@@ -36,9 +36,8 @@ _SERIES_MASK = np.uint64(0xFFFFFFFF)
 class LimitCheck:
     """Result of a check. over_source, over_gateway: bool (n,) by key; a key is never in both.
 
-    source_active, source_new: series of the key's source, active before and new in the request. active, new: the same
-    of the gateway.
-
+    source_active, source_new: series of the key's source, active before and new in the request. active, new: counts of
+    the whole gateway.
     """
 
     over_source: NDArray[np.bool_]
@@ -108,7 +107,7 @@ class ActiveSeries:
         sources, of_key = np.unique(keys >> SOURCE_SHIFT, return_inverse=True)
         active = self._previous.count_of(sources) + self._fresh.count_of(sources)
         free = limits.source_maxima(sources) - active
-        # rank: number of new keys of the same source up to and including each key.
+        # The rank of a key is the number of new keys of its source, from the first one to this key.
         before: NDArray[np.int64] = np.concatenate((np.zeros(1, np.int64), np.cumsum(new, dtype=np.int64)))
         first_of_source = np.searchsorted(of_key, np.arange(len(sources)))
         rank = before[1:] - before[first_of_source[of_key]]

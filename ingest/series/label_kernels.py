@@ -76,8 +76,8 @@ def normalize_kernel(
     """Check the rows `which` and write their canonical labels to out[out_starts[i]:out_starts[i + 1]].
 
     bounds: the most labels, and the most bytes of a name, of a value and of all labels. rule: placement labels, joined.
-    spans: scratch of SPAN x labels; scratch: for the placement, the value of each placement label and the family at
-    most.
+    spans: scratch of SPAN x labels; scratch: memory for the placement, which is at most the value of each placement
+    label and the family.
     """
     end = 0
     out_starts[0] = 0

@@ -45,7 +45,7 @@ class SeriesResolver:
         self._normalizer = LabelNormalizer(rule, partitions, limits.labels)
 
     def resolve(self, rows: Rows, now_ms: int) -> ResolvedSeries:
-        """Series of all rows. now_ms: by the age clock.
+        """Series of all rows. now_ms: time of the age clock.
 
         errors: those of the rows, with the reasons of normalize_labels; and id_conflict when another series, in the
         table or earlier in the request, has the same id.

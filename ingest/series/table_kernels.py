@@ -19,7 +19,7 @@ from tsdb.codec.bits_kernels import multiply_high
 from tsdb.codec.jit import helper, short_kernel
 
 PAGE_ROWS = 128
-PAGE_ROWS_MAX = 112  # Above 7/8 the probes become long.
+PAGE_ROWS_MAX = 112  # Probes become long above 7/8.
 WORDS = 6
 SERIES_ID, CHECK, PACK, WAY, META = 0, 1, 2, 3, 5
 # Pages of an empty table. With 3 in place of a power of 2 the pages are well filled at 2 and at 10 million series.

@@ -41,7 +41,9 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ApplicationOptions:
-    """schedules: by kind of job. None: the kind runs only on request. A kind that is missing never runs."""
+    """schedules: the schedule of each kind of job. None: the kind runs only on request. A kind that is missing never
+    runs.
+    """
 
     pipeline: PipelineOptions
     jobs: JobOptions

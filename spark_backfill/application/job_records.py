@@ -25,7 +25,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationRecord:
-    """since_ms: start of the application. ended: it ended in order. plans: by kind."""
+    """since_ms: start of the application. ended: it ended in order. plans: the plan of each kind of job."""
 
     since_ms: int
     ended: bool = False

@@ -29,8 +29,9 @@ class ApplicationResult(PipelineResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWindowsResult(VerifyResult):
-    """to_ms: where the next run continues. windows_unverified: windows since the last ok run that the log no longer
-    holds. windows_left: due windows that the next run verifies."""
+    """to_ms: time from which the next run continues. windows_unverified: windows since the last ok run that the log no
+    longer holds. windows_left: due windows that the next run verifies.
+    """
 
     windows_unverified: int
     windows_left: int

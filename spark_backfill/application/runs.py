@@ -64,7 +64,8 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class JobRuns:
-    """Runs of one kind. since_ms: when an application first had the kind. runs: oldest first, RUNS_MAX at most.
+    """Runs of one kind. since_ms: time at which an application first had the kind. runs: oldest first, RUNS_MAX at
+    most.
 
     last_ok: the last run with result ok, also when it is no longer among `runs`. failures: failed runs in a row.
     requests_done: requests in `meta` below this offset are answered.

@@ -153,8 +153,9 @@ def first_offset_at(log: Log, partition: int, time_ms: int) -> int | None:
 
 
 def broker_ms_at(log: Log, offsets: Mapping[int, int]) -> dict[int, int]:
-    """By partition, the broker time of the first record at or after an offset. Raises LostOffsets (chunk_gap) when such
-    a record does not exist."""
+    """The broker time of the first record at or after an offset, by partition. Raises LostOffsets (chunk_gap) when such
+    a record does not exist.
+    """
     found: dict[int, int] = {}
     for partition, record in first_records(log, METRICS, offsets).items():
         if record is None:

@@ -28,9 +28,10 @@ RECEIPT_DDL = (
     " empty_windows long, holes long, samples long, late_samples long, bytes long, appends long, append_failures long,"
     " records_read long, announcements_read long, seconds double"
 )
-"""first, end: the item's times in ms (base) or offsets (late). samples: in base chunks. appends: records sent,
-repeated ones included. append_failures: appends that were repeated.
-records_read, announcements_read: records of `metrics` and `series`."""
+"""first, end: the item's times in ms (base) or offsets (late). samples: samples in base chunks. appends: records sent,
+repeated ones included. append_failures: appends that were repeated. records_read, announcements_read: records of
+`metrics` and `series`.
+"""
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ class GroupMembership:
         self._group.leave()
 
     def keep(self, timeout_s: float) -> None:
-        """Stay a member. Raises Unavailable (group_in_use) when another member has held partitions for give_way_s.
+        """Stay a member. Raises Unavailable (group_in_use) when another member has had partitions for give_way_s.
 
         Time in which the group does not answer is not counted.
         """

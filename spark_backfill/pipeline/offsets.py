@@ -30,8 +30,9 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """progress: after the batch that ends here. bases: windows that it builds. late: ranges of offsets that it scans
-    apart from them."""
+    """progress: the progress after the batch that ends here. bases: windows that it builds. late: ranges of offsets
+    that it scans apart from them.
+    """
 
     progress: Progress
     bases: tuple[Base, ...] = ()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-TURN_S = 0.25  # Interval of the main loop: the longest delay of a batch's commit and of a stop.
+TURN_S = 0.25  # Interval of the main loop. It is the longest delay of a batch's commit and of a stop.
 LOOK_EVERY_S = 1.0  # Interval of ticks and of the lag metric.
 LOOKS_UNTIL_TICK = 3  # The first look reads the end, the second finds it unchanged, and the third finds the wait over.
 FLUSH_S = 30.0

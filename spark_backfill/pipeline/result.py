@@ -11,9 +11,10 @@ from spark_backfill.result import JobResult
 class PipelineResult(JobResult):
     """batches: batches with work. items: windows and stretches of late minutes that were processed.
 
-    base_chunks, late_chunks: chunks written. windows: window markers written; empty_windows: those of windows without a
-    sample. holes: losses written. samples, late_samples: in the base and in the late chunks. bytes: keys and values.
-    appends: records sent; append_failures: of them, sent again. records_read, announcements_read: of the log.
+    base_chunks, late_chunks: chunks written. windows: window markers written; empty_windows: markers of windows without
+    a sample. holes: losses written. samples, late_samples: samples in the base chunks and in the late chunks. bytes:
+    keys and values. appends: records sent; append_failures: failed appends, which were repeated. records_read,
+    announcements_read: records read from the log.
     """
 
     job: str = "pipeline"

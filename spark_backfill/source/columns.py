@@ -109,7 +109,7 @@ def sample_schema(wide: Sequence[str] = (), *, runs: bool = False, versions: boo
 def columns_of(schema: StructType, *, runs: bool = False, versions: bool = False) -> SampleColumns:
     """Columns of a schema. versions: those of VERSION may be among them.
 
-    Raises InvalidRequest (bad_schema) for a wrong type, or a label that is no text.
+    Raises InvalidRequest (bad_schema) for a wrong type, or a label that is not text.
     """
     types = _SPARK_RUNS if runs else _SPARK
     for field in schema.fields:

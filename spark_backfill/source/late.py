@@ -158,7 +158,7 @@ def _counted(count: int, samples: SourceSamples, part: LatePart) -> int:
 
 
 def _fragment(samples: SourceSamples, window_start_ms: int) -> Fragment:
-    """samples: of one pack and window, ascending by series and time."""
+    """samples: the samples of one pack and window, ascending by series and time."""
     assert samples.versions is not None, "samples of the log have a place"
     series_id, first = np.unique(samples.series_id, return_index=True)
     return Fragment(

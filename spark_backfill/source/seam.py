@@ -26,7 +26,8 @@ class LogSeam:
     """Samples at or after from_ms come from the log alone. from_ms is the start of a window.
 
     late, recent: by partition, the offsets [first, end) that can have samples before from_ms that history lacks, and
-    all samples from from_ms on. topic_id: of the log. ahead_ms: a sample's longest distance ahead of its record.
+    all samples from from_ms on. topic_id: the topic id of the log. ahead_ms: a sample's longest distance ahead of its
+    record.
     """
 
     topic_id: str
@@ -53,7 +54,7 @@ def newest_loaded(store: ChunkStore) -> Mapping[int, Loaded]:
 def check_loaded(store: ChunkStore, log: Log | None, partitions: int, span: TimeSpan, next_step: str) -> int:
     """End of what is loaded, ms. Raises Unavailable (history_behind) when the span ends later.
 
-    log: None: `loaded` of the newest log that history knows. next_step: what the error recommends.
+    log: None: `loaded` of the newest log that history knows. next_step: the recommendation in the error's text.
     """
     loaded = newest_loaded(store) if log is None else store.loaded(log.topic_id(METRICS))
     through_ms = loaded_through(loaded, partitions)

@@ -41,7 +41,7 @@ class SortedRows:
         return self._made(column[start:end] for column in self._columns)
 
     def followed_by(self, other: SortedRows) -> SortedRows:
-        """These rows and then those of `other`, copied."""
+        """A copy of these rows, followed by the rows of `other`."""
         pairs = zip(self._columns, other._columns, strict=True)
         return self._made(np.concatenate(pair) for pair in pairs)
 

@@ -35,7 +35,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ImportRun:
-    """fingerprint: digest of the input and its layout, because a job id stands for one input. ticks: by partition."""
+    """fingerprint: digest of the input and its layout, because a job id stands for one input. ticks: the tick of each
+    partition.
+    """
 
     job_id: str
     topic_id: str

@@ -345,7 +345,7 @@ def test_series_are_found_by_epoch_and_name(store: ChunkStore) -> None:
     assert store.series(-1, b"").labels == [other[2].canonical]
 
 
-# Beside it.
+# The file sink beside the store.
 
 
 def test_the_file_sink_holds_what_the_store_holds(store: ChunkStore, tmp_path: Path) -> None:

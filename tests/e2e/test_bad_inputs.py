@@ -120,7 +120,7 @@ def as_is(message: bytes) -> bytes:
 
 
 def one_line(err: str, words: str) -> None:
-    """One line that says `error: ...`, and the words in it."""
+    """Assert that the output is one line `error: ...` with these words."""
     [line] = err.splitlines()
     assert line.startswith("error: ")
     assert words in line, line

@@ -20,7 +20,7 @@ from tsdb.model.time_set import DEMO
 from tsdb.model.window import window_end
 
 PARTITIONS = 2
-SAMPLES = 40  # Each from a separate instance, so in a separate pack.
+SAMPLES = 40  # Each sample is from a separate instance, so in a separate pack.
 EMITTED_WITHIN_S = 120.0  # A window, its grace and spread, on a busy machine.
 LEAVES_WITHIN_S = 30.0  # The promise.
 RETURNS_WITHIN_S = 90.0

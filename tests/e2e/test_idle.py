@@ -12,7 +12,7 @@ from support.shared_servers import SharedBroker
 
 SCRIPT = Path(__file__).parents[1] / "support/scripts/counted_calls.py"
 PARTITIONS = 8
-# Twice what a busy machine showed: 1,988, 1,380, 481, 87 and 529.
+# A busy machine showed 1,988, 1,380, 481, 87 and 529; the limits are twice as high.
 CALLS_ON_KAFKA = {"store": 4_000, "chunker": 3_000, "loader": 1_200, "gateway": 500, "querier": 1_200}
 WINDOW_S = 10  # Longer than the longest interval between two looks at everything.
 SETTLED_WITHIN_S = 90.0

@@ -16,7 +16,7 @@ from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.open import open_log
 
-PARTITIONS = 3  # As the shared settings of the histories of tests say.
+PARTITIONS = 3  # The shared settings of test histories state this number.
 
 
 def filled(log: Log, windows: int, first_window: int = 0) -> Expected:

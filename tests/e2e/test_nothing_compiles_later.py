@@ -20,7 +20,7 @@ from tsdb.client.cardinality import KINDS
 from tsdb.client.select import SelectKeywords
 
 ROOT = Path(__file__).parents[2]
-PER_REQUEST, REQUESTS = 500, 6  # Together more series than a head's first tables have room for.
+PER_REQUEST, REQUESTS = 500, 6  # Together more series than a head's first tables can have.
 MINUTE_MS = 60_000
 PROTO_2 = ";proto=io.prometheus.write.v2.Request"
 READS: tuple[SelectKeywords, ...] = ({}, {"last_n": 1}, {"step_ms": 30_000, "agg": "avg"}, {"encoding": "columns"})

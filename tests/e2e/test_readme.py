@@ -1,6 +1,6 @@
 """Every command of README.md works as printed: the blocks of a section run in one shell, from the top.
 
-Blocks of nothing but `make` are what CI runs; here their targets only have to exist.
+CI runs the blocks that contain only `make`; this test checks that their targets exist.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ SERIES = 600
 POINTS = 240
 SAMPLES = SERIES * POINTS
 THREADS = 4
-# Pause of a thread between requests. Some are always in flight, and two cores still have room to start a store.
+# Pause of a thread between requests. Some requests are always in flight, and two cores can still start a store.
 REST_S = 0.02
 ANSWERS = 60  # Between steps of the restart.
 MEASURED_ANSWERS = 800

@@ -14,7 +14,7 @@ from support.shared_servers import SharedBroker
 
 SERIES = 12_000
 SOURCE_MAX = 1_000
-HARD_BYTES = 24 * MIB  # 8 MiB a partition, 4 of them for labels: 2,000 of these series.
+HARD_BYTES = 24 * MIB  # A partition has 8 MiB, of which 4 are for labels. They suffice for 2,000 of these series.
 LIMITED = ("--source-series-max", str(SOURCE_MAX))
 UNLIMITED = ("--source-series-max", "1000000")
 SMALL = ("--memory-soft-bytes", str(HARD_BYTES), "--memory-hard-bytes", str(HARD_BYTES))

@@ -14,7 +14,7 @@ from support.drills.read_attacks import ATTACKS, MIB, Attacked, check_bystander,
 from support.servers.deployments import embedded
 
 SERIES, SAMPLES, LONG_SERIES = 1_500, 200, 1_000
-ANSWERS_BYTES_MAX = 24 * MIB  # An answer has 5 MiB: two find room on one connection.
+ANSWERS_BYTES_MAX = 24 * MIB  # An answer has 5 MiB, so one connection can have two.
 DRAIN_S = 6.0
 LIMITS = ("--answers-bytes-max", str(ANSWERS_BYTES_MAX), "--drain-s", str(DRAIN_S))
 

@@ -1,4 +1,6 @@
-"""Cassandra stopped, killed, hung, moved or out of room loses no acknowledged row, and every refusal is retryable."""
+"""Cassandra stopped, killed, hung, moved or with a full disk loses no acknowledged row, and every refusal is
+retryable.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tsdb.client import ReadOptions, SelectResult, WriteBatch, WriteResult
 from tsdb.model.labels import canonical_labels
 
 SERIES = 2_000
-POINTS = 1_500  # With SERIES: a replay that takes long enough to be seen half done.
+POINTS = 1_500  # Points of each series. Their replay takes long enough for a kill in its middle.
 KILLS_IN_REPLAY = 3
 TRIES = 20
 SPAN_MS = 3_600_000

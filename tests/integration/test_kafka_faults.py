@@ -21,7 +21,7 @@ from tsdb.log.topics import topic_specs
 from tsdb.model.errors import Overloaded, Unavailable
 
 SETTINGS = LogSettings(delivery_timeout_s=3.0, request_timeout_s=3.0)
-RECOVERED_WITHIN_S = 120.0  # Against for ever.
+RECOVERED_WITHIN_S = 120.0  # Bounds a wait that would not end after a bug.
 REPLACED_WITHIN_S = 30.0
 
 

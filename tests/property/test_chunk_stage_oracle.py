@@ -39,7 +39,7 @@ STALE_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 
 @dataclass(frozen=True)
 class Edge:
-    """Milliseconds before the end of a window; negative: after it."""
+    """Milliseconds before the end of a window; negative behind it."""
 
     before_ms: int
 
@@ -103,7 +103,8 @@ def test_a_sample_ahead_of_its_window_outlives_a_stop_at_any_action(stop: int) -
         Record(1, start_ms + 387, ((1, start_ms + 400, 2.0), (0, start_ms + 387, 3.0))),
         Record(2, start_ms + 405),
         Record(3, start_ms + 700, ((0, start_ms + 300, 4.0),)),
-        # The broker's clock stepped back: late by the watermark, and too far ahead of its record for any reader.
+        # After a step back of the broker's clock such a sample is late by the watermark, and too far ahead of its
+        # record for any reader.
         Record(4, start_ms + 350, ((0, start_ms + 370, 5.0), (1, start_ms + 365, 6.0))),
         Record(5, start_ms + 810),
     ]

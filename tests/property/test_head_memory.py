@@ -20,7 +20,7 @@ from tsdb.head.state import HeadLimits
 from tsdb.model.labels import canonical_labels, series_id
 
 MISSED_MAX_PART = 0.10  # The largest part of the measured memory that the accounting may miss.
-OVERSTATED_MAX_PART = 1.0  # Unused room of arrays counts as memory.
+OVERSTATED_MAX_PART = 1.0  # Unused capacity of arrays counts as memory.
 BASE_BYTES = 256 << 10  # Objects of an empty head.
 
 

@@ -48,7 +48,7 @@ Begin = tuple[int, str, bool]
 
 @dataclass
 class Modelled:
-    """One kind in the model. owed: a due time passed. retry_at: step from which a retry may begin."""
+    """The model of one job kind. owed: whether a due time has passed. retry_at: step from which a retry may begin."""
 
     is_due: Callable[[int], bool]
     schedule: Schedule | None

@@ -16,7 +16,7 @@ from support.shared_servers import SharedBroker, contract_history
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 WINDOWS = 40
-RANDOM_READS = 10  # At each of four stages of each window.
+RANDOM_READS = 10  # Reads at each of four stages of each window.
 KINDS = ("node", "cloud") if CLOUD_1M.exists() else ("node",)
 
 

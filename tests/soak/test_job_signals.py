@@ -23,13 +23,13 @@ Moment = Callable[[psutil.Process, str], bool]
 
 
 def a_worker_runs(job: psutil.Process, url: str) -> bool:
-    """Within a call to the JVM."""
+    """Whether the job is within a call to the JVM."""
     java = [one for one in job.children() if "java" in one.name()]
     return any("python" in one.name() for jvm in java for one in jvm.children(recursive=True))
 
 
 def chunks_are_written(job: psutil.Process, url: str) -> bool:
-    """Within the wait for the loader."""
+    """Whether the job waits for the loader."""
     with LogFactory(url, "") as logs:
         return any(marks.high for marks in logs.open().watermarks(CHUNKS, range(PARTITIONS)).values())
 

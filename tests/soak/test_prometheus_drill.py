@@ -17,7 +17,7 @@ from support.servers.deployments import embedded, on_kafka
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
-AWAY_SCRAPES = 60  # One a second.
+AWAY_SCRAPES = 60  # Number of scrapes without the log, one each second.
 
 
 @pytest.mark.parametrize("strike", [stop, freeze])

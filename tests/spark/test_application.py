@@ -1,4 +1,4 @@
-"""One application: the stream and the scheduled jobs beside it. A job's failure never ends the stream."""
+"""An application runs the stream and the scheduled jobs beside it. A job's failure never ends the stream."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The driver of what builds chunks holds none: of four times the samples it gets no more from its tasks, and its Python
-holds no more."""
+"""The driver of jobs that build chunks has no chunk in memory. With four times the samples it gets the same bytes from
+its tasks, and its Python uses the same memory.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from tsdb.model.window import ceil_to, index_epoch
 
 # Of each partition the least is more than a driver that asks for one record gets along with it, 1 MiB.
 PARTITIONS, SERIES_EACH, SAMPLES, EVERY_MS = 2, 40, 20, 500
-TIMES = RecordedLog(PARTITIONS, windows=4)  # For its times only.
+TIMES = RecordedLog(PARTITIONS, windows=4)  # Only its times are used.
 FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)
 WINDOWS = Windows(FIRST_MS, FIRST_MS + 4 * DEMO.window_ms)
 WAIT_S = 60.0
@@ -68,7 +69,9 @@ def test_chunks_of_four_times_the_samples_are_no_more_for_the_driver(spark: Spar
 
 
 def record(log: Log, times: int) -> int:
-    """The same windows and series, `times` times as dense, every tenth record late by two windows. Returns count."""
+    """Write the same windows and series with `times` times as many samples, every tenth record late by two windows.
+    Returns the number of samples.
+    """
     random, moments = np.random.default_rng(times), range(BASE_MS, TIMES.last_ms, EVERY_MS // times)
     for partition in range(PARTITIONS):
         numbers = range(partition * SERIES_EACH, (partition + 1) * SERIES_EACH)

@@ -85,7 +85,7 @@ def ground(log_factory: LogFactory) -> Iterator[Ground]:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Ground]:
-    """On the embedded log only."""
+    """The ground of tests that run on the embedded log only."""
     with LogFactory(f"sqlite:///{tmp_path}/log.db", "a.") as logs:
         yield Ground(logs)
         close_worker_log()

@@ -55,7 +55,7 @@ class Manifest:
 
 @cache  # Modules of tests share them too.
 def manifests() -> list[Manifest]:
-    """Every object of deploy/kubernetes once, those inside of ConfigMaps too."""
+    """Every object of deploy/kubernetes once, also the objects inside of ConfigMaps."""
     folders = [*overlay_folders(), JOBS, EXPERIMENT]
     found = {json.dumps(one.value, sort_keys=True): one for folder in folders for one in rendered(folder)}
     objects = list(found.values())

@@ -22,7 +22,7 @@ def load_profiles() -> None:
 
 
 def examples(full: int) -> int:
-    """The value of `max_examples` for this run. full: for `make soak`."""
+    """The value of `max_examples` for this run. full: whether the run is one of `make soak`."""
     return full if settings.get_current_profile_name() == FULL else _share(full)
 
 

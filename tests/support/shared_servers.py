@@ -60,7 +60,9 @@ def contract_history(node: NodeAccess | CassandraNode) -> str:
 
 
 def once_a_run(name: str, make: Callable[[], str]) -> str:
-    """A text that the first process of a run makes, and the others read. name: of a file in the folder of the run."""
+    """A text that the first process of a run makes, and the others read. name: the name of a file in the folder of the
+    run.
+    """
     file = run_folder() / name
     with file.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Another process waits until the text is there.

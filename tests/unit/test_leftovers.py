@@ -21,7 +21,7 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         leftovers.guard()
 """
-# One child started like a role, and one in a separate session, like a stack or a Spark driver.
+# The first child starts like a role, the second one in a separate session, like a stack or a Spark driver.
 RUN = """
 import subprocess, sys, time
 from support.drills import leftovers

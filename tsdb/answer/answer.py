@@ -188,7 +188,7 @@ class SealedColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionAnswer:
-    """Series and samples of one partition, or a part of them. series: None: those of an earlier part.
+    """Series and samples of one partition, or a part of them. series: None when an earlier part has them.
 
     raw: samples in the range. columns: sealed slices, whole. overlay: samples that are not in columns, or replace
     samples in them.
@@ -202,7 +202,7 @@ class PartitionAnswer:
 
 
 class AnswerCounts(NamedTuple):
-    """samples: before columns are trimmed. payload_bytes: of the arrays of samples."""
+    """samples: number of samples before columns are trimmed. payload_bytes: the bytes of the arrays of samples."""
 
     series: int
     samples: int
@@ -211,7 +211,9 @@ class AnswerCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class AnswerBody:
-    """parts: ascending by partition. counts: of the whole select, in the last of its answers. nbytes: of memory."""
+    """parts: ascending by partition. counts: the counts of the whole select; the last answer has them. nbytes: the
+    bytes of memory.
+    """
 
     parts: Sequence[PartitionAnswer]
     counts: AnswerCounts | None
@@ -220,7 +222,9 @@ class AnswerBody:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """states: of all partitions of the select, in its first answer. warnings: what the select may lack, there too."""
+    """states: the states of all partitions of the select, in its first answer. warnings: possible gaps of the select;
+    the first answer has them too.
+    """
 
     body: AnswerBody
     states: Sequence[MemoryState] | None = None

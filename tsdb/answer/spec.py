@@ -18,7 +18,7 @@ from tsdb.model.window import TIME_MAX_MS
 
 STEPS_MAX = 100_000  # Steps of one series in one answer.
 TOKENS_MAX = 10_000
-NO_RECORD = -1  # In a token: before the first record of the partition.
+NO_RECORD = -1  # In a token this value means the position before the first record of the partition.
 AGGREGATIONS = ("none", "last", "avg", "min", "max", "sum", "count")  # Names by their number in a spec.
 
 
@@ -59,8 +59,8 @@ class SelectSpec:
     """Samples of series, by matchers or by ids. series_ids: uint64, ascending, unique; None: use matchers.
 
     step_ms with aggregation, an index in AGGREGATIONS: one sample for each step. last_n: only the newest n samples of
-    each series. columns: sealed columns as they lie. partial: for queriers, also the samples below coverage, with their
-    orders.
+    each series. columns: sealed columns as they lie. partial: also the samples below coverage, with their orders;
+    queriers need them.
     """
 
     matchers: tuple[Matcher, ...]
@@ -113,9 +113,9 @@ class SelectSpec:
 class SeriesSpec:
     """Series with their first and last sample times, or their number by group. No matchers: every series.
 
-    start_ms, end_ms: None: open on that side. With one of them only series with a sample in the range count; without
-    start_ms the range begins with the oldest sample in memory. partial: for queriers, every series that is held; the
-    range then bounds only what a lag can touch.
+    start_ms, end_ms: None means that the range is open on that side. With one of them only series with a sample in the
+    range count; without start_ms the range begins with the oldest sample in memory. partial: every series in memory,
+    for queriers; the range then limits only the check for lags.
     """
 
     matchers: tuple[Matcher, ...]
@@ -151,7 +151,7 @@ class SeriesSpec:
 class LabelsSpec:
     """Label names, or with `name` the values of one label. No matchers: every series.
 
-    start_ms: None: all series in memory. end_ms: exclusive; None: open. values_max: 0: the server's limit.
+    start_ms: None means all series in memory. end_ms: exclusive; None: open. values_max: 0: the server's limit.
     """
 
     matchers: tuple[Matcher, ...]

@@ -17,8 +17,9 @@ LOSSES_MAX = 100  # Losses that one answer names. Each corrupt chunk of history 
 class MemoryState:
     """One partition in the memory of a store. The fields are those of PartitionState in proto/tsdb/v1/common.proto.
 
-    applied_offset, watermark_ms: None before the first record. lag_records, lag_ms: LAG_UNKNOWN while not known. holes:
-    of an answer of a querier also those of history. series, samples, bytes: 0 but in Coverage.
+    applied_offset, watermark_ms: None before the first record. lag_records, lag_ms: LAG_UNKNOWN while unknown. holes:
+    the holes of an answer of a querier also those of history. series, samples, bytes: 0 in all answers but that of
+    Coverage.
     """
 
     partition: int
@@ -78,8 +79,8 @@ def losses(
     """Sentences that name the samples that an answer may lack, where the read accepts that: the warnings of stores
     about their lag and, with allow_holes, one for each hole in [start_ms, end_ms).
 
-    states: of all partitions in the answer. Stores and history may state the same hole: it is named once. Without
-    allow_holes all holes are accepted in history, and a read does not mention those.
+    states: the states of all partitions in the answer. Stores and history may state the same hole: it is named once.
+    Without allow_holes all holes are accepted in history, and a read does not mention those.
     """
     found = list(warnings)
     if allow_holes:

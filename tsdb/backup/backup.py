@@ -47,7 +47,7 @@ Row = tuple[tuple[object, ...], int]  # Columns of a row, and its bytes.
 
 @dataclass(frozen=True, slots=True)
 class BackupSource:
-    """A log and its history. group_id: of the loaders of this history."""
+    """A log and its history. group_id: the group id of the loaders of this history."""
 
     log: Log
     store: ChunkStore

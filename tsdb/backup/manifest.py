@@ -1,6 +1,6 @@
 """Manifest and plan of a backup: the state of the log that it belongs to, and its files. Pure.
 
-A plan is written before the first file, the manifest after the last one: a folder without a manifest is no backup.
+A plan is written before the first file, the manifest after the last one: a folder without a manifest is not a backup.
 Layout: docs/formats/backup.md.
 """
 
@@ -52,10 +52,10 @@ class BackupFile:
 class BackupPlan:
     """State at the start of a backup.
 
-    topic_ids: by topic. shared: settings of the history. loaded, positions: by partition, read in the order positions,
-    loaded, rows: so the rows hold everything that both claim. tokens: ranges of the chunks' row keys. parts: all parts
-    of the backup. anew: by partition, the time in ms at which history was last loaded from zero; the rows of one backup
-    are of one load.
+    topic_ids: the id of each topic. shared: settings of the history. loaded, positions: commits by partition. They are
+    read in the order positions, loaded, rows, so the rows have everything that both claim. tokens: ranges of the
+    chunks' row keys. parts: all parts of the backup. anew: by partition, the time in ms at which history was last
+    loaded from zero; the rows of one backup are of one load.
     """
 
     backup_id: str

@@ -22,7 +22,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """A path without anything to check, which is no failure. reason: no_samples, memory_has_all, no_history."""
+    """A path without anything to check. It does not count as a failure. reason: no_samples, memory_has_all,
+    no_history.
+    """
 
     reason: str
 

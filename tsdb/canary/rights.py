@@ -14,8 +14,7 @@ def require(right: str, server: str, hint: str, call: Callable[[], object]) -> N
     """Run the call. Raises Unavailable while the server does not answer, otherwise ConfigMismatch (canary_read,
     canary_write).
 
-    right: read or write. server: role and address. hint: what to give.
-
+    right: read or write. server: role and address. hint: the missing right.
     """
     try:
         call()

@@ -44,8 +44,9 @@ class LateScan:
     """One stretch of one partition. Pass the announcements, then the records, in order. Take `records` any number of
     times, and once more after `end`.
 
-    windows: only late samples of these windows are taken, and no holes, because a hole belongs to no window. head: its
-    index has the announcements, when the caller registers them there for another use too; None: a new head.
+    windows: only late samples of these windows are collected, and no holes, because a hole belongs to no window. head:
+    a head whose index gets the announcements; the caller may register them there for another purpose. None creates a
+    head.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class Progress:
 
 
 def encode_progress(progress: Progress, topic_id: str) -> str:
-    """Metadata of the commit whose offset is the position. topic_id: of the log, without spaces."""
+    """Metadata of the commit whose offset is the position. topic_id: the topic id of the log, without spaces."""
     assert " " not in topic_id, f"topic id {topic_id!r} has a space"
     text = f"{VERSION} {topic_id} {progress.emitted_through_ms} {progress.whole_from_ms}"
     return f"{text} {crc32c(text.encode()):08x}"

@@ -75,7 +75,9 @@ def trimmed_near(
 def first_progress(
     low: int, first_broker_ms: int, partition: int, times: TimeSet
 ) -> tuple[Progress, HoleRecord | None]:
-    """Progress of a first start, and the hole of a trimmed log. first_broker_ms: of the first retained record."""
+    """Progress of a first start, and the hole of a trimmed log. first_broker_ms: the broker time of the first retained
+    record.
+    """
     emitted_through_ms = floor_to(first_broker_ms - times.grace_ms, times.window_ms)
     if low == 0:
         return Progress(low, emitted_through_ms), None

@@ -46,7 +46,7 @@ class Emission:
 
     An emission has one kind. holes, minutes, windows: number of holes, late minutes or finished windows in it. base:
     whether it has base chunks of some packs. empty: number of windows without samples. not_whole: number of windows
-    that were incomplete in the log and have no marker. samples: in the records.
+    that were incomplete in the log and have no marker. samples: samples in the records.
     """
 
     records: list[ChunkRecord]

@@ -53,8 +53,9 @@ def sample_rows(file: Path) -> Iterator[dict[str, object]]:
 
 @dataclass(slots=True)
 class Duplicates:
-    """Counts of chunk records of one partition. equal: records written again with the same bytes. conflicts: with other
-    bytes."""
+    """Counts of chunk records of one partition. equal: records written again with the same bytes. conflicts: rows with
+    other bytes.
+    """
 
     partition: int
     records: int = 0

@@ -73,8 +73,8 @@ class WriteBatch:
     def add(self, labels: Mapping[str, str] | bytes, ts_ms: ArrayLike, values: ArrayLike) -> None:
         """Add samples of one series: a time and a value, or arrays of equal length.
 
-        labels: by name, with `__name__`, or canonical bytes. Times are integers, ms since epoch UTC; numpy datetimes
-        are converted. Raises InvalidRequest.
+        labels: values by name, `__name__` included, or canonical bytes. Times are integers, ms since epoch UTC; numpy
+        datetimes are converted. Raises InvalidRequest.
         """
         canonical = labels if isinstance(labels, bytes) else canonical_labels(labels)
         times = _times(ts_ms)

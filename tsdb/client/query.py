@@ -47,7 +47,7 @@ class QueryResult:
     kind: `vector`: series with values at steps; `ranges`: an instant query of a range; `scalar`: one series without
     labels; `text`: `text` alone. canonical: labels of each series (tsdb.model.labels). starts: int64 (series + 1,),
     series i has samples [starts[i], starts[i + 1]) of ts_ms, int64, and values, float64. times_ms: int64 (steps,), of
-    the query; of an instant query its one time. warnings, infos: with their place in the query.
+    the query; of an instant query its one time. warnings, infos: texts with their position in the query.
     """
 
     kind: Kind

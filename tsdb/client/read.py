@@ -149,7 +149,7 @@ def label_values(
     values_max: int = 0,
     options: ReadOptions | None = None,
 ) -> ClientCall[Listed[str]]:
-    """Values of one label, sorted. start_ms, end_ms: as for label_names."""
+    """Values of one label, sorted. start_ms, end_ms: see label_names."""
     request = reader_pb2.LabelValuesRequest(
         name=name,
         matchers=_matchers(selector),

@@ -48,8 +48,8 @@ class SelectQuery:
     Range [start_ms, end_ms), ms since epoch UTC. step_ms with agg (one of AGGREGATIONS): one sample for each step
     [start_ms + k * step_ms, + step_ms), at the start of the step. last_n: only the newest n samples of each series.
     encoding: "raw", or "columns", which is several times smaller on the wire and decoded by compiled kernels.
-    labels=False leaves labels out. partial: also samples below coverage, with orders; for queriers. downsampled: steps
-    in the past may use derived series, which date from the last run of `tsdb spark downsample`.
+    labels=False leaves labels out. partial: also the samples below coverage, with their orders; queriers need them.
+    downsampled: steps in the past may use derived series, which date from the last run of `tsdb spark downsample`.
     """
 
     selector: Selector | None

@@ -51,7 +51,7 @@ _X86_64_V3 = (
     "avx,avx2,bmi,bmi2,cmov,crc32,cx16,cx8,f16c,fma,fxsr,lzcnt,mmx,movbe,popcnt,sahf,sse,sse2,sse3,sse4.1,sse4.2,ssse3,"
     "xsave"
 )
-# By platform.machine(). x86-64-v3: Intel since Haswell (2013), AMD since Excavator (2015).
+# CPU names by platform.machine(). x86-64-v3 covers Intel since Haswell (2013) and AMD since Excavator (2015).
 LEVELS = {"x86_64": Level("x86-64-v3", tuple(_X86_64_V3.split(",")))}
 
 

@@ -135,7 +135,7 @@ class KernelDispatcher(OneSignature):
     @contextlib.contextmanager
     def _lock_file(self) -> Iterator[None]:
         """Hold a file lock: of two processes that need this kernel, the second finds it in the cache."""
-        folder = self._cache.cache_path  # None without a cache.
+        folder = self._cache.cache_path  # Is None without a cache.
         with contextlib.ExitStack() as held:
             if folder is not None and not self._locked:
                 # Without the file, as in a folder that is read-only, both processes compile.

@@ -82,7 +82,9 @@ def _stamp(module: str) -> str:
 
 @functools.cache
 def _path(module: str) -> str | None:
-    """The source file of a module; None for a name that is no module. The same whether the module is loaded or not."""
+    """The source file of a module; None for a name that is not a module. The same whether the module is
+    loaded or not.
+    """
     package, _, rest = module.partition(".")
     for folder in getattr(sys.modules.get(package), "__path__", ()):
         stem = os.path.join(folder, *rest.split("."))

@@ -14,7 +14,7 @@ FIELD_NUMBER_MAX = (1 << 29) - 1
 
 # Kinds of a field for `measure_kernel`, in place of the index of its message.
 LEAF, PACKED = -1, -2  # PACKED: numbers of variable size, each of which may take a single byte.
-DEPTH_MAX = 100  # As protobuf's parser.
+DEPTH_MAX = 100  # The parser of protobuf has this limit too.
 FIELDS, MESSAGES, COUNTS = range(3)
 
 

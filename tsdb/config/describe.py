@@ -16,7 +16,9 @@ from tsdb.model.secrets import MASK
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A setting as a flag. name: without the dashes. default: as text, None when required. choices: empty for any."""
+    """A setting as a flag. name: without the dashes. default: the default as text; None for a required setting.
+    choices: empty for any.
+    """
 
     name: str
     field: str

@@ -111,7 +111,7 @@ def _checked_file(role: type[ProcessSettings], path: Path) -> dict[str, Any]:
     for key, value in values.items():
         field = role.model_fields.get(key)
         if isinstance(value, bool) and field is not None and field.annotation is not bool:
-            # In Python true equals 1.
+            # Python's true equals 1.
             raise InvalidRequest(f"{key} = {str(value).lower()} in {path}: it is no switch", reason="bad_setting")
     return values
 
@@ -127,7 +127,9 @@ def _refuse_secrets(role: type[ProcessSettings], keys: Iterable[str], reason: st
 
 
 def refuse_unknown(keys: Iterable[str], known: frozenset[str], form: str) -> None:
-    """Raise InvalidRequest (unknown_setting) for a key that is not known. form: with {key}, {upper} or {dashed}."""
+    """Raise InvalidRequest (unknown_setting) for a key that is not known. form: a text with {key}, {upper} or
+    {dashed}.
+    """
     for key in keys:
         if key not in known:
             name = form.format(key=key, upper=key.upper(), dashed=key.replace("_", "-"))

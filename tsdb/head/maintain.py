@@ -52,7 +52,7 @@ class Maintenance:
         self._late_seen, self._fold_watermark_ms, self._next_offset_seen, self._rested_at = progress
 
     def run(self) -> Maintained:
-        """One round: seal, fold, merge, drop."""
+        """Run one round: seal, fold, merge and drop slices."""
         done = Maintained()
         self.seal_due(done)
         self._fold(done)

@@ -68,9 +68,8 @@ class HeadSizes:
     """Sizes of a head. They are summed on request, so that reads do not pay for it.
 
     samples: all samples in memory; replaced samples count until their slice is sealed. bytes: slices, late list, label
-    index, caches; index_bytes: of the label index. late: samples in the late list. slices: sealed slices;
+    index, caches; index_bytes: the bytes of the label index. late: samples in the late list. slices: sealed slices;
     sealed_samples and sealed_bytes are theirs.
-
     """
 
     series: int

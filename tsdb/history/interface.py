@@ -103,10 +103,9 @@ class ChunkSink(Protocol):
     write again, slower). `on_done` must neither block nor write.
 
     The bytes that wait for an answer are bounded (`HistorySettings.inflight_bytes_max`). At the bound a write waits for
-    room, at most `write_timeout_s`, and then raises Overloaded (inflight_full). A write that cannot begin without a
+    capacity, at most `write_timeout_s`, and then raises Overloaded (inflight_full). A write that cannot begin without a
     connection raises Unavailable; a write that can never succeed raises InvalidRequest (chunk_too_large,
     key_out_of_range). A write that raises does not call `on_done`.
-
     """
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
@@ -116,7 +115,7 @@ class ChunkSink(Protocol):
         """
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
-        """Delete rows; a missing row is no error. on_done is called once, after the last row."""
+        """Delete rows; a missing row is not an error. on_done is called once, after the last row."""
 
     def write_loaded(self, loaded: Loaded, on_done: OnDone) -> None:
         """Record that history has everything below `position`. The highest (position, emitted_through_ms) is kept."""

@@ -22,7 +22,7 @@ def write_budget(bytes_max: int) -> ByteBudget:
 def reserve(budget: ByteBudget, size: int, timeout_s: float) -> None:
     """Reserve `size` bytes for a write, until its answer gives them back.
 
-    Raises Overloaded (inflight_full) without room within timeout_s, Unavailable (store_closed) after a close.
+    Raises Overloaded (inflight_full) without capacity within timeout_s, Unavailable (store_closed) after a close.
     """
     if budget.take(size, within_s=timeout_s):
         return

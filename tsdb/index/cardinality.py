@@ -68,7 +68,7 @@ class IndexCardinality:
         self._counted: tuple[NDArray[np.uint64], NDArray[np.intp], NDArray[np.int64]] | None = None
 
     def groups(self, by: By, placement_labels: Sequence[str]) -> Groups:
-        """All groups of one kind; a value without series is no group."""
+        """All groups of one kind; a value without series makes no group."""
         if by is By.SOURCE:
             hashes, _, series = self._sources(placement_labels)
             return Groups(hashes, series)

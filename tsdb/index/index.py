@@ -1,8 +1,8 @@
 """Series index: finds the series of one partition, by id and by labels.
 
 One writer thread registers, forgets and releases. Any thread reads. The index has a lock for table, postings and
-caches. It is held for one batch of at most BATCH_SERIES series, and no other lock is taken under it. A ref that a read
-found keeps its id and labels until the writer calls `release_forgotten`.
+caches. The writer has it for one batch of at most BATCH_SERIES series, and takes no other lock under it. A ref that a
+read found keeps its id and labels until the writer calls `release_forgotten`.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class SeriesIndex:
         return done
 
     def expired(self, announced_before_ms: int, has_samples: NDArray[np.bool_]) -> NDArray[np.uint32]:
-        """Live refs without samples whose last announcement is before a broker time. has_samples: by ref; refs past its
-        end have none."""
+        """Live refs without samples whose last announcement is before a broker time. has_samples: bool by ref; refs
+        past its end have no samples.
+        """
         lasting = np.zeros(self.refs_size, np.bool_)
         known = min(len(has_samples), self.refs_size)
         lasting[:known] = has_samples[:known]
@@ -219,9 +220,9 @@ class SeriesIndex:
     ) -> NDArray[np.uint32]:
         """Refs of the series that satisfy all matchers (rules: tsdb.index.matching); a shared, read-only array.
 
-        check_going: called between pieces of a long search; its errors pass through. conditions: of these matchers, for
-        a caller that asks several indexes. Raises InvalidRequest:
-        selector_too_broad, regex_too_large, regex_malformed, bad_matcher.
+        check_going: called between pieces of a long search; its errors pass through. conditions: the conditions of
+        these matchers, for a caller that asks several indexes. Raises InvalidRequest: selector_too_broad,
+        regex_too_large, regex_malformed, bad_matcher.
         """
         key = tuple(matchers)
         with self._lock:

@@ -23,7 +23,8 @@ from tsdb.index.matching import Condition, Key
 from tsdb.selector.pattern import Pattern
 
 REMEMBERED_MAX = 256
-PAIRS_MAX = 1 << 21  # 8 MiB for all conditions together, their texts included; the least recently used go first.
+# 8 MiB for all conditions together, their texts included. The least recently used condition is removed first.
+PAIRS_MAX = 1 << 21
 PAIR_BYTES = 4
 ROUNDS_MAX = 4  # Search rounds. Each tests the pairs added during the round before.
 PIECE_MIN, PIECE_MAX = 1, 4096  # Values tested between two checks of the deadline.

@@ -41,7 +41,7 @@ class Postings:
         return self._chains.held[: self._pair_count]
 
     def add(self, pairs: NDArray[np.uint32], refs: NDArray[np.uint32], pair_count: int) -> None:
-        """Add distinct (pair, ref), none of them held. Pair ids are below pair_count."""
+        """Add distinct (pair, ref) that are not in the postings. Pair ids are below pair_count."""
         self._reserve(pair_count, len(pairs))
         keys = _keys(pairs, refs)
         segments = np.empty((len(keys), 2), np.int64)
@@ -55,7 +55,7 @@ class Postings:
                 bitmap.update(some)
 
     def remove(self, pairs: NDArray[np.uint32], refs: NDArray[np.uint32]) -> None:
-        """Remove distinct (pair, ref), all of them held."""
+        """Remove distinct (pair, ref) that are all in the postings."""
         keys = _keys(pairs, refs)
         segments = np.empty((len(keys), 2), np.int64)
         found = remove_kernel(self._chains, keys, segments)

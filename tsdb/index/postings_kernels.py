@@ -19,8 +19,8 @@ SMALL_MAX = 8  # A bitmap object with its first container takes some 170 bytes, 
 
 
 class Chains(NamedTuple):
-    """By pair: head, see above, and held, the number of its refs. By entry: ref, and older, which is NOTHING at a
-    chain's end.
+    """Each pair has `head`, described above, and `held`, the number of its refs. Each entry has `ref` and `older`,
+    which is NOTHING at a chain's end.
 
     size int64[1]: number of entries in use.
     """
@@ -62,7 +62,7 @@ def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.in
 
 @kernel
 def remove_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.int64]) -> int:
-    """Remove postings, all held; keys and segments as in add_kernel. Entries of chains are not used again."""
+    """Remove postings that all exist. keys, segments: see add_kernel. Entries of chains are not used again."""
     found, start = 0, 0
     while start < keys.size:
         pair = keys[start] >> np.uint64(32)

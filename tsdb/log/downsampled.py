@@ -17,7 +17,8 @@ KEY_PREFIX = "downsampled/"
 @dataclass(frozen=True, slots=True)
 class Downsampled:
     """History has derived series of one resolution for all samples of [start_ms, end_ms), ms since epoch, that history
-    held when they were made."""
+    had when they were derived.
+    """
 
     start_ms: int
     end_ms: int

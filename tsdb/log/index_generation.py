@@ -36,8 +36,8 @@ def append_generation(log: Log, job_id: str) -> None:
 def last_generation(log: Log, topic_id: str, since_offset: int | None = None) -> int | None:
     """The newest generation in `meta` from an offset on (None: from the start); None if there is no generation record.
 
-    A generation is one past the offset of its record, so that two jobs at once make two generations. Raises as a reader
-    does.
+    A generation is one past the offset of its record, so two jobs at the same time make two generations. Raises as a
+    reader does.
     """
     key, found = generation_key(topic_id), None
     for batch in read_batches(log, META, 0, since_offset):

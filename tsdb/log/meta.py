@@ -87,7 +87,7 @@ def encode_settings(settings: MetaSettings) -> bytes:
 
 
 def decode_settings(value: bytes) -> MetaSettings:
-    """Raises ConfigMismatch (meta) when the bytes are no MetaSettings."""
+    """Raises ConfigMismatch (meta) when the bytes are not a MetaSettings."""
     try:
         message = records_pb2.MetaSettings.FromString(value)
     except DecodeError as error:

@@ -46,7 +46,9 @@ class _Record:
 
 
 class Outbox:
-    """budget: of the bytes of key and value in flight; several outboxes may share it. changed: set at each answer."""
+    """budget: the budget of the bytes of key and value in flight; several outboxes may share it. changed: set at each
+    answer.
+    """
 
     def __init__(
         self, log_: Log, topic: str, budget: ByteBudget, changed: threading.Event, clock: Clock, counts: AppendCounts

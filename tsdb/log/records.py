@@ -28,7 +28,9 @@ def read_batches(log: Log, topic: str, partition: int, start: int | None = None)
 
 
 def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int, LogRecord | None]:
-    """By partition, the first record at or after an offset; None without one. Raises the errors of a reader."""
+    """The first record at or after an offset, by partition; None without such a record. Raises the errors of
+    a reader.
+    """
     found: dict[int, LogRecord | None] = {}
     if not offsets:
         return found
@@ -43,11 +45,10 @@ def first_records(log: Log, topic: str, offsets: Mapping[int, int]) -> dict[int,
 
 
 def last_records(log: Log, topic: str, partitions: Sequence[int]) -> dict[int, LogRecord | None]:
-    """By partition, the last readable record; None for a partition without records.
+    """The last readable record of each partition; None for a partition without records.
 
     The last offset may have no record, because logs have gaps. So the search goes back, twice as far each time, until
     it finds one. If the log is trimmed meanwhile, the search starts again.
-
     """
     found: dict[int, LogRecord | None] = {}
     back = 1

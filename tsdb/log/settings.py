@@ -42,20 +42,20 @@ class KafkaSecurity:
 class LogSettings:
     """Settings of one process's connection to the log.
 
-    client_id: name of this client in the brokers' logs and quotas. delivery_timeout_s: after it an append is answered
-    Unavailable; below the deadline of a write request. request_timeout_s: bound of every other request to a broker.
-    idempotence: a retry that arrives late cannot overtake a newer record; without it only one request at a time is in
-    flight. compression: of Kafka's batches, as the client library names it: none, gzip, snappy, lz4, zstd. linger_ms: a
-    record waits this long for others; higher makes larger batches and later answers. queue_bytes_max: bytes of appends
-    that wait for an answer; above it appends are refused (Overloaded, queue_full). prefetch_bytes_max: per reader,
-    fetched ahead of its poll. idle_readers_max: connections of closed readers that are kept for later readers, of
-    Kafka. group_session_s: a silent group member keeps its partitions this long; Kafka's default minimum is 6 s.
-    security: TLS and SASL of Kafka connections. embedded_bytes_max: size limit of an embedded log's database; above it
-    appends are refused (disk_full). None: no limit. embedded_maintain_s: how often retention and compaction of an
-    embedded log run. embedded_guest: append to an embedded log beside the process that holds its writer lock, as batch
-    jobs do, which are in no group; retention and compaction are left to that process. embedded_claim: take the writer
-    lock of an embedded log when it is opened, as roles that write do: a second one is refused at its start and not at
-    each write.
+    client_id: name of this client in the brokers' logs and quotas. delivery_timeout_s: time after which an append is
+    answered with Unavailable; less than the deadline of a write request. request_timeout_s: bound of every other
+    request to a broker. idempotence: a retry that arrives late cannot overtake a newer record; without it only one
+    request at a time is in flight. compression: the compression of Kafka's batches, as the client library names it:
+    none, gzip, snappy, lz4, zstd. linger_ms: a record waits this long for others; higher makes larger batches and later
+    answers. queue_bytes_max: bytes of appends that wait for an answer; above it appends are refused (Overloaded,
+    queue_full). prefetch_bytes_max: per reader, fetched ahead of its poll. idle_readers_max: connections of closed
+    readers that are kept for later readers, of Kafka. group_session_s: a silent group member keeps its partitions this
+    long; Kafka's default minimum is 6 s. security: TLS and SASL of Kafka connections. embedded_bytes_max: size limit of
+    an embedded log's database; above it appends are refused (disk_full). None: no limit. embedded_maintain_s: how often
+    retention and compaction of an embedded log run. embedded_guest: append to an embedded log beside the process that
+    holds its writer lock, as batch jobs do, which are in no group; retention and compaction are left to that process.
+    embedded_claim: take the writer lock of an embedded log when it is opened, as roles that write do: a second one is
+    refused at its start and not at each write.
     """
 
     client_id: str = "tsdb"

@@ -83,7 +83,7 @@ class TopicAdmin(Protocol):
         """Create a topic; returns once it can be written. False: it exists already and is left unchanged."""
 
     def delete(self, topic: str) -> None:
-        """Delete a topic. A missing topic is no error."""
+        """Delete a topic. A missing topic is not an error."""
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
         """By partition, drop all records below an offset, which becomes the low watermark. Raises WrongTopic."""

@@ -19,7 +19,7 @@ SOURCE_SERIES_MAX = 100_000
 GATEWAY_SERIES_MAX = 2_000_000
 RATE_BURST_S = 10.0
 
-# One read, and all answers of a process.
+# Limits of one read, and of all answers of a process.
 SELECT_SERIES_MAX = 200_000
 SELECT_SAMPLES_MAX = 50_000_000
 SELECT_BYTES_MAX = 1 << 29

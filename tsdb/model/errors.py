@@ -58,7 +58,7 @@ class Overloaded(_Retryable):
 
 
 class OutOfCoverage(TsdbError):
-    """The range starts before the held samples: ask elsewhere. gRPC OUT_OF_RANGE, with the held range."""
+    """The range starts before the samples in memory: ask elsewhere. gRPC OUT_OF_RANGE, with the range in memory."""
 
     default_reason = "out_of_coverage"
 

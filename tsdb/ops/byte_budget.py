@@ -1,7 +1,7 @@
-"""ByteBudget: a bound on the bytes that are reserved at once, for work in hand or in flight.
+"""ByteBudget: a bound on the bytes that are reserved at once, for work that runs or is in flight.
 
-The caller decides what follows without room: a request is refused and sent again, a read waits, a captured answer is
-dropped.
+The caller decides the consequence of a full budget: a request is refused and sent again, a read waits, a captured
+answer is dropped.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from prometheus_client import Gauge
 class ByteBudget:
     """At most `bytes_max` bytes are reserved at once, and at most `share_max` of them for one owner. Thread-safe.
 
-    admits_one: a reservation over the limit is made when there is no other, so that a large piece of work waits for its
-    turn and not for ever. gauge: follows the reserved bytes; other budgets may share it.
+    admits_one: whether a reservation over the limit is made while no other one exists, so that a large piece of work
+    gets its turn. gauge: follows the reserved bytes; other budgets may share it.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class ByteBudget:
             return self._of_owner[owner]
 
     def take(self, size: int, *, owner: str | None = None, limit: int | None = None, within_s: float = 0.0) -> bool:
-        """Reserve `size` bytes, after a wait of at most within_s. False: without room in time, or closed.
+        """Reserve `size` bytes, after a wait of at most within_s. False when the budget stays full, or is closed.
 
-        limit: of the reserved bytes with this reservation; by default bytes_max.
+        limit: the limit of the reserved bytes with this reservation; by default bytes_max.
         """
         limit = self.bytes_max if limit is None else limit
         with self._changed:

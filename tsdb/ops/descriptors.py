@@ -23,7 +23,7 @@ def grpc_connections(connections_max: int) -> int:
 
 
 def http_connections(connections_max: int) -> int:
-    """At most a quarter of the descriptors."""
+    """`connections_max`, or a quarter of the descriptors if that is lower."""
     return share_of(connections_max, HTTP_SHARE)
 
 

@@ -46,9 +46,8 @@ class ParallelConsumer:
     """Owns one thread; only that thread calls the source. A context manager; leaving it drains.
 
     `executor`: how the handler runs, for example ThreadExecutor or AsyncioExecutor. `order`: which records follow one
-    another.
-    `producer`, `dead_letter_topic`: where dead letters go; optional only when the policy never sends.
-    `control`, `control_file`: settings that may change at run time, and a file (TOML or JSON) that changes them.
+    another. `producer`, `dead_letter_topic`: producer and topic of dead letters; optional only when the policy never
+    sends. `control`, `control_file`: settings that may change at run time, and a file (TOML or JSON) that changes them.
     """
 
     def __init__(

@@ -21,16 +21,14 @@ class Control:
     """Rates count the records that begin each second, retries included; -1 means unlimited, 0 none.
 
     slots: records handled at once; None: Options.concurrency. paused: no record begins, running ones go on.
-    paused_partitions: the same for some partitions. rate: of the whole consumer. partition_rate: of each partition.
-    key_quota: of each key; key_quotas: of single keys, instead of key_quota. quota_burst_s: this many seconds' worth
-    may come at once.
-    over_quota_topic: records above their quota are sent there instead of waiting; their key loses its order.
-    blocked_keys: records of these keys are not handled but become dead letters, or, with skip_blocked, are finished at
-    once.
-    newest_wins_s: a record waits this long for a newer one of its key, which replaces it; 0: all records are handled.
-    breaker_failures: after this many failures in a row no record begins for breaker_open_s, then a single one does; if
-    that fails too, the pause doubles, up to breaker_open_s_max; 0: no breaker.
-
+    paused_partitions: partitions whose records do not begin. rate: the rate limit of the whole consumer.
+    partition_rate: the rate limit of each partition. key_quota: the key quota of each key; key_quotas: the key quotas
+    of single keys, instead of key_quota. quota_burst_s: this many seconds' worth may come at once. over_quota_topic:
+    records above their quota are sent there instead of waiting; their key loses its order. blocked_keys: records of
+    these keys are not handled but become dead letters, or, with skip_blocked, are finished at once. newest_wins_s: a
+    record waits this long for a newer one of its key, which replaces it; 0: all records are handled. breaker_failures:
+    after this many failures in a row no record begins for breaker_open_s, then a single one does; if that fails too,
+    the pause doubles, up to breaker_open_s_max; 0: no breaker.
     """
 
     slots: int | None = None

@@ -77,7 +77,7 @@ class Core:
         self._ended = False
         self._aborted = False
         self._status_at = env.clock.monotonic()
-        self._changed = True  # Since the last status.
+        self._changed = True  # Whether anything changed since the last status.
         self.status: Status = EMPTY
 
     @property

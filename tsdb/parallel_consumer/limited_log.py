@@ -75,7 +75,7 @@ class LimitedLog:
             _log(line.level, line.text, line.arguments, line.suppressed - 1)
 
     def close(self) -> None:
-        """Log all that was held back."""
+        """Log all suppressed lines."""
         with self._lock:
             suppressed, self._lines = [line for line in self._lines.values() if line.suppressed], {}
         for line in suppressed:

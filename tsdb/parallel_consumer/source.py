@@ -16,8 +16,8 @@ from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Result of a poll. records: in order within each partition. ends: for partitions read to their end, the next
-    offset.
+    """Result of a poll. records: records in order within each partition. ends: the next offset of each partition that
+    was read to its end.
     """
 
     records: Sequence[Record] = ()
@@ -114,6 +114,6 @@ class PolledSource(Protocol):
     """
 
     def check_drains(self, drains_s: Mapping[str, float]) -> None:
-        """Called before the start. drains_s: by option, how long nothing is polled. Raises InvalidConfig for one that
-        is too long.
+        """Called before the start. drains_s: time without a poll, by the option that causes it. Raises InvalidConfig
+        for one that is too long.
         """

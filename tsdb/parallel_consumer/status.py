@@ -38,14 +38,13 @@ class PartitionStatus:
 @dataclass(frozen=True, slots=True)
 class Status:
     """Snapshot of the consumer. running: records that are being handled or sent. blocked: records that an unavailable
-    dependency stops, including those that are being tried again; blocked_by: the same by cause, `handler` or `outlet`
-    (an unacknowledged dead letter).
+    dependency stops, including those that are being tried again; blocked_by: blocked records by cause, `handler` or
+    `outlet` (an unacknowledged dead letter).
 
     blocked_error: the last error of a blocked record. It stays while blocked records are tried again, which may take
     long when the dependency hangs. Empty once no record is blocked.
     stalls: the longest first, at most STALLS_MAX. commit_error: why the last commit failed.
     deferred: records with an overdue deferral. control_error: why the current control file was refused.
-
     """
 
     at: float = 0.0

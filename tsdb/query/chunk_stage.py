@@ -25,7 +25,7 @@ from tsdb.v1 import reader_pb2
 
 EVERY_S = 5.0
 SIGHT_MS_MAX = 15_000  # Above this age of the last look a lag of 0 is not known any more.
-UNKNOWN = "unknown"  # The member is no engine of this version.
+UNKNOWN = "unknown"  # Reason: the group's member is not a chunk stage of this version.
 
 log = get_logger(__name__)
 
@@ -58,8 +58,9 @@ look_failures_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class StageSight:
-    """One observation. clients: client ids of the group's members. committed: progress by partition; None: no usable
-    commit. highs: high watermarks by partition."""
+    """One observation. clients: client ids of the group's members. committed: progress by partition; None without a
+    usable commit. highs: high watermarks by partition.
+    """
 
     at_ms: int
     clients: tuple[str, ...]
@@ -87,7 +88,7 @@ class ChunkStageWatch(Periodic):
         self._times = times
         self._clock = clock
         self._group: Group | None = None
-        # Without a commit, windows count from here on.
+        # Windows count from here on while the group has no commit.
         self._begun_ms = floor_to(clock.now_ms(), times.window_ms)
         self._sight: StageSight | None = None
         self._changed_ms: int | None = None

@@ -31,8 +31,9 @@ class OpenedSelect:
     """Sources that together answer a Select. All refusals are known by now; a later failure raises from the iterators.
 
     alone: stores whose answers are whole. joined: partitions of other stores, ascending by store, joined with history
-    when they are read. states: of all partitions, with the holes of history. totals: of the answer; reading the joined
-    partitions adds to it, and the counts of `alone` are for the caller to add. warnings: of all stores.
+    when they are read. states: the states of all partitions, with the holes of history. totals: the totals of the
+    answer; reading the joined partitions adds to it, and the counts of `alone` are for the caller to add. warnings: the
+    warnings of all stores.
     """
 
     alone: list[ShareStreams[Answer]]
@@ -61,8 +62,9 @@ def answer_of_memory(sources: Sources, spec: SelectSpec, call: ReadCall) -> Answ
 
 
 class SelectRead:
-    """One Select over several sources. Not thread-safe: it runs on the caller's thread. limits: of the whole answer,
-    and those of the spec; each store applies them to its part too."""
+    """One Select over several sources. Not thread-safe: it runs on the caller's thread. limits: the limits of the whole
+    answer, and those of the spec; each store applies them to its part too.
+    """
 
     def __init__(self, sources: Sources, spec: SelectSpec, limits: SelectLimits, caller: ReadCall) -> None:
         self._sources = sources

@@ -23,7 +23,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller, ReadCall
 
 JOIN_COPIES = 3
-NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # No sample in memory.
+NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # The series has no sample in memory.
 
 
 class SeriesRead:

@@ -22,8 +22,9 @@ Spec = TypeVar("Spec", SelectSpec, SeriesSpec, LabelsSpec)
 
 @dataclass(frozen=True, slots=True)
 class HistorySource:
-    """History for a querier. window_ms: window of the common time set. resolutions: None: there are no derived
-    series."""
+    """History for a querier. window_ms: window of the common time set. resolutions: None when derived series do not
+    exist.
+    """
 
     store: HistoryReads
     index: HistoryIndex

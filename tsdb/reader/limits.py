@@ -25,7 +25,8 @@ SMALL_BYTES = 2 << 20
 WAIT_S = 5.0  # Shorter than most callers' deadlines, longer than sending an answer takes when its caller reads it.
 CHECK_EVERY_S = 0.1  # How often a waiting read checks its own deadline.
 RETRY_AFTER_S = 1.0
-# Bytes of a Python str in a set and in a list; copies of a text in the set, the message and its bytes.
+# Bytes of a Python str in a set and in a list, and the number of copies of a text: in the set, the message and its
+# bytes.
 TEXT_BYTES, TEXT_COPIES = 150, 3
 
 reserved_bytes = gauge(
@@ -41,7 +42,9 @@ refused_total = counter(
 
 @dataclass(frozen=True, slots=True)
 class SelectLimits:
-    """Limits of one Select. series: matched series. samples: before trimming. bytes: payload of the answer."""
+    """Limits of one Select. series: matched series. samples: number of samples before trimming. bytes: payload of the
+    answer.
+    """
 
     series_max: int = defaults.SELECT_SERIES_MAX
     samples_max: int = defaults.SELECT_SAMPLES_MAX

@@ -182,7 +182,7 @@ class ReadCall:
 
 
 class _Part:
-    """A ReadWork within a ReadCall. held: of the part."""
+    """A ReadWork within a ReadCall. held: the reservation of the part."""
 
     __slots__ = ("_held", "check_going")
 

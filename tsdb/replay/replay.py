@@ -3,7 +3,7 @@
 Guarantees: records are applied in offset order, each once; a record with an unknown series becomes visible only after
 `series` was read to a high watermark taken after the record was fetched; a record of unknown version or of a broker
 clock that is ahead stops its partition; a re-created topic stops all; lost offsets make a fresh head, never a skip. A
-partition without room in memory waits alone. When the log does not answer, all partitions wait.
+partition with a full memory waits alone. When the log does not answer, all partitions wait.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class Replay(Generic[AnyTarget]):
         self._waiting: TsdbError | None = Unavailable("series topic not read yet", reason="series_behind")
 
     def step(self, timeout_s: float, *, records_max: int) -> StepCounts:
-        """Fetch once and apply the fetched records. Waits up to timeout_s for the first record; less where a partition
-        waits for room or for the log.
+        """Fetch once and apply the fetched records. Waits up to timeout_s for the first record; less while a partition
+        waits for memory or for the log.
 
         A batch that cannot be applied because `series` is not readable stays pending, and nothing more is fetched until
         it is applied. A batch that does not fit into memory is dropped, and read again when it fits. The other
@@ -232,7 +232,7 @@ class Replay(Generic[AnyTarget]):
                 self._source.seek(METRICS, partition, self.progress[partition].next_offset)
 
     def _fetch_s(self, timeout_s: float) -> float:
-        """How long a fetch may wait, so that partitions without room are offered it in time."""
+        """Longest time of a fetch, so that partitions that wait for memory are tried again in time."""
         due_s = self._without_capacity.due_in_s()
         if self._series.holds_back:
             due_s = AGAIN_S if due_s is None else min(due_s, AGAIN_S)

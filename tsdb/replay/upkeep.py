@@ -31,7 +31,9 @@ class Maintainable(Protocol):
 
 @dataclass(slots=True)
 class _Pace:
-    """Pace of one head. next_offset: at its last round. busy_rounds: those still due at the short interval."""
+    """State of one head's maintenance. next_offset: the head's next offset at its last round. busy_rounds: rounds that
+    are left at the short interval.
+    """
 
     head: Maintainable
     next_offset: int
@@ -52,8 +54,8 @@ class Upkeep:
         return max(0.0, self._next_at - self._clock.monotonic())
 
     def hurry(self, without_capacity: Iterable[int] = ()) -> None:
-        """Records were applied, or these partitions wait for room, which a round makes: the next comes within
-        BUSY_S.
+        """Make the next round come within BUSY_S: records were applied, or these partitions wait for memory that a
+        round frees.
         """
         self._next_at = min(self._next_at, self._clock.monotonic() + BUSY_S)
         for number in without_capacity:
@@ -61,7 +63,7 @@ class Upkeep:
                 self._paces[number].busy_rounds = QUIET_ROUNDS
 
     def run(self, heads: Mapping[int, Maintainable]) -> None:
-        """The rounds that are due. heads: by partition, all of them."""
+        """The rounds that are due. heads: all heads by partition."""
         now = self._clock.monotonic()
         self._paces = {number: self._pace(number, head) for number, head in heads.items()}
         for pace in self._paces.values():

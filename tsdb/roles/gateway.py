@@ -44,7 +44,7 @@ ATTRIBUTES_A_LABEL, LABEL_BYTES_SHARE = 2, 4
 # The rest of http_request_timeout_s is for the answer's way to its caller.
 ANSWER_SHARE = 0.9
 
-# Names of threads: gRPC calls and their server, HTTP and its bodies, the log's writer and its answers.
+# Names of the threads of gRPC calls and their server, of HTTP and its bodies, of the log's writer and its answers.
 WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-writer|log-answers|append-timer"
 
 # Warm-ups of gRPC, of the pipeline and of each protocol.
@@ -80,8 +80,9 @@ def open_gateway(settings: GatewaySettings) -> Opened:
 
 
 def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Component]:
-    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS. interrupts: as
-    HomeCore has it; a process that answers queries needs it, for a write must not wait for a long query."""
+    """Keeps the threads of writes on one core, if it is set so. more: names of others, as WRITE_THREADS. interrupts:
+    see HomeCore. A process that answers queries needs it, because a write must not wait for a long query.
+    """
     return [HomeCore("|".join([WRITE_THREADS, *more]), interrupts=interrupts)] if fields.writes_on_one_core else []
 
 
@@ -125,7 +126,7 @@ class WriteReceivers:
 def write_receivers(
     settings: GatewaySettings | StandaloneSettings, gateway: Gateway, metadata: MetadataWriter, held: RequestBytes
 ) -> WriteReceivers:
-    """All protocols of writes over one gateway. held: the memory of all requests."""
+    """All protocols of writes over one gateway. held: the budget for the memory of all requests."""
     decoder = otlp_decoder(settings, gateway.buckets)
     otlp = MetricsService(decoder, gateway.pipeline.submit, metadata.write, held, gateway.tokens)
     limits = ReceiverLimits(

@@ -40,7 +40,8 @@ def prometheus_api(
     seen: AnswerObserver | None = None,
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.
-    held: memory of its requests, when other servers share it."""
+    held: the budget for the memory of its requests, when other servers share it.
+    """
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
         open_storage=querier_storage(sources, limits, calls),

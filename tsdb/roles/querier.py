@@ -116,7 +116,8 @@ def store_addresses(fields: QuerierFields) -> list[StoreAddress]:
 
 def store_opener(fields: QuerierFields, experiment: str = "") -> Open:
     """A function that opens a channel to one store. Raises InvalidRequest (tls, token_malformed) for bad settings.
-    experiment: that of the querier."""
+    experiment: the experiment of the querier.
+    """
     tls = _store_tls(fields)
     metadata = call_metadata(
         caller_token(fields.store_token, fields.store_token_file, "store_token_file", "store_token")

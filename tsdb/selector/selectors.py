@@ -36,7 +36,9 @@ def parse_selector(text: str) -> tuple[Matcher, ...]:
 
 
 def matchers_of(text: str) -> tuple[Matcher, ...]:
-    """As `parse_selector`, for any bytes in strings, and for a selector of all series. Raises QueryError."""
+    """Parse a selector that may have any bytes in strings, or select all series; else see `parse_selector`. Raises
+    QueryError.
+    """
     cursor = Cursor(text)
     _, matchers, _ = selector(cursor)
     if not cursor.at_end:
@@ -109,13 +111,13 @@ def _label(cursor: Cursor, where: str) -> str:
 def _grouping_label(cursor: Cursor, where: str) -> str:
     span = cursor.token.span
     name = _label(cursor, where)
-    if not name or name.encode(errors="ignore").decode() != name:  # Bytes that are no UTF-8 are surrogates.
+    if not name or name.encode(errors="ignore").decode() != name:  # Bytes that are not UTF-8 are surrogates.
         cursor.fail(f"invalid label name for grouping: {quoted(name)}", span)
     return name
 
 
 def _matchers_into(matchers: list[Matcher], name: str, cursor: Cursor) -> None:
-    """The matchers up to the closing brace. name: before the braces; a quoted one inside stands for it."""
+    """The matchers up to the closing brace. name: the name before the braces; a quoted name inside replaces it."""
     while not cursor.skip("}"):
         start = cursor.token.span
         found, is_name = _matcher(cursor)

@@ -311,8 +311,9 @@ class Tolerance:
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadStates:
     """states: ascending by partition. behind: snapshots of partitions that an answer may have to warn of.
-    complete_from_ms: from this time on all partitions are complete; None: all of them hold their whole log. holed: the
-    states with a hole."""
+    complete_from_ms: time from which all partitions are complete; None when all of them have their whole log. holed:
+    the states with a hole.
+    """
 
     states: tuple[MemoryState, ...]
     behind: tuple[ReadinessSnapshot, ...]
@@ -335,7 +336,7 @@ class ReadStates:
         return tuple(filter(None, (one.warning(end_ms) for one in self.behind))) if self.behind else ()
 
     def check_coverage(self, start_ms: int) -> None:
-        """As MemoryState.check_coverage, for each partition."""
+        """MemoryState.check_coverage for each partition."""
         if self.complete_from_ms is not None and start_ms < self.complete_from_ms:
             for state in self.states:
                 state.check_coverage(start_ms)

@@ -46,7 +46,7 @@ watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch strea
 class StoreReads:
     """Answers reads from the heads of `partitions`, on the thread of the caller. Specs are checked before.
 
-    call: of the read. work: the bounds on its work here; None: those of the call.
+    call: the call of the read. work: the bounds on its work here; None: those of the call.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StoreReads:
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
     def states(self, *, sizes: bool = False) -> list[MemoryState]:
-        """The states of all partitions now. sizes: with series, samples and bytes, which are summed on request."""
+        """The states of all partitions now. sizes: whether series, samples and bytes are summed."""
         if sizes:
             return [partition.status().memory_state() for partition in self.partitions.values()]
         found = []

@@ -206,7 +206,7 @@ def _raw_bytes(heads: list[Head], selection: Selection, query: SelectSpec) -> in
 def _body(
     heads: list[Head], selection: Selection, columns: Sequence[KeptColumns | None], raws: Sequence[RawResult]
 ) -> AnswerBody:
-    """columns: None: of an answer of samples alone, whose samples are `raws`; else they are the overlay."""
+    """columns: None for an answer of samples alone, whose samples are `raws`; else they are the overlay."""
     parts: list[PartitionAnswer] = []
     samples = payload = 0
     for head, selected, kept, raw in zip(heads, selection.parts, columns, raws, strict=True):

@@ -47,7 +47,7 @@ Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptColumns:
-    """Columns of some slices of `held`, which cannot be written. pieces: empty when no series has a sample there."""
+    """Columns of some slices of `held`, as read-only views. pieces: empty when no series has a sample there."""
 
     held: weakref.ref[SealedSlices]  # Weak: a cached answer must not keep slices in memory that the head has dropped.
     touched: Touched
@@ -72,8 +72,8 @@ class KeptColumns:
 class HeadSelection:
     """The series that a selector matches in one head, at one generation of its index.
 
-    refs: ascending by series_id. series_bytes: memory of ids and labels, packed and split. columns: of an earlier
-    answer.
+    refs: ascending by series_id. series_bytes: memory of ids and labels, packed and split. columns: the columns of an
+    earlier answer.
     """
 
     index: SeriesIndex

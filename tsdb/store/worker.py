@@ -127,7 +127,7 @@ class Worker(ThreadComponent):
                 self._snapshots.offer_last(number, partition.head, replay.series_next_offset(number))
 
     def _publish_waiting(self, replay: Replay[Head]) -> list[int]:
-        """Returns the partitions without room in memory."""
+        """Returns the partitions whose memory is full."""
         without_capacity: list[int] = []
         for number, partition in self._partitions.items():
             waiting = replay.waiting_for(number)

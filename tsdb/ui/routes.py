@@ -30,7 +30,7 @@ _refused = counter(
 
 
 class UiRoutes:
-    """The BodyRoutes of the pages. held: the memory of requests."""
+    """The BodyRoutes of the pages. held: the budget for the memory of requests."""
 
     def __init__(self, api: PrometheusApi, sources: UiSources, options: UiOptions, held: RequestBytes) -> None:
         self._endpoints = endpoints(sources, options)

@@ -31,10 +31,9 @@ class Setting(Protocol):
 class UiSources:
     """states: states of the partitions that reads would choose now, at most a second old; they cost no call.
 
-    coverage: the same with history and the chunk stage, by calls that the caller bounds. has_history: whether there is
+    coverage: coverage with history and the chunk stage, by calls that the caller bounds. has_history: whether there is
     a history. partitions: number of partitions of the log. role: role of the process. settings: settings in effect,
     secrets masked.
-
     """
 
     states: Callable[[], Sequence[common_pb2.PartitionState]]

@@ -86,8 +86,9 @@ def decode_states(header: reader_pb2.SelectHeader) -> tuple[MemoryState, ...]:
 
 
 def encode_coverage(states: Iterable[MemoryState], experiment: str) -> reader_pb2.CoverageResponse:
-    """The coverage of a process of this experiment; empty: of production. Queriers of production find no partition in
-    that of an experiment, so they route no read there."""
+    """The coverage of a process of this experiment; empty for production. Queriers of production find no partition in
+    that of an experiment, so they route no read there.
+    """
     encoded = list(map(encode_state, states))
     if not experiment:
         return reader_pb2.CoverageResponse(partitions=encoded)

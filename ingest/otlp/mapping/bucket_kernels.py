@@ -38,7 +38,7 @@ from tsdb.codec.memory_kernels import as_int64
 
 SCALE_MIN, SCALE_MAX = -4, 8  # The schemas of Prometheus's native histograms.
 FRACTION_BITS = SCALE_MAX
-EXPONENT_MAX = 5000  # Beyond the range of a float64 in both directions.
+EXPONENT_MAX = 5000  # Indexes beyond this one are outside the range of a float64 in both directions.
 
 
 def _fractions() -> NDArray[np.float64]:

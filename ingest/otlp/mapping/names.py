@@ -101,7 +101,7 @@ def _with_suffixes(name: str, unit: str, counter: bool, ratio: bool) -> str:
 
 
 def _without_suffix(name: str, suffix: str) -> str:
-    """Without the suffix and the character before it."""
+    """Remove the suffix and the character before it."""
     return name[: -len(suffix) - 1] if name.endswith(suffix) and len(name) > len(suffix) + 1 else name
 
 

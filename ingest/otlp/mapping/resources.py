@@ -28,7 +28,8 @@ class ContextLabel:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """labels: of all series of the resource. target_info: joined labels of that series, None when there is no need.
+    """labels: the labels of all series of the resource. target_info: joined labels of that series, None when there is
+    no need.
 
     error: the labels cannot be made, and all points of the resource are refused.
     """

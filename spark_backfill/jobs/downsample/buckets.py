@@ -22,7 +22,8 @@ LastValues = dict[int, float]
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """Derived samples of k series, m in all. bucket_start: (k + 1,), as Fragment.sample_start. ts_ms: start of each
-    bucket, ms since the epoch, a multiple of the resolution. values: by aggregate, float64 (m,)."""
+    bucket, ms since the epoch, a multiple of the resolution. values: float64 (m,) for each aggregate.
+    """
 
     series_id: NDArray[np.uint64]
     bucket_start: NDArray[np.int64]

@@ -37,8 +37,8 @@ class DownsampleOptions:
     """start_ms: first sample time to check; None: all of history. dry_run: count stale windows and write nothing.
 
     again: treat every window as stale; needed after an import that was still writing when another run began.
-    loader_timeout_ms: longest wait for chunk stage and loader, before and after the work. tasks: None: the session's
-    parallelism.
+    loader_timeout_ms: longest wait for chunk stage and loader, before and after the work. tasks: number of tasks; by
+    default the session's parallelism.
     """
 
     start_ms: int | None = None

@@ -84,7 +84,9 @@ class DownsampleCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Derived:
-    """Derived series of one pack at one resolution. ids: by source series, in the order of AGGREGATES."""
+    """Derived series of one pack at one resolution. ids: ids of the derived series of each source series, in the order
+    of AGGREGATES.
+    """
 
     resolution_ms: int
     pack_id: int
@@ -190,7 +192,9 @@ class _Writer:
 def derived_fragment(
     buckets: Buckets, ids: Mapping[int, NDArray[np.uint64]], pack_id: int, window_start_ms: int, order: int
 ) -> Fragment:
-    """ids: by source, uint64 (6,): ids of its derived series in the order of AGGREGATES. order: of every sample."""
+    """ids: for each source, uint64 (6,) with the ids of its derived series in the order of AGGREGATES. order: the order
+    of every sample.
+    """
     series = np.stack([ids[source] for source in buckets.series_id.tolist()], axis=1).ravel()
     by_id = np.argsort(series)
     bucket_start, each = np.tile(buckets.bucket_start[:-1], len(AGGREGATES)), len(buckets.ts_ms)

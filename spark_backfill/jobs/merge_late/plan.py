@@ -37,8 +37,8 @@ class Rule:
 class WindowPlan:
     """Plan of one (pack, window). fragments: number with a row. left: number that no complete fold covers.
 
-    fold: keys to fold; empty: no fold. seen: orders of complete folds whose covered rows still exist. deletes: for such
-    folds by order, keys of rows that may be deleted. trouble: reason why the window cannot be planned.
+    fold: keys to fold; empty: no fold. seen: orders of complete folds whose covered rows still exist. deletes: keys of
+    rows that may be deleted, by the order of such a fold. trouble: reason why the window cannot be planned.
     """
 
     pack_id: int

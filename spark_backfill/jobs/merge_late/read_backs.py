@@ -20,7 +20,7 @@ _RUN_KEY = PREFIX + b"run"
 VERSION = 1
 KEPT_MS = 30 * 24 * 3600 * 1000  # A lost note costs one more run, in which the folds are read back again.
 
-Fold = tuple[int, int]  # (partition, order): all folds of one run in one partition.
+Fold = tuple[int, int]  # The key of all folds of one run in one partition: (partition, order).
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Location(Enum):
 class Horizon:
     """Progress of one partition. Keys beyond it are not due yet.
 
-    position, emitted_through_ms: of the chunk stage. loaded_*: of history; None: history is not compared.
+    position, emitted_through_ms: progress of the chunk stage. loaded_*: of history; None: history is not compared.
     loader_offset: records of `chunks` below it are in history. first_base_ms: windows before it have no base.
     """
 

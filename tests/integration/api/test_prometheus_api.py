@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(600)  # The start of a process loads or compile
 
 
 class Pair:
-    """Our process and a real Prometheus. shift_ms: of the times of the recorded data."""
+    """Our process and a real Prometheus. shift_ms: the shift of the times of the recorded data."""
 
     def __init__(self, ours: Role, theirs: str) -> None:
         self.ours = ours

@@ -17,7 +17,7 @@ from support.servers.logs import wait_until
 from support.servers.processes import Role, run_tsdb, tsdb_json
 from tsdb.client import Unavailable, WriteBatch, connect
 
-# 2,700 vectors of 20 series and 100,000 steps: minutes of work, in parts of some 10 ms. The samples allow that much.
+# 2,700 vectors of 20 series and 100,000 steps take minutes, in parts of some 10 ms. The limit of samples allows them.
 SERIES, STEPS = 20, 100_000
 GROUP = "(" + " + ".join(["sin(slow)"] * 90) + ")"
 SLOW = f"max_over_time(({' + '.join([GROUP] * 30)})[{STEPS}s:1s])"

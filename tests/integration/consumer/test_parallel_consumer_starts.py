@@ -241,7 +241,7 @@ def test_a_topic_recreated_while_it_is_read_ends_the_consumer_before_its_first_r
     consumer.start()
     wait_until(lambda: len(seen) == 40 and ground.all_committed())
     recreate(ground)
-    ground.fill(400)  # Above the old positions in each partition.
+    ground.fill(400)  # Each partition gets more records than its old position.
     wait_ended_by_recreation(consumer, ground)
     assert len(seen) == 40
     assert not any(at.next_offset for at in ground.committed().values())
@@ -292,7 +292,7 @@ def test_an_unreachable_broker_is_named_and_close_ends_the_wait(
     spent = os.times()
     consumer.start()
     wait_until(lambda: "no broker of 127.0.0.1:1 has answered" in caplog.text)
-    time.sleep(3.0)  # No busy loop and no flood of log lines.
+    time.sleep(3.0)  # The source neither polls in a busy loop nor floods the log.
     used = os.times()
     assert consumer.failure() is None
     assert len(caplog.records) <= 4, caplog.text

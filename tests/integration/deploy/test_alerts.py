@@ -39,7 +39,7 @@ def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
 
 
 def test_every_alert_is_tested_firing_and_at_rest() -> None:
-    """At rest: before its time, or for another series of the same test."""
+    """At rest means that the alert does not fire, before its time or for another series of the same test."""
     groups: list[dict[str, Any]] = [
         group for name in TESTS for group in yaml.safe_load((HERE / name).read_text())["tests"]
     ]

@@ -39,7 +39,7 @@ Stored = dict[tuple[str, ...], dict[int, int]]  # Labels in pairs -> number of t
 
 @dataclass(frozen=True)
 class Row:
-    """Pages of one target, in turn. rules: of scrape_config. headers: of each answer."""
+    """Pages of one target, in turn. rules: the rules of scrape_config. headers: the headers of each answer."""
 
     pages: list[Page]
     kind: str = TEXT
@@ -183,7 +183,7 @@ def job_of(name: str, number: int, address: str) -> dict[str, Any]:
 
 
 def by_job(samples: dict[bytes, dict[int, int]]) -> dict[str, Stored]:
-    """By job: the first len(pages) scrapes, with the number of the scrape in place of its time."""
+    """The first len(pages) scrapes by job, with the number of the scrape in place of its time."""
     found: dict[str, Stored] = {}
     for canonical, values in samples.items():
         labels = dict(parse_labels(canonical))

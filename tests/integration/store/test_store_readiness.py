@@ -35,7 +35,7 @@ class Bench:
         self.feeder.announce([0], 0, self.clock.now_ms())
 
     def write(self, ago_ms: int = 0) -> Sample:
-        """One sample, now or as a record of some time ago."""
+        """Append one sample, with the present broker time or an earlier one."""
         at_ms = self.last_ms = max(self.clock.now_ms() - ago_ms, self.last_ms + 1)
         written = (0, at_ms, float(at_ms))
         self.feeder.samples(0, [written], at_ms)

@@ -124,7 +124,7 @@ def test_a_watcher_that_does_not_read_is_cut_off_with_its_last_offset_and_holds_
         stream = watch(node)
         next(stream)  # A heartbeat: the stream has begun.
         for round_ in range(8):
-            # Megabytes without a reader: more than gRPC buffers.
+            # gRPC buffers less than these megabytes, which nobody reads.
             feeder.many(0, [(NOW_MS, samples(10_000, step)) for step in range(20 * round_, 20 * round_ + 20)])
         node.wait_ready()
         assert node.status().state.applied_offset == 159

@@ -42,7 +42,7 @@ def server() -> Iterator[ApiServer]:
 
 
 def known(objects: Sequence[Manifest]) -> list[Manifest]:
-    """Without the kinds of operators."""
+    """The objects of Kubernetes itself, without the kinds of operators."""
     return [one for one in objects if one.kind not in OPERATORS]
 
 

@@ -114,7 +114,7 @@ def _bindings(name: str, user: Mapping[str, Any]) -> Iterator[AclBinding]:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[CassandraNode]:
-    """With the roles of deploy/cassandra/roles.cql; one copy of the data, for one node."""
+    """Create the roles of deploy/cassandra/roles.cql. One node has one copy of the data."""
     with CassandraNode(settings=NODE) as running:
         with _session(running, "cassandra", "cassandra") as session:
             text = (

@@ -63,7 +63,7 @@ class Ground:
         )
 
     def everything(self) -> dict[ChunkKey, bytes]:
-        """All that history holds."""
+        """Every row and loss in history."""
         pieces = (piece for split in self.history.row_splits(2) for piece in self.history.scan(split))
         return {row.key: row.value for piece in pieces for row in piece}
 

@@ -42,7 +42,8 @@ Labels = tuple[tuple[str, str], ...]
 class Samples:
     """Samples in memory, and the reads of them.
 
-    error: raised by each read. gate: each read waits for it, and `reading` is set then. options: of each request.
+    error: raised by each read. gate: each read waits for it, and `reading` is set then. options: the options of each
+    request.
     """
 
     memory: MemoryStorage = field(default_factory=MemoryStorage)
@@ -152,13 +153,15 @@ class ApiServer:
     answers: AnswerBytes
 
     def get(self, path: str, headers: dict[str, str] | None = None, method: str = "GET", **parameters: Any) -> Got:
-        """path: below /api/v1/. parameters: of the URL, a list for one that comes several times; `match`: match[]."""
+        """path: path below /api/v1/. parameters: the parameters of the URL, a list for one that comes several times;
+        `match`: match[].
+        """
         named = {"match[]" if name == "match" else name: value for name, value in parameters.items()}
         url = f"/api/v1/{path}" + (f"?{urlencode(named, doseq=True)}" if named else "")
         return self.send(method, url, None, headers or {})
 
     def post(self, path: str, **parameters: Any) -> Got:
-        """parameters: of the form in the body."""
+        """parameters: the parameters of the form in the body."""
         named = {"match[]" if name == "match" else name: value for name, value in parameters.items()}
         return self.send("POST", f"/api/v1/{path}", urlencode(named, doseq=True).encode(), FORM)
 

@@ -40,7 +40,7 @@ class SecuredServer:
         return ("--address", self.role.grpc, *files)
 
     def ask(self, path: str, **parameters: Any) -> Any:
-        """The data of an answer. path: below /api/v1/."""
+        """The data of an answer. path: path below /api/v1/."""
         url = f"{self.url}/api/v1/{path}?{urlencode(parameters, doseq=True)}"
         request = Request(url, headers={"authorization": f"Bearer {TOKEN}"})
         trust = ssl.create_default_context(cafile=str(self.folder / self.CA_FILE))

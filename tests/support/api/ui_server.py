@@ -20,7 +20,7 @@ from tsdb.v1 import common_pb2, reader_pb2
 
 @dataclass
 class UiServer:
-    """states: of the partitions, as pages show them."""
+    """states: the states of the partitions, as pages show them."""
 
     api: ApiServer
     states: list[common_pb2.PartitionState]

@@ -10,7 +10,8 @@ import grpc
 
 from tsdb.client import Client, TsdbError
 
-STORE, GATEWAY = "@store", "@gateway"  # In arguments: the gRPC addresses; with "-http" behind, those of HTTP.
+# Names of roles. In arguments a name stands for the gRPC address, and the name with "-http" for the HTTP address.
+STORE, GATEWAY = "@store", "@gateway"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class Seeded:
-    """A process with the samples. end_ms: of the newest."""
+    """A process with the samples. end_ms: the time of the newest."""
 
     role: Role
     end_ms: int

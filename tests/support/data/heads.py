@@ -28,7 +28,7 @@ Sample = tuple[int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of the log. samples in the order they lie; tick: an import's tick."""
+    """A record of the log. samples: in the record's order. tick: whether the record is the tick of an import."""
 
     offset: int
     broker_ms: int

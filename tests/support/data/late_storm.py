@@ -26,7 +26,7 @@ from tsdb.model.window import index_epoch
 FIRST_WINDOW = 118_000
 EVERY_MS = 60_000
 PACK_SERIES = 3
-EVERYTHING = 1 << 50  # Used as an offset and as a time: above every other.
+EVERYTHING = 1 << 50  # Above every other offset and every other time.
 # All windows of any storm. History costs a request a month, even for months without rows.
 EVER = WindowRange(FIRST_WINDOW * WINDOW_MS, (FIRST_WINDOW + 100) * WINDOW_MS)
 
@@ -114,7 +114,7 @@ def _late(series: list[int], start_ms: int, order: int, source: random.Random) -
 
 
 def acked(answer: object) -> None:
-    """on_done of appends that may not fail."""
+    """Callback of appends that must not fail."""
     assert not isinstance(answer, Exception), answer
 
 
@@ -128,7 +128,7 @@ def read_all(store: ChunkStore, packs: Collection[int]) -> dict[PackWindow, dict
 
 
 def fragments_left(store: ChunkStore, packs: Iterable[int]) -> dict[PackWindow, set[tuple[Kind, int]]]:
-    """By (pack, window) the fragments with a row."""
+    """The fragments with a row, by (pack, window)."""
     found: dict[PackWindow, set[tuple[Kind, int]]] = {}
     for pack_id in packs:
         for key, _ in store.windows(pack_id, EVER):

@@ -51,7 +51,9 @@ def some_record(rng: random.Random, partition: int, now_ms: int, window_ms: int)
 
 
 def drawn_times(rng: random.Random, now_ms: int, window_ms: int) -> list[int]:
-    """One to three times: one of now, sometimes one late by up to four windows, sometimes the last one twice."""
+    """One to three times: the present time, sometimes a time late by up to four windows, sometimes the last
+    time again.
+    """
     times = [now_ms - rng.randrange(500)]
     if rng.random() < 0.3:
         times.append(now_ms - rng.randrange(4 * window_ms))

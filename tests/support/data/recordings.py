@@ -100,12 +100,12 @@ class Recording:
 
 
 def node(windows: int, every: int) -> Recording:
-    """Each `every`-th series of a real host under the demo time set."""
+    """Every n-th series of a real host (n: `every`) with the demo time set."""
     return _read(NODE_5S, DEMO, windows, every, sources=SOURCES)
 
 
 def long_node(windows: int, every: int) -> Recording:
-    """The same data, slowed down to windows of the production time set."""
+    """The data of `node`, slowed down to windows of the production time set."""
     demo = node(windows, every)
     slower = PRODUCTION.window_ms // DEMO.window_ms
     first_ms = int(demo.ts_ms[0])

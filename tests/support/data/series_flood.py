@@ -14,14 +14,15 @@ from tsdb.client import TsdbError, WriteBatch, connect
 
 SERIES_A_REQUEST = 500
 LABEL_VALUE_BYTES = 1_900
-PAUSE_S = 0.02  # Pause after a refusal, so that the sender is no busy loop.
+PAUSE_S = 0.02  # Pause after a refusal, because a busy loop would take a core.
 
 
 class SeriesFlood:
     """Writes `series` new series (None: without end) from one source, on its own thread. A context manager; leaving it
     stops the flood.
 
-    accepted: series that were answered with OK; refused: requests by reason; partitions: where accepted ones went.
+    accepted: series that were answered with OK; refused: requests by reason; partitions: partitions of the accepted
+    series.
     """
 
     def __init__(

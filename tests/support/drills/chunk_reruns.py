@@ -74,7 +74,7 @@ class _DyingLog:
 
 def _drill(log: Log, emitted: Sequence[Progress], records: int, clock: Clock, kills: int, rng: random.Random) -> None:
     """Chunkers that die, and a last one that runs until it has emitted as much. records: number of records to write."""
-    # All of the dying chunkers together leave some work to the last one.
+    # The killed chunkers together leave some work to the last one.
     appends_max = records // kills
     for _ in range(kills):
         dying = _DyingLog(log, rng.randrange(appends_max))

@@ -87,7 +87,9 @@ def seen_by(role: Role, path: Path) -> Path:
 
 
 def history_is_full(loader: Role, log: Log, folder: Path, full: Full, *, windows: int) -> None:
-    """A loader whose history's disk is full says so, loses nothing, and goes on by itself once there is room."""
+    """A loader with a full disk of history reports it, loses nothing, and continues by itself once the disk
+    has space.
+    """
     topic_id = log.topic_id(METRICS)
     entries, expected = staged(topic_id, PARTITIONS, 1, 50, 1)
     append_entries(log, entries)

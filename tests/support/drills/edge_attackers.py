@@ -20,7 +20,7 @@ from support.servers.logs import wait_until
 
 MIB = 1 << 20
 SWEEP_S = 0.2
-PAUSE_S = 1.0  # Between two rounds of bombs: servers and bystander share two cores with this process.
+PAUSE_S = 1.0  # Pause between two rounds of bombs, because servers and bystander share two cores with this process.
 CHANNELS = 8
 ROUND_S = 60.0
 STARTED_WITHIN_S = 60.0
@@ -33,7 +33,7 @@ SLACK_BYTES = 64
 WRITE = "/tsdb.v1.Ingest/Write"
 SELECT = "/tsdb.v1.Reader/Select"
 HEALTH = "/grpc.health.v1.Health/Check"
-HTTP = "HTTP"  # In place of a method: a bomb for the HTTP port.
+HTTP = "HTTP"  # Stands in place of a method for a bomb on the HTTP port.
 HTTP_BODY = 8 * MIB
 HTTP_ROUND_S = 2.0
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -80,7 +80,7 @@ def bomb_kinds(write: bool) -> list[tuple[str, str]]:
 
 
 def http_bomb_kinds() -> list[tuple[str, str]]:
-    """As bomb_kinds, for an HTTP port."""
+    """The kinds of bombs for an HTTP port; see bomb_kinds."""
     return [(HTTP, kind) for kind in HTTP_BOMBS]
 
 

@@ -34,7 +34,8 @@ def guard() -> None:
     os.environ[FOLDER] = tempfile.mkdtemp(prefix="pytest-run-")
     watched, held = os.pipe()
     command = [sys.executable, __file__, mark, str(watched), os.environ[FOLDER]]
-    # A new process session, so that Ctrl-C does not reach it. `held` closes with this process, however it ends.
+    # A new process session, so that Ctrl-C does not reach it. The pipe `held` closes with this process, however it
+    # ends.
     subprocess.Popen(
         command, pass_fds=[watched], env=environment, start_new_session=True, stdin=subprocess.DEVNULL
     ).returncode = 0  # It outlives this process: nothing waits for it.

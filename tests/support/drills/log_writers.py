@@ -13,7 +13,7 @@ from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 
 WRITERS = 8
-REST_S = 0.005  # After an acknowledged append. Without it writers and brokers take the cores of other tests.
+REST_S = 0.005  # Pause after an acknowledged append. Without it writers and brokers take the cores of other tests.
 
 
 @dataclass(slots=True)

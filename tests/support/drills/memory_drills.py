@@ -109,7 +109,7 @@ def _roles(running: Deployment) -> list[Role]:
 
 
 def write_healthy(writer: Client) -> list[WriteResult]:
-    """One sample of each healthy source; the answers, by source."""
+    """Write one sample of each healthy source. Returns the answers by source."""
     now_ms = time.time_ns() // 1_000_000
     results = []
     for source in range(HEALTHY):

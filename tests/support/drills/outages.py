@@ -33,7 +33,7 @@ STALL_SHOWN_WITHIN_S = 90.0  # Three times the promise, which unit tests hold by
 RECOVERED_WITHIN_S = 120.0
 PRODUCE_TIMEOUT_S = 6.0
 SOONER_S = 4.0  # A sender's own deadline.
-LATER_S = 30.0  # A deadline far above PRODUCE_TIMEOUT_S: the gateway refuses first on a slow machine too.
+LATER_S = 30.0  # A deadline far above PRODUCE_TIMEOUT_S, so that the gateway refuses first even on a slow machine.
 TRIES = 5
 GATEWAY_FLAGS = ("--produce-timeout-s", str(PRODUCE_TIMEOUT_S))
 LIBRARY_THREADS_S_MAX = 15.0  # Threads started a second by the Kafka library of one process while no broker answers.
@@ -165,7 +165,7 @@ def _check_refusal(answer: OneTry) -> None:
 
 @dataclass(frozen=True)
 class Outage:
-    """One outage. seconds: from its begin until the broker is brought back."""
+    """One outage. seconds: duration until the broker is started again."""
 
     strike: Strike
     seconds: float

@@ -20,7 +20,9 @@ QUERY_WITHIN_S = 10.0
 
 @dataclass(slots=True)
 class _Outcomes:
-    """answered: by store. passed_on: sent to the next store after a refusal. failed: no store answered in time."""
+    """answered: number of answers of each store. passed_on: sent to the next store after a refusal. failed: no store
+    answered in time.
+    """
 
     answered: list[int] = field(default_factory=list)
     passed_on: int = 0
@@ -31,8 +33,8 @@ class Readers:
     """Threads that query one selector over and over. A context manager: leaving it stops them.
 
     A query goes to a store that was ready at the last look; refused, it goes to the next one. It has failed when none
-    answered within QUERY_WITHIN_S, or when an answer had other than the `samples` wanted. rest_s: of a thread after
-    each of its queries.
+    answered within QUERY_WITHIN_S, or when an answer had other than the `samples` wanted. rest_s: the pause of a thread
+    after each of its queries.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ class _Ledger:
 class Writers:
     """WRITERS threads with a client each. A context manager: leaving it lets each finish its request.
 
-    timeout_s: of one call with the client's retries. Only Unavailable and Overloaded are sent again. rest_s: of a
-    writer after each OK.
+    timeout_s: the timeout of one call with the client's retries. Only Unavailable and Overloaded are sent again.
+    rest_s: the pause of a writer after each OK.
     """
 
     def __init__(self, address: str, *, timeout_s: float = 60.0, rest_s: float = 0.0) -> None:

@@ -49,7 +49,7 @@ class FakeHistory:
         hole = HoleRecord(partition, pack_id, start_ms, end_ms, "corrupt_record", 7)
         self.hole_list.append(HistoryHole(hole, accepted))
 
-    # As ChunkStore.
+    # Methods of ChunkStore.
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
         self._called("read")

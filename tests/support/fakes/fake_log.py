@@ -95,7 +95,7 @@ class FakeLog:
             return [r for r in self.records if r.topic == topic and partition in (None, r.partition)]
 
     def announcements(self) -> list[Announcement]:
-        """All of the topic series, in order."""
+        """All records of the topic `series`, in order."""
         return [decode_announcement(record.key or b"", record.value) for record in self.of(SERIES)]
 
     def decoded(self, partition: int | None = None) -> DecodedRecords:

@@ -28,10 +28,10 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     """One partition. `samples`: label bytes -> [(ts, value)] in arrival order. A context manager; `address` to call.
 
     `fail`: errors that the next calls end with, oldest first. `drops`: number of next calls that gRPC itself ends, as
-    when a server shuts down. `cut_after`: frames of a Select before it ends early.
-    `over_rate`: retry_after_ms of the next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`:
-    what was received. `watch_frames`: what the n-th Watch answers. `losses`: warnings of each answer to a Query.
-    `queries`: the running ones; a CancelQuery removes its own. `experiment`: of the server; "": production.
+    when a server shuts down. `cut_after`: frames of a Select before it ends early. `over_rate`: retry_after_ms of the
+    next Writes. `frame_samples`: samples of a data frame. `requests`, `metadata`: what was received. `watch_frames`:
+    the answers of the n-th Watch. `losses`: warnings of each answer to a Query. `queries`: the running ones; a
+    CancelQuery removes its own. `experiment`: the experiment of the server; "": production.
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, *, port: int = 0) -> None:

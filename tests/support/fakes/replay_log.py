@@ -22,7 +22,8 @@ VERSION_AT = 4  # docs/formats/log-record.md
 class ReplayLog:
     """The methods of a Log that Replay and SeriesFeed use. `hidden`: topics whose readers see no new records.
 
-    `poll_errors`: raised by the next polls of a topic's readers, oldest first; `ask_errors`: by the next lookups.
+    `poll_errors`: raised by the next polls of a topic's readers, oldest first; `ask_errors`: errors of the next
+    lookups.
     """
 
     def __init__(self, clock: ManualClock) -> None:

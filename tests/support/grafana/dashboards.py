@@ -44,7 +44,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A template variable whose values are those of a label. selector: of the series; empty: of all."""
+    """A template variable whose values are those of a label. selector: the selector of the series; empty: the empty of
+    all.
+    """
 
     name: str
     label: str
@@ -83,7 +85,9 @@ def variables(board: str) -> list[Variable]:
 
 
 def interpolated(text: str, values: Mapping[str, str], range_s: int) -> str:
-    """The text with all variables replaced. values: of template variables. A variable without a value is a KeyError."""
+    """The text with all variables replaced. values: the values of template variables. A variable without a value is a
+    KeyError.
+    """
     scrape_s = _scrape_interval_s()
     interval_s = max(scrape_s, math.ceil(range_s / PANEL_POINTS))
     known = {

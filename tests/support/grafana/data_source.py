@@ -57,7 +57,7 @@ def ask(
     span_ms: tuple[int, int] = (0, 1),
     resources: Sequence[Resource] = (),
 ) -> Asked:
-    """settings: of the data source, as provisioned. queries: models of targets by refId."""
+    """settings: the settings of the data source, as provisioned. queries: models of targets by refId."""
     request = {
         "url": settings["url"],
         "jsonData": settings["jsonData"],

@@ -47,7 +47,7 @@ class ChunkTwin:
         return found
 
     def written(self) -> Written:
-        """Every record but progress markers."""
+        """Every record except progress markers."""
         base: defaultdict[tuple[int, int], ByTime] = defaultdict(dict)
         late: defaultdict[tuple[int, int, int], ByTime] = defaultdict(dict)
         minutes = self._minutes()

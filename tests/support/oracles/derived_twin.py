@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-LastValues = dict[int, float]  # By series, the last that is no NaN.
+LastValues = dict[int, float]  # The last value of each series that is not NaN.
 Derived = dict[tuple[str, int, int], float]  # (aggregate, series, start of the bucket) -> value
 
 
 def derived_twin(samples: Mapping[tuple[int, int], float], last: LastValues, resolution_ms: int) -> Derived:
-    """samples: by (series, time), of one window. `last` is updated for the next window."""
+    """samples: the samples of one window by (series, time). `last` is updated for the next window."""
     found: Derived = {}
     for series, ts_ms in sorted(samples):
         key, value = (series, ts_ms // resolution_ms * resolution_ms), samples[series, ts_ms]

@@ -44,7 +44,7 @@ def samples_of(fragment: Fragment) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def merged_twin(parts: Iterable[Samples]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Per (series, timestamp) the highest order; of one order the higher bits."""
+    """The sample with the highest order of each (series, timestamp); of equal orders the higher bits win."""
     merged: dict[tuple[int, int], tuple[int, int]] = {}
     for part in parts:
         for key, sample in part.items():

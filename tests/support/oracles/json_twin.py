@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Sequence
 
-EXPONENT_BELOW, EXPONENT_FROM = 1e-6, 1e21  # In vectors and matrices, as Prometheus.
+# Prometheus prints smaller and larger values of vectors and matrices with an exponent.
+EXPONENT_BELOW, EXPONENT_FROM = 1e-6, 1e21
 
 
 def number_text(value: float) -> str:

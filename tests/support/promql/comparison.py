@@ -26,7 +26,9 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """points: by time in milliseconds. That of an instant vector's only point is 0: it counts where and not when."""
+    """points: values by time in milliseconds. That of an instant vector's only point is 0: it counts where and not
+    when.
+    """
 
     labels: Labels
     points: Mapping[int, float]

@@ -50,7 +50,8 @@ ANYTHING = Condition("", True)
 
 @dataclass(slots=True)
 class Expectation:
-    """conditions: by `fail`, `warn`, `info`, `no_warn`, `no_info`, `ordered`. scalar, text: of such a result.
+    """conditions: conditions by kind: `fail`, `warn`, `info`, `no_warn`, `no_info`, `ordered`. scalar, text: the
+    expected result, when it is a scalar or a string.
 
     samples_at: times of the points of a range vector.
     """
@@ -82,7 +83,9 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """line: from 1. times: of a range query; at_ms: of an instant query, else the end of the range."""
+    """line: number of the line, from 1. times: the times of a range query; at_ms: the at of an instant query, else the
+    end of the range.
+    """
 
     line: int
     query: str

@@ -29,12 +29,12 @@ class Histogram:
     text: str
 
 
-Point: TypeAlias = float | Histogram | None  # None: no sample.
+Point: TypeAlias = float | Histogram | None  # None stands for a missing sample.
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """points: one a step."""
+    """points: one value for each step."""
 
     labels: Labels
     points: tuple[Point, ...]

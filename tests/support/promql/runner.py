@@ -49,7 +49,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """reason: of a failure, or of setting the evaluation aside."""
+    """reason: the reason of a failure, or of setting the evaluation aside."""
 
     file: str
     line: int

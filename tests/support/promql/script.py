@@ -24,7 +24,7 @@ class ScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """series: in the order of the lines. with_start_times: series whose samples have a start timestamp.
+    """series: the series in the order of the lines. with_start_times: series whose samples have a start timestamp.
 
     with_nhcb: classic histograms are loaded as native ones too.
     """

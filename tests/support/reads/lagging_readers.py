@@ -31,7 +31,7 @@ LAST_MS = 20_000
 WRITE_EVERY_S = 0.05
 REFUSED_AFTER_S = 2.0  # Behind the quota a refusal is an answer; with more patience few reads would fit into the drill.
 READ_EVERY_S = 0.1
-NOISE_SAMPLES = 4_000  # Incompressible, each half second: some 60 KB/s.
+NOISE_SAMPLES = 4_000  # Incompressible bytes of each half second, which make some 60 KB/s.
 SLOW_BYTES_PER_S = 12_000
 
 
@@ -133,7 +133,8 @@ class LagDrill:
             while not self._stopping.wait(0.5):
                 end_ms = time.time_ns() // 1_000_000
                 batch = WriteBatch()
-                labels = {"__name__": "noise", "job": "lag", "instance": "i"}  # The same source, so the same partition.
+                # These series have the same source, so they are in the same partition.
+                labels = {"__name__": "noise", "job": "lag", "instance": "i"}
                 batch.add(labels, end_ms - NOISE_SAMPLES + np.arange(NOISE_SAMPLES), random.random(NOISE_SAMPLES))
                 client.write(batch)
 

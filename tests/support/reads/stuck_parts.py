@@ -61,8 +61,9 @@ class Answers:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A gateway, two stores of all partitions, and a querier of both and of history. old_ms: of samples that history
-    alone has."""
+    """A gateway, two stores of all partitions, and a querier of both and of history. old_ms: the time of samples that
+    history alone has.
+    """
 
     gateway: Role
     stores: Sequence[Role]

@@ -57,7 +57,7 @@ class Known:
 
 
 Read = Callable[[], None]
-"""One read, checked. Raises for an error and for an answer that differs."""
+"""Execute one read and check its answer. Raises for an error and for an answer that differs."""
 
 
 @dataclass(slots=True)
@@ -65,8 +65,7 @@ class Outcomes:
     """Results of one kind of read. failed, slow: the time, in UTC as in the logs of pods, and the reason or the
     duration.
 
-    slowest_s: of the answered ones.
-
+    slowest_s: the longest duration of the answered ones.
     """
 
     answered: int = 0
@@ -76,7 +75,9 @@ class Outcomes:
 
 
 class Reads:
-    """A thread for each kind of read. A context manager: leaving it stops them. rest_s: of a thread between reads."""
+    """A thread for each kind of read. A context manager: leaving it stops them. rest_s: the pause of a thread between
+    reads.
+    """
 
     def __init__(self, querier: str, querier_http: str, gateway: str, known: Known, *, rest_s: float) -> None:
         self._known = known

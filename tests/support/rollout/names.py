@@ -29,7 +29,8 @@ class Names:
         folder.mkdir()
         self._hosts = folder / "hosts"
         self._switch = folder / "nsswitch.conf"
-        self._switch.write_text("hosts: files\npasswd: files\ngroup: files\n")  # A name that is not there is no name.
+        # Resolvers answer this for a name that does not exist.
+        self._switch.write_text("hosts: files\npasswd: files\ngroup: files\n")
         self.age_s = 0.0
         self._lock = threading.Lock()  # Guards _addresses and _changes.
         self._addresses: dict[str, tuple[str, ...]] = {}

@@ -27,8 +27,8 @@ LOG_TAIL = 4000
 class Pod:
     """One pod from its creation to its end, on its own thread. Properties may be read from any thread.
 
-    template: of the workload. config: the file of settings. ports: by the name of the container's port. changed: called
-    after each change that endpoints depend on. wrapper: see Names.
+    template: the template of the workload. config: the file of settings. ports: port numbers by the name of the
+    container's port. changed: is called after each change that endpoints depend on. wrapper: see Names.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ _KINDS = ("startup", "liveness", "readiness")
 
 
 class _Probe:
-    """One probe of a container. `look` asks when it is due."""
+    """A probe of a container. `look` executes it when it is due."""
 
     def __init__(self, pod: Pod, probe: Mapping[str, Any]) -> None:
         ports = {port["name"]: port["containerPort"] for port in pod._container["ports"]}

@@ -26,9 +26,9 @@ LAST_COMMIT = "f04c9b2"  # Stands for the last release until a release is tagged
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """version: as the installed distribution names it. folder: has that distribution, and is the working folder of its
-    processes, for `python -m` looks there first. environment: of its processes. keeps_order: whether it has
-    `await-release`; in the manifests of releases before no pod waits.
+    """version: the version of the installed distribution. folder: has that distribution, and is the working folder of
+    its processes, for `python -m` looks there first. environment: the environment of its processes. keeps_order:
+    whether it has `await-release`; in the manifests of releases before no pod waits.
     """
 
     version: str

@@ -13,7 +13,9 @@ STOPS_WITHIN_S = 60.0
 
 @contextmanager
 def evaluator(command: Sequence[str], output: BinaryIO, log: Path) -> Iterator[None]:
-    """The program runs within the block and ends without an error after it. output: of the program, open for `log`."""
+    """The program runs within the block and ends without an error after it. output: the output of the program, open for
+    `log`.
+    """
     process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         yield

@@ -98,7 +98,7 @@ if __name__ == "__main__":
     fault, drain_s = sys.argv[1], float(sys.argv[2])
     middle = Breaking("middle") if fault == "break" else Part("middle", fault)
     parts = [Part("log"), middle, Part("server")]
-    if fault == "thread":  # Not a daemon, as a pool's threads: the interpreter waits for it.
+    if fault == "thread":  # The thread is not a daemon, like a pool's threads, so the interpreter waits for it.
         threading.Thread(target=threading.Event().wait, name="long-work").start()
 
     def on_started() -> None:

@@ -9,7 +9,9 @@ from typing import Any, Self
 
 
 class PostServer:
-    """take: called with each body, on a thread of its connection. status: of all answers. A context manager."""
+    """take: called with each body, on a thread of its connection. status: the status of all answers. A
+    context manager.
+    """
 
     def __init__(self, take: Callable[[bytes], None], status: int) -> None:
         class Handler(BaseHTTPRequestHandler):

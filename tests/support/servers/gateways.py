@@ -85,7 +85,7 @@ class Bench:
         partial: bool = False,
         timeout_s: float = 10.0,
     ) -> Future[AcceptedWrite]:
-        """As `write`, without the wait."""
+        """Begin a write. The Future gets its answer."""
         times = np.full(len(labels), self.clock.now_ms()) if ts_ms is None else np.array(ts_ms, np.int64)
         rows = make_rows(
             labels,

@@ -79,7 +79,7 @@ class Gateway:
         values: ArrayLike,
         counts: Sequence[int] | None = None,
     ) -> list[common_pb2.Token]:
-        """One request; its tokens. One sample a series unless counts are given."""
+        """Send one request and return its tokens. Each series has one sample unless counts are given."""
         rows = make_rows(
             labels,
             None if counts is None else np.array(counts, np.uint32),

@@ -54,7 +54,7 @@ def partitions_ready(role: Role) -> dict[int, bool]:
 
 
 def write_once(role: Role, deadline_s: float) -> OneTry:
-    """One sample, one call, no retry."""
+    """Write one sample in one call, without a retry."""
     batch = WriteBatch()
     batch.add({"__name__": "one_try", "job": "probe"}, time.time_ns() // 1_000_000, 1.0)
     (part,) = batch.parts(RequestLimits())

@@ -119,7 +119,7 @@ def sources_over(
     generation: Generation = lambda: 0,
     resolutions: Resolutions | None = None,
 ) -> Sources:
-    """The sources of a querier. generation: as of HistoryIndex."""
+    """The sources of a querier. generation: see HistoryIndex."""
     index = None if history is None else HistoryIndex(history, generation)
     past = None if history is None or index is None else HistorySource(history, index, window_ms, resolutions)
     return Sources(stores, topic_id, range(partitions), past)

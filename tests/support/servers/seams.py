@@ -25,7 +25,7 @@ class Seam:
     """Each series has a sample every STEP_MS; `service` is the querier over all of it, `twin` knows the answers.
 
     late: samples added at the end of the log, which memory alone has: nothing says that history has loaded them.
-    numbers: the series, of those in NUMBERS. value: of the sample of a series at a time.
+    numbers: the series, of those in NUMBERS. value: the value of the sample of a series at a time.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The whole way of a recording in this process: log, store, chunk stage, loader and history, each of them the real one.
+"""Runs a recording through the real log, store, chunk stage, loader and history in this process.
 
-Time is the test's: hours pass in seconds, and it stands still while reads are made.
+The test moves the clock: hours pass in seconds, and time stands still during reads.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Way:
         self.partitions = log.partitions(METRICS)
         self.oracle = HistoryOracle(recording.labels, recording.times)
         self.clock = SetClock(int(recording.ts_ms[0]))
-        self.stage_clock = SetClock(int(recording.ts_ms[0]))  # A separate clock: it paces the emission.
+        self.stage_clock = SetClock(int(recording.ts_ms[0]))  # A separate clock paces the emission.
         self.emitted = Emitted()
         self.tokens: dict[int, common_pb2.Token] = {}
         self._batches = recording.batches(seed)

@@ -104,7 +104,7 @@ def advance(world: World, rng: random.Random) -> None:
 
 
 def land(world: World, rng: random.Random) -> None:
-    """Late appends land, answers held back are given."""
+    """Write late appends, and deliver answers that were held back."""
     world.log.land()
     world.log.answer()
 

@@ -44,7 +44,7 @@ class SimulatedAdmin:
 
 
 def backup(world: World, rng: random.Random) -> None:
-    """Write some parts of a backup; components go on between them. An interrupted one is resumed."""
+    """Write some parts of a backup, with steps of components between them. An interrupted backup is resumed."""
     with calm(world):
         ensure_meta(cast(Log, world.log), meta_of(world.partitions))
         if world.backup_folder is None:

@@ -34,7 +34,7 @@ JOB_WAITS_MS = 4_000
 
 
 def downsample_on(world: World, rng: random.Random) -> None:
-    """One run of the job. While it waits, chunk stage and loader go on."""
+    """Run the job once. Chunk stage and loader run while it waits."""
     session = cast(Any, LocalSession(lambda: world.derived.append(Derived(_held(world)))))
     clock = cast(Clock, WaitingClock(world))
     places: Places = places_of(world)
@@ -113,7 +113,7 @@ def _is_same(one: float | None, other: float | None) -> bool:
 
 
 def _held(world: World) -> dict[int, dict[int, float]]:
-    """By series and time: the samples of history now."""
+    """The samples of history now, by series and time."""
     best: dict[tuple[int, int], tuple[int, int]] = {}
     for source in world.sources:
         for value in world.history.rows.get(source.pack_id, {}).values():

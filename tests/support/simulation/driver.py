@@ -53,14 +53,14 @@ class Failure:
 
 
 def schedule(seed: int, profile: Profile = ALL) -> tuple[Step, ...]:
-    """The steps that a seed stands for."""
+    """The schedule of a seed."""
     rng = random.Random(seed)
     names, weights = list(profile.weights), list(profile.weights.values())
     return tuple(Step(name, rng.randrange(1 << 30)) for name in rng.choices(names, weights, k=profile.steps))
 
 
 def run(seed: int, profile: Profile = ALL, steps: Sequence[Step] | None = None) -> Counter[str]:
-    """One schedule and its drain. Raises Violation, or whatever a component raised that it must not."""
+    """Execute one schedule and its drain. Raises Violation, or a component's unexpected error."""
     # Limits of memory are looked at with every batch.
     small = patch.dict(RESOLUTIONS_MS, SMALL_RESOLUTIONS_MS)
     with _quiet(), small, patch("tsdb.head.write.apply.CHECK_SAMPLES", 0):

@@ -87,7 +87,7 @@ class SimulatedHistory:
             statement.take_effect()
         statement.on_done(Unavailable("history does not answer", reason="timeout") if fails else None)
 
-    # As ChunkSink.
+    # Methods of ChunkSink.
 
     def write(self, key: ChunkKey, value: bytes, on_done: OnDone) -> None:
         self._begin("chunk", lambda: self.rows[key.pack_id].__setitem__(key, value), on_done)
@@ -137,7 +137,7 @@ class SimulatedHistory:
     ) -> None:
         self.close()
 
-    # As the rest of ChunkStore.
+    # The other methods of ChunkStore.
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
         self._read("loaded")
@@ -154,7 +154,8 @@ class SimulatedHistory:
             keys = [key for key in self.rows[pack_id] if windows.start_ms <= key.window_start_ms < windows.end_ms]
             keys.sort(key=lambda key: (key.window_start_ms, key.order, key.kind, key.part))
             for _, some in groupby(keys, key=lambda key: key.window_start_ms):
-                # A read is no snapshot: it misses rows written after its begin and rows deleted before it reaches them.
+                # A read does not see a snapshot. It misses rows written after its begin and rows deleted before it
+                # reaches them.
                 rows = [ChunkRow(key, self.rows[pack_id][key]) for key in some if key in self.rows[pack_id]]
                 if rows:
                     yield rows

@@ -23,7 +23,7 @@ class ImportJob:
 
 @dataclass
 class FoldJob:
-    """plans: of its run. ends: offsets that the loader has to pass before the plans are checked again."""
+    """plans: the plans of its run. ends: offsets that the loader has to pass before the plans are checked again."""
 
     plans: list[WindowPlan]
     ends: JobEnds

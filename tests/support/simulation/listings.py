@@ -22,7 +22,7 @@ NAMES = ("__name__", "instance", "job")
 
 @dataclass(frozen=True)
 class Range:
-    """Subject of a listing. start_ms, end_ms: None: everything in memory."""
+    """Subject of a listing. start_ms, end_ms: None means everything in memory."""
 
     selector: str
     start_ms: int | None

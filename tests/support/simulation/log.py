@@ -44,8 +44,8 @@ OnStored = Callable[[str, int, LogRecord, bool], None]
 @dataclass(frozen=True)
 class LogFaults:
     """Shares of appends that go wrong, by how. held, held_samples: answers of `chunks` and of `metrics` that wait for
-    `answer`. back_ms: how far broker times step back at most. damaged: by topic, of records whose bytes change on disk;
-    of `series` they are lost.
+    `answer`. back_ms: how far broker times step back at most. damaged: share of records whose bytes change on disk, by
+    topic; such a record of `series` is lost.
     """
 
     lost_ack: float = 0.0
@@ -143,7 +143,7 @@ class SimulatedLog:
         """The retained records of a partition."""
         return self.stretches[topic, partition].records
 
-    # As Log.
+    # Methods of Log.
 
     def topic_id(self, topic: str) -> str:
         return f"id-{topic}"

@@ -97,7 +97,8 @@ FAR_OFFSET = 1 << 40
 
 @dataclass(frozen=True)
 class Mutant:
-    """rule: of the design; switch_off: takes it out of the product; profile: of the schedules that need it.
+    """rule: the rule of the design; switch_off: takes it out of the product; profile: the profile of the schedules that
+    need it.
 
     first: the seed to try first, which caught it when the row was written; any other may as well.
     """

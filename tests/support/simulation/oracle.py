@@ -57,9 +57,11 @@ def source_of(number: int, partitions: int) -> Source:
 
 @dataclass
 class Entry:
-    """One sample. sure: readers must show it, unless another outranks it; an import's is not sure before its end.
+    """One sample. sure: whether readers must show it, unless another sample outranks it. A sample of an import is not
+    sure before the import's end.
 
-    lost: its record is corrupt in the log: nobody can show it, and every answer without it names a hole.
+    lost: whether its record in the log is corrupt. Then no reader can show it, and every answer without it names a
+    hole.
     """
 
     order: int
@@ -86,7 +88,7 @@ def nothing_excused(source: Source, ts_ms: int) -> bool:
 
 
 class Oracle:
-    """`entries`: by partition, series id and time, ascending by order."""
+    """`entries`: samples by partition, series id and time, ascending by order."""
 
     def __init__(self, sources: Sequence[Source], times: TimeSet) -> None:
         self.sources = {source.series_id: source for source in sources}
@@ -162,7 +164,7 @@ class Answered:
     def of(
         cls, state: common_pb2.PartitionState, start_ms: int, least_offset: int = -1, *, moved: bool = False
     ) -> Answered:
-        """least_offset: of a record that the reader asked for."""
+        """least_offset: the lowest offset of a record that the reader asked for."""
         applied = state.applied_offset if state.HasField("applied_offset") else -1
         alone = state.from_start or state.coverage_start_ms <= start_ms
         return cls(max(applied, least_offset), state.coverage_start_ms, alone, moved)

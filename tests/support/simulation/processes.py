@@ -60,7 +60,7 @@ class SteppedSignal(AppliedSignal):
 
 
 class SimulatedStore:
-    """One store process, from its start to its kill. folder: of its snapshots, which outlive it."""
+    """One store process, from its start to its kill. folder: the folder of its snapshots, which outlive it."""
 
     def __init__(
         self, name: str, log: SimulatedLog, clock: ManualClock, hold_ms: int, folder: Path, limits: HeadLimits = LIMITS
@@ -97,7 +97,7 @@ class SimulatedStore:
             partition = self.store.partitions[number]
             if partition.head is not head:
                 continue
-            # Ticks take no memory, and one of an import makes room.
+            # Ticks take no memory, and the tick of an import frees memory.
             if partition.progress.samples != samples:
                 raise Violation(f"{self.name} takes samples with {head.memory.bytes} bytes of {self.limits}")
             if self._replay.waiting_for(number) is not None and partition.status().readiness.ready:
@@ -237,7 +237,7 @@ class KnownStores:
 
 
 class SimulatedChunker:
-    """One chunker process. `partitions`: what it holds now."""
+    """One chunker process. `partitions`: its assigned partitions now."""
 
     def __init__(self, log: SimulatedLog, clock: ManualClock, records_max: int, part_bytes_max: int) -> None:
         stage = StageOptions(
@@ -291,7 +291,7 @@ class SimulatedLoader:
         self.group = group
 
     def step(self) -> None:
-        """One step of the consumer, and one look of the reporter."""
+        """Run one step of the consumer and one round of the reporter."""
         self._core.step(0.0)
         self._loader._reporter.look()
         if self._core.failure is not None:

@@ -45,16 +45,17 @@ WEIGHTS: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Profile:
-    """weights: of actions; steps: of a schedule. new_series: share of writes that bring a series nobody knows.
+    """weights: the weights of actions; steps: the steps of a schedule. new_series: share of writes that bring a series
+    nobody knows.
 
-    series_share: as SimulatedHistory has it. failing: of statements and commits. busy: how likely a component moves in
-    the middle of a read. edge_starts: share of stores that start right behind what is loaded; shallow: of those whose
-    memory begins within a window that is open. edges: share of times that are the first or last of a range: of samples
-    in slices and windows, of reads at coverage and steps. kinds: of
-    Selects. after: share of reads with the tokens of a write. checks: of
-    the moments at which a read checks whether to go on. tight: of stores with little memory. lossy: trims may take what
-    nobody has read. moves: actions that may come in the middle of a read, up to moves_max of them at each of
-    its moments, which are kinds of history reads and of store reads; none: at all of them.
+    series_share: see SimulatedHistory. failing: share of statements and commits that fail. busy: probability that a
+    component moves in the middle of a read. edge_starts: share of stores that start right behind the loaded records;
+    shallow: share of stores whose memory begins within an open window. edges: share of times at the first or last
+    millisecond of a range, which for samples is a slice or a window, for reads coverage or a step. kinds: kinds of
+    Selects, each as often as it is drawn. after: share of reads with the tokens of a write. checks: share of the checks
+    for a canceled read at which other components move. tight: the share of stores with little memory. lossy: whether
+    trims may remove records that no component has read. moves: actions that may come in the middle of a read, up to
+    moves_max of them at each of its moments. moments: kinds of reads of history and of stores; empty: all kinds.
     """
 
     name: str = "all"
@@ -116,7 +117,7 @@ DOWNSAMPLED = ALL.more(
     **{"import": 20},
 )
 
-# For the rules of one kind.
+# Profiles for the rules of one kind.
 
 STARTS = replace(SELECTS.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
 # Without snapshots and waiting answers: the rule needs a store that starts from the log with late samples in it.

@@ -85,7 +85,7 @@ def _rate(points: Sequence[Point], at_ms: int, range_ms: int) -> float | None:
 class Expression:
     """text: a format of selector, range and offset. stale: whether stale markers are samples of the rule.
 
-    sum_by: None: values of each series; else they are added by these labels.
+    sum_by: None for the values of each series; else they are added by these labels.
     """
 
     text: str
@@ -112,7 +112,9 @@ EXPRESSIONS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """One query. times_ms: its steps; range_ms: of the range selector, or the lookback of an instant selector."""
+    """One query. times_ms: its steps; range_ms: the range of the range selector, or the lookback of an instant
+    selector.
+    """
 
     expression: Expression
     selector: str

@@ -9,4 +9,4 @@ BEGIN_MS = 1_700_000_000_000
 # Older samples are accepted than an import's newest: so late samples meet imported ones.
 TIMES = TimeSet("simulation", 20_000, 250, 750, 400, 500, 1_000, 50_000, 3 * DAY_MS)
 SLICES = SliceLengths(500, 2_000)
-SMALL_RESOLUTIONS_MS = {"5m": 1_000, "1h": 10_000}  # In place of those of the names.
+SMALL_RESOLUTIONS_MS = {"5m": 1_000, "1h": 10_000}  # These times replace the times of the names.

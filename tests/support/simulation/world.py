@@ -69,14 +69,14 @@ SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 
 APPEND_WAIT_MS = round(WAIT_S * 1000) + 1  # Past the wait of parts for each other.
 MEMORY_FOLDER = "/dev/shm"
-READER_WAITS_S = 1.0  # For the records of `after`.
+READER_WAITS_S = 1.0  # A read waits this long for the records of `after`.
 CHECK = "check"
 READ_MS_MAX = 6_000  # With one move more it is less than DELETE_AFTER_MS.
 
 
 @dataclass
 class Watcher:
-    """A client's watch. state: what it keeps between its connections."""
+    """A client's watch. state: the state that outlives its connections."""
 
     selector: str
     partitions: tuple[int, ...]
@@ -85,7 +85,7 @@ class Watcher:
 
 @dataclass
 class Derived:
-    """samples: of history, by series and time, when a run of downsampling began to derive from them."""
+    """samples: the samples of history, by series and time, when a run of downsampling began to derive from them."""
 
     samples: dict[int, dict[int, float]]
     end_ms: int | None = None
@@ -104,7 +104,9 @@ class MovingCaller(Context):
 
 
 class World:
-    """`stores`, `chunkers`, `loaders`: processes that live, the zombies among them first. counts: what happened."""
+    """`stores`, `chunkers`, `loaders`: processes that live, the zombies among them first. counts: number of
+    each event.
+    """
 
     def __init__(self, seed: int, profile: Profile) -> None:
         rng = random.Random(f"world {seed}")
@@ -185,7 +187,7 @@ class World:
         )
 
     def start_store(self, hold_ms: int, folder: Path | None = None, limits: HeadLimits = LIMITS) -> None:
-        """Start one more store. folder: with the snapshots of an earlier one."""
+        """Start one more store. folder: folder with the snapshots of an earlier store."""
         folder = folder or self.new_folder()
         self.names += 1
         store = SimulatedStore(f"store-{self.names}", self.log, self.clock, hold_ms, folder, limits)
@@ -465,7 +467,7 @@ class World:
     def check_loaded(self, loaded: Loaded) -> None:
         """Check that all samples covered by `loaded` are in history, and all their series."""
         if loaded.topic_id != self.log.topic_id(METRICS):
-            return  # No claim: see tsdb.history.claims.
+            return  # Nothing is claimed here; see tsdb.history.claims.
         held: dict[tuple[int, int], int] = {}
         for series, ts_ms, entry in self._promised(loaded.partition, loaded.position, loaded.emitted_through_ms):
             source = self.oracle.sources[series]

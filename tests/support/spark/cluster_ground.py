@@ -24,7 +24,7 @@ EVERY_S = 0.015  # Servers, JVMs and the writer share this machine.
 
 @dataclass(frozen=True)
 class Ground:
-    """log: arguments of `tsdb` that name the log. access: the same for commands that need the time set."""
+    """log: arguments of `tsdb` that name the log. access: options of commands that need the time set."""
 
     broker: KafkaCluster
     cluster: SparkCluster

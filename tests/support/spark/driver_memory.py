@@ -16,8 +16,9 @@ Done = TypeVar("Done")
 
 
 class DriverMemory:
-    """Of the jobs that run while a block runs. result_bytes: all that tasks sent to the driver, as Spark counts it for
-    spark.driver.maxResultSize. python_bytes: peak of what the driver's Python held above what it had at the start."""
+    """Memory of the jobs within a block. result_bytes: bytes that tasks sent to the driver, as Spark counts them for
+    spark.driver.maxResultSize. python_bytes: peak memory of the driver's Python above that at the start.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark_context: Any = spark._jsc.sc()

@@ -1,4 +1,4 @@
-"""Places whose first task is held up: its first attempt stops before its first append until another attempt appends."""
+"""Places whose first task stops before its first append, until a second attempt of the task appends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attempts_of(seen: Path, task: int) -> list[int]:
 
 
 def has_met(seen: Path) -> bool:
-    """Whether the held attempt continued beside another one: it had not failed before the other came."""
+    """Whether the stopped attempt continued beside a second one, and had not failed before that one began."""
     return (seen / MET).exists()
 
 
@@ -64,7 +64,7 @@ class _HeldUpLog(StandIn):
         if task != HELD_UP or has_met(self._seen):
             return
         if attempt:
-            # The attempt that ends first has the other killed, so this one waits until the held attempt has seen it.
+            # The end of one attempt lets Spark kill the other, so this one waits until the stopped attempt has seen it.
             self._wait(lambda: has_met(self._seen), "the attempt that was held up is gone")
         else:
             self._wait(lambda: len(attempts_of(self._seen, task)) > 1, "nobody else took the task up")

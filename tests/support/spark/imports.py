@@ -24,7 +24,7 @@ from tsdb.query.history.index_generation import IndexGeneration
 
 LOADER_ENDS_WITHIN_S = 30.0
 SamplesByWindow = dict[tuple[int, int], list[tuple[int, int]]]
-"""By (series id, window): (ts_ms, bits of the value), ascending."""
+"""(ts_ms, bits of the value), ascending, by (series id, window)."""
 
 
 class ImportGround:

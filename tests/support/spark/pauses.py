@@ -31,7 +31,8 @@ APPENDS = 3
 @dataclass(frozen=True, slots=True)
 class PausingPlaces(Places):
     """Tasks stop after APPENDS of their records are in `chunks`, or after the first rows of history, until the test
-    lets them go on. folder: where both sides leave files for each other."""
+    lets them go on. folder: folder in which both sides exchange files.
+    """
 
     folder: str = ""
 

@@ -54,7 +54,9 @@ def as_systemd(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Answers of a service. ready: of `/-/ready` just before its end. summary: the JSON object that it printed."""
+    """Answers of a service. ready: the answer of `/-/ready` just before its end. summary: the JSON object that it
+    printed.
+    """
 
     ready: Any
     summary: Any

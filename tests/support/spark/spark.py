@@ -1,4 +1,4 @@
-"""One SparkSession for all Spark tests, and what they share: Places of logs and histories, and their set-up."""
+"""Provides one SparkSession for all Spark tests, and Places: a log and a history with their set-up."""
 
 from __future__ import annotations
 

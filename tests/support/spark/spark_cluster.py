@@ -28,9 +28,9 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """A master, and a worker with one core on each host. A context manager. master: what a session is started with.
+    """A master, and a worker with one core on each host. A context manager. master: the URL for a session.
 
-    master_process, workers: for tests that kill and restart them; a worker is found by its host.
+    master_process, workers: processes that tests kill and restart; workers are keyed by host.
     """
 
     def __init__(self, folder: Path) -> None:

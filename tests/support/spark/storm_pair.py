@@ -62,7 +62,7 @@ class StormPair:
         self.log.flush(60.0)
 
     def late(self, packs: Collection[int] | None = None) -> None:
-        """One more late fragment in every window of these packs, from here on in the log."""
+        """Append one more late fragment for every window of these packs to the log."""
         order = max(self._highs())
         self.tick(order + 1 - min(self._highs()))
         self.storm.write_late(self.log, order, packs)
@@ -71,7 +71,7 @@ class StormPair:
     def querying(self) -> Iterator[QuerierNode]:
         """A store of this log, and a querier over it and the history."""
         for partition in range(META.partitions):
-            # From an import's tick on the store no longer answers for the past.
+            # The store no longer answers for the past after an import's tick.
             self.log.append_sync(METRICS, partition, encode_tick(import_tick=True))
         topic_id = self.log.topic_id(METRICS)
         with (
@@ -84,7 +84,7 @@ class StormPair:
         return [marks.high for marks in self.log.watermarks(METRICS, range(META.partitions)).values()]
 
     def left(self) -> dict[tuple[int, int], set[tuple[Kind, int]]]:
-        """By (pack, window) of the storm the fragments with a row."""
+        """The storm's fragments with a row, by (pack, window)."""
         return fragments_left(self.history, self.storm.partition)
 
     def chunk_records(self) -> list[LogRecord]:

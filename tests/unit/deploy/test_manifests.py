@@ -93,7 +93,7 @@ def test_roles_have_the_documented_probes_and_select_their_own_pods(manifest: Ma
     }
     assert all(probe["port"] in ports for probe in probes.values())
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
-    # Below what Kubernetes waits before it kills.
+    # Kubernetes waits longer than this before it kills.
     pause = container.get("lifecycle", {"preStop": {"sleep": {"seconds": 0}}})["preStop"]["sleep"]["seconds"]
     assert (
         spec["template"]["spec"]["terminationGracePeriodSeconds"]

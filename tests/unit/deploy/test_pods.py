@@ -26,7 +26,9 @@ by_overlay = pytest.mark.parametrize("overlay", OVERLAYS, ids=[name or "default"
 
 
 def pods(objects: list[Manifest]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(object, spec of its pods) of all objects that have pods; those that Spark's operator makes are no pods yet."""
+    """(object, spec of its pods) of all objects that have pods. Spark's operator creates its pods later, so they are
+    not among them.
+    """
     for one in objects:
         spec = one.value.get("spec", {})
         template = spec.get("jobTemplate", {}).get("spec", spec).get("template")

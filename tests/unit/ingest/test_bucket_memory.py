@@ -76,7 +76,7 @@ def test_a_process_that_never_saw_a_boundary_marks_it_once_it_is_announced() -> 
     announced.texts = [b"4", b"8"]
     memory = BucketMemory(announced)
     assert set(memory.gone(BUCKET, LOW, NOW_MS)) == HIGH, "a new process"
-    announced.texts.append(b"16")  # By another gateway.
+    announced.texts.append(b"16")  # Another gateway announced this boundary.
     assert set(memory.gone(BUCKET, LOW, NOW_MS + 1)) == HIGH | {b"16"}
 
 

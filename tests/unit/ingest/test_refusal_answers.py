@@ -66,7 +66,9 @@ class Sample:
 
 @dataclass
 class Reply:
-    """code: HTTP status or gRPC code. wait_s: when the sender is to repeat. text: of the error."""
+    """code: HTTP status or gRPC code. wait_s: time after which the sender repeats the request. text: the text of the
+    error.
+    """
 
     code: int | str
     wait_s: float | None

@@ -45,7 +45,7 @@ class LoneGroup:
         """The member fetches nothing."""
 
     def leave(self) -> None:
-        """No other member waits for the partitions."""
+        """Another member does not wait for the partitions."""
 
 
 class LogOf:

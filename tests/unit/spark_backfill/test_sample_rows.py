@@ -39,7 +39,7 @@ def test_labels_are_joined_as_a_sender_would_join_them(
 
 
 def test_a_separator_in_a_label_makes_no_second_label() -> None:
-    """Spark can carry bytes that are no UTF-8 as text."""
+    """Spark can carry bytes that are not UTF-8 as text."""
     texts = pa.Array.from_buffers(pa.string(), 1, pa.array([b"x\xffjob\xffevil"], pa.binary()).buffers())
     column = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a"]), texts)
     assert joined_labels(column).to_pylist() == [None]

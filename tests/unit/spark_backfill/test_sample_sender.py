@@ -92,7 +92,7 @@ def rows(made: pa.RecordBatch) -> SampleBatch:
 
 
 def gateway() -> WritePipeline:
-    """As a gateway with these limits, over another log."""
+    """A gateway with these limits over another log."""
     log: Log = FakeLog(META.partitions, SystemClock())
     return WritePipeline(log, PlacementRule(), META.partitions, META.time_set, LIMITS, SystemClock())
 

@@ -62,7 +62,9 @@ _ALL_ORIGINS = ".*"
 
 
 class PrometheusApi:
-    """A component, and the BodyRoutes of the server. held: memory of the requests."""
+    """Serves the API: a component that starts and stops, and the BodyRoutes of the server. held: the budget for the
+    memory of requests.
+    """
 
     def __init__(self, sources: ApiSources, options: ApiOptions, held: RequestBytes) -> None:
         self.running = sources.running

@@ -25,9 +25,10 @@ from tsdb.v1 import reader_pb2
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """timeout_s: of a query. running_max, waiting_max: queries that run at once, and that wait. lookups_max: lookups of
-    labels at once. query: options of each query, which a request may change. slow_s: a query that takes longer is
-    logged. cors_origin: a regular expression. send_s: time to send an answer."""
+    """timeout_s: the timeout of a query. running_max, waiting_max: queries that run at once, and that wait.
+    lookups_max: lookups of labels at once. query: options of each query, which a request may change. slow_s: a query
+    that takes longer is logged. cors_origin: a regular expression. send_s: time to send an answer.
+    """
 
     timeout_s: float = defaults.QUERY_TIMEOUT_S
     running_max: int = 8
@@ -52,9 +53,8 @@ class ApiSources:
     """Sources of the answers, shared by all requests.
 
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
-    number. settings: of the process, as plain values, secrets masked. answers: the memory of all answers. running: the
-    queries of the process, those of other services too. seen: sees the results of queries.
-
+    number. settings: the settings of the process, as plain values, secrets masked. answers: the memory of all answers.
+    running: the queries of the process, those of other services too. seen: sees the results of queries.
     """
 
     open_storage: OpenStorage

@@ -17,8 +17,9 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Form:
-    """problem: of the first part that cannot be read, which is left out; empty without one. first: the first value of
-    each parameter."""
+    """problem: the problem of the first part that cannot be read, which is left out; empty without one. first: the
+    first value of each parameter.
+    """
 
     def __init__(self, values: Mapping[str, Sequence[str]], problem: str = "") -> None:
         self._values = values
@@ -89,5 +90,5 @@ def _bad_escape(text: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Bytes that are no UTF-8 become surrogates."""
+    """Bytes that are not UTF-8 become surrogates."""
     return unquote_to_bytes(text.replace("+", " ").encode("latin-1")).decode(errors="surrogateescape")

@@ -57,8 +57,9 @@ OpenStorage = Callable[[StorageOptions], AbstractContextManager[QueryStorage]]
 
 
 def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) -> OpenStorage:
-    """A function that opens the storage of a querier for one request. limits: of each read. calls: the bounds that all
-    reads of the process share."""
+    """A function that opens the storage of a querier for one request. limits: the limits of each read. calls: the
+    bounds that all reads of the process share.
+    """
 
     @contextmanager
     def open_storage(options: StorageOptions) -> Iterator[QueryStorage]:
@@ -109,7 +110,7 @@ class _OfQuerier:
 
 
 def valid_matchers(matchers: Sequence[Matcher]) -> Sequence[Matcher] | None:
-    """The matchers without those that hold for each series since their text is no UTF-8, as all labels are; None when
+    """The matchers without those that hold for each series since their text is not UTF-8, as all labels are; None when
     one of these holds for no series."""
     kept: list[Matcher] = []
     for matcher in matchers:

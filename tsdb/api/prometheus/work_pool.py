@@ -81,7 +81,7 @@ class WorkPool(Component):
         self._queues: dict[str, deque[Work]] = {}
         self._queued = 0
         self._active: set[_Slot] = set()
-        self._held: Counter[str] = Counter()  # Slots held by client, without zero entries.
+        self._held: Counter[str] = Counter()  # Slots in use by client, without zero entries.
         self._held_count = self._returning = self._idle = self._shown = 0
         self._threads: list[threading.Thread] = []
         self._looks = False
@@ -180,7 +180,7 @@ class WorkPool(Component):
             bind_waits(done)
             self._do(work)
             bind_waits(None)
-            del work, taken  # Else they would be held until the next piece comes.
+            del work, taken  # Without this the thread would keep them in memory until the next piece comes.
 
     def _next(self, done: _Slot | None) -> tuple[_Slot, Work] | None:
         """The next piece of work, as soon as a slot is free; None at the end."""

@@ -135,7 +135,7 @@ def run(
 
     Rounds start on a fixed grid from the first one, so that their spacing does not drift. Samples of a slow source go
     into a later batch; the source misses the rounds that begin while it is busy, and delays no other source. gather_s:
-    longest wait of a round for its sources. last_wait_s: the same after the last round.
+    longest wait of a round for its sources. last_wait_s: the wait after the last round.
     """
     began = clock.monotonic()
     rounds = at = 0

@@ -67,7 +67,7 @@ def parse_target(text: str) -> ScrapeTarget:
         if match and urlsplit(match[2]).hostname and (urlsplit(match[2]).port or 1):
             return ScrapeTarget(match[1] or DEFAULT_JOB, match[2])
     except ValueError:
-        pass  # A port that is no number.
+        pass  # The port is not a number.
     raise InvalidRequest(f"{text!r} is not [JOB=]URL with an http or https URL", reason="bad_target")
 
 

@@ -57,7 +57,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, and c
 def backup(settings: LoaderSettings, folder: Folder, topics: Topics = True, output: TableOrJson = "table") -> None:
     """Write history and the compacted topics to a new folder, while all roles run.
 
-    The manifest comes last, so a folder without it is no backup. The same command over the folder of an interrupted
+    The manifest comes last, so a folder without it is not a backup. The same command over the folder of an interrupted
     backup writes the missing parts.
     """
     from tsdb.backup.backup import back_up

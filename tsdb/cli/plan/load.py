@@ -24,10 +24,11 @@ STORE_GIB_MIN, STORE_GIB_MAX = 4, 1024
 class Load:
     """The load of an installation. Raises InvalidRequest, with the name of the field as reason.
 
-    hold_ms: of stores. retention_ms: of history. log_retention_ms: of the topic `metrics`. replicas: of each shard.
-    queries: PromQL queries a second, each over 10,000 series x 240 points. request_samples: of a write request.
-    partitions: of a log that exists; None: the plan chooses. sample_bytes: of a sample in chunks; None: the measured
-    one. store_gib: memory of one store's pod at most.
+    hold_ms: the hold of stores. retention_ms: the retention of history. log_retention_ms: the log retention of the
+    topic `metrics`. replicas: the replicas of each shard. queries: PromQL queries a second, each over 10,000 series x
+    240 points. request_samples: the samples of a write request. partitions: the partitions of a log that exists; None:
+    the plan chooses. sample_bytes: the bytes of a sample in chunks; None: the measured one. store_gib: memory of one
+    store's pod at most.
     """
 
     series: int

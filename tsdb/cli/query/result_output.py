@@ -135,7 +135,7 @@ def print_sample_table(result: Result, empty: TimeRange, rows_max: int) -> None:
 
 
 def print_step_table(result: QueryResult, step_ms: int, rows_max: int) -> None:
-    """In the order of the result, as print_sample_table. The sparkline shows all steps, with gaps."""
+    """Prints series in the order of the result, like print_sample_table. The sparkline shows all steps, with gaps."""
     found, times_ms = _series(result), result.times_ms
     first_ms, last_ms = int(times_ms[0]), int(times_ms[-1])
     # Fewer steps than bars would leave a gap beside each bar.

@@ -22,8 +22,8 @@ _HOLE_KEY = struct.Struct("<BQqqq")
 class Kind(IntEnum):
     """The kind of a chunk, stored as one byte of its key."""
 
-    BASE = 0  # all samples of the window below its decision offset
-    LATE = 1  # samples of one late minute
+    BASE = 0  # All samples of the window below its decision offset.
+    LATE = 1  # Samples of one late minute.
     IMPORT = 2
     FOLDED = 3  # The merge of other chunks.
 

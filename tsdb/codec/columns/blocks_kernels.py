@@ -221,8 +221,9 @@ def write_blocks(source: NDArray[np.int64], count: int, block: int, out: NDArray
 def read_blocks(
     data: NDArray[np.uint8], pos: int, end: int, count: int, block: int, target: NDArray[np.int64], at: int
 ) -> int:
-    """Read count values into target[at : at + count]. Returns the new position, negative when the bytes are no such
-    blocks."""
+    """Read count values into target[at : at + count]. Returns the new position, negative when the bytes are not such
+    blocks.
+    """
     first = 0
     while first < count:
         if pos >= end:

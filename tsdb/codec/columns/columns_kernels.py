@@ -2,7 +2,7 @@
 
 Layout: docs/formats/columns.md, "Value columns". The encoder chooses the form of each column by size. The first bytes
 of a column name the form; the count of values is not stored. A decoder trusts nothing: it stays within [pos, end) and
-within the caller's count, and returns a negative position for bytes that are no column.
+within the caller's count, and returns a negative position for bytes that are not a column.
 
 A column of one value takes one byte for a small count, and otherwise the value's integer and scale, at most nine bytes.
 
@@ -200,9 +200,10 @@ def _write_raw(values: NDArray[np.float64], start: int, n: int, out: NDArray[np.
 def decode_values_kernel(
     data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.float64], out_pos: int
 ) -> int:
-    """Fill out[out_pos : out_pos + n] from data[pos:end]; the new position, negative when the bytes are no such column.
+    """Fill out[out_pos : out_pos + n] from data[pos:end]; the new position, negative when the bytes are not such a
+    column.
 
-    After a negative answer what lies in out[out_pos : out_pos + n] means nothing.
+    After a negative answer out[out_pos : out_pos + n] is undefined.
     """
     if n == 0:
         return int(pos)

@@ -63,7 +63,9 @@ def _all_zero(integers: NDArray[np.int64], n: int) -> bool:
 
 @helper
 def read_headed_frame(data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.int64], at: int) -> int:
-    """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are no frame."""
+    """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are not
+    a frame.
+    """
     if pos >= end or data[pos] > ALL_ZERO:
         return -1
     if data[pos] == ALL_ZERO:

@@ -245,7 +245,7 @@ def _write_lower_bits(
     for index in range(count):
         width = max(abs(symbols[index] + lowest - ZERO_CLASS) - 1, 0)
         bits = abs(unzigzag(residuals[index]))
-        # In two parts, so that held bits and added bits fit a word.
+        # Bits are added in two parts, so that waiting bits and added bits fit a word.
         for part in (min(width, 32), max(width - 32, 0)):
             held |= (bits & ((1 << part) - 1)) << filled
             bits >>= 32
@@ -267,7 +267,9 @@ def _write_lower_bits(
 
 @helper
 def read_entropy(data: NDArray[np.uint8], pos: int, end: int, count: int, target: NDArray[np.int64], at: int) -> int:
-    """Read count zigzag residuals into target[at : at + count]; the new position, negative for bytes that hold none."""
+    """Read count zigzag residuals into target[at : at + count]; the new position, negative for bytes that are not such
+    residuals.
+    """
     if pos >= end:
         return -1
     lowest, highest = ZERO_CLASS, ZERO_CLASS + int(data[pos])

@@ -144,7 +144,9 @@ def write_entropy_frame(
 
 @helper
 def read_frame(data: NDArray[np.uint8], pos: int, end: int, head: int, n: int, out: NDArray[np.int64], at: int) -> int:
-    """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are no frame."""
+    """Fill out[at : at + n], items of 8 bytes, with int64; the new position, negative for bytes that are not
+    a frame.
+    """
     way, packing = head >> 3, (head >> 1) & 3
     if way >= WAYS or packing > ENTROPY or n < 2 or (packing == ENTROPY and way in (LEVEL, XOR, RISE)):
         return -1

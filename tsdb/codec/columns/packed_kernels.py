@@ -15,7 +15,8 @@ from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 from tsdb.codec.varint_kernels import get_varint, put_varint, varint_bytes
 
-# First byte: PACKED | head of the frame, then the scale byte; or SHORT + 16 * scale + head for the usual ones of both.
+# The first byte is PACKED | head of the frame, and the scale byte follows. For the usual heads and scales it is SHORT +
+# 16 * scale + head.
 PACKED = 192
 SHORT = 132
 SHORT_SCALES = np.array([0, 2, 9])

@@ -50,7 +50,7 @@ def encode_times_kernel(
     far = False
     for index in range(n):
         integers[index] = ts[start + index]
-        # Within 2^62 of zero no difference wraps.
+        # Differences of numbers within 2^62 of zero do not overflow.
         far |= abs(integers[index]) >> 62 != 0
     planned = plan_steps(integers, n, far, residuals)
     out[pos] = np.uint8(FRAMED | head_of(planned))
@@ -93,7 +93,7 @@ def _is_regular(ts: NDArray[np.int64], start: int, n: int) -> bool:
 def decode_times_kernel(
     data: NDArray[np.uint8], pos: int, end: int, n: int, out: NDArray[np.int64], out_pos: int
 ) -> int:
-    """Fill out[out_pos : out_pos + n] from data[pos:end]; the new position, negative for bytes that are no axis."""
+    """Fill out[out_pos : out_pos + n] from data[pos:end]; the new position, negative for bytes that are not an axis."""
     if n == 0:
         return int(pos)
     if n < 0 or pos < 0 or pos >= end:

@@ -32,7 +32,7 @@ ANY_VERSION_BYTES_MIN = FLAGS_AT + CRC_BYTES
 PACK_BYTES = 20  # id u64, id-vector hash u64, length u32.
 SAMPLE_BYTES = 16  # Series id u64 and value f64; a time delta adds DELTA_BYTES.
 DELTA_BYTES = 4
-DELTA_MAX = 0xFFFFFFFF  # In ms: 49.7 days between the oldest and the newest sample of a record.
+DELTA_MAX = 0xFFFFFFFF  # Milliseconds. The oldest and the newest sample of a record are at most 49.7 days apart.
 
 TIME_RANGE_TOO_WIDE = -1
 DOES_NOT_FIT = -2

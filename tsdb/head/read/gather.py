@@ -27,7 +27,7 @@ from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.model.errors import Overloaded
 
 BLOCK_SAMPLES = 4 << 20  # Samples that are decoded at a time. This bounds the memory of a read beside its result.
-COLLECT_PER_REF = 48  # First guess of open samples per series; too low a guess costs a second walk.
+COLLECT_PER_REF = 48  # First guess of open samples per series. A guess that is too low costs a second walk.
 SAMPLE_BYTES, ORDER_BYTES = 16, 8
 NO_ORDERS = np.empty(0, np.int64)
 
@@ -70,10 +70,9 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The sealed slices that touch a range. They are neighbours, because slices ascend. rows: of SealedSlices.sealed.
-
-    Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms] touch the same
-    slices.
+    """The sealed slices that touch a range. They are neighbours, because slices ascend. rows: the rows of
+    SealedSlices.sealed. Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms]
+    touch the same slices.
     """
 
     rows: Rows

@@ -55,10 +55,9 @@ def collect_since_kernel(
 
     Head i has refs[ref_ends[i]:ref_ends[i + 1]], open rows likewise, and late_rows[i]. goes_on (heads,): whether a head
     was only appended to since the old rows; for any other head the old runs are left out and all samples are copied.
-    starts (n + 1,): where the run of each ref begins. Returns the samples in all. A number above the room means that
-    the arrays hold nothing usable: call again with larger ones. Without a new sample in any head nothing is copied, and
-    the old runs are the answer.
-
+    starts (n + 1,): where the run of each ref begins. Returns the number of all samples. When it is above the capacity,
+    the arrays are unusable: call again with larger ones. Without a new sample in any head nothing is copied, and the
+    old runs are the answer.
     """
     no_orders = np.empty(0, np.int64)
     after, newer = np.zeros(open_rows.shape[0], np.int64), np.zeros(refs.size, np.bool_)

@@ -82,7 +82,7 @@ class Contents:
 
     @property
     def samples(self) -> int:
-        """Samples held, including replaced ones in open slices and the late list."""
+        """Samples in memory, including replaced ones in open slices and the late list."""
         return self.open.entries + self.late.count + self.sealed_samples + self._below_samples
 
     @property

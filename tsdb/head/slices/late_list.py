@@ -95,7 +95,7 @@ class LateList:
         self._refresh()
 
     def grow_last(self, refs_size: int) -> None:
-        """Enlarge the arrays for refs below refs_size, and a quarter more."""
+        """Enlarge the arrays for refs below refs_size, with a quarter in reserve."""
         grown = np.zeros(refs_size + refs_size // 4, np.uint32)
         grown[: len(self._last)] = self._last
         self._last = grown

@@ -46,7 +46,7 @@ class SealedSlice:
     column_end (n,) uint32: end of column `slot` in data; axis_of (n,) uint32: its time axis. axis_end, axis_count (a,)
     uint32: end of each axis in axis_data, and its samples. refs: ascending refs (n,), and slot_of their slots. Or refs
     is None, and slot_of has slot + 1 for each ref, 0 for no slot. order_end (n,) uint32, order_data: offsets of late
-    samples, or None. newest_offset, newest_broker_ms: of the newest record that the slice got before sealing.
+    samples, or None. newest_offset, newest_broker_ms: offset and broker time of the newest record in the slice.
     order_max: highest offset of a late sample in it, NOT_LATE (-1) without any.
     """
 

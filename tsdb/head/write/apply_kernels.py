@@ -50,7 +50,7 @@ GROW_SLICE = 3  # cursor[WANTED] is the row of the full slice.
 GROW_SLICE_LAST = 4  # The row cursor[WANTED] has a ref beyond its `last`.
 GROW_LATE = 5
 GROW_LATE_LAST = 6
-SEAL_FIRST = 7  # At a record's start: too many slices wait to be sealed.
+SEAL_FIRST = 7  # Too many slices wait to be sealed. Returned at the start of a record.
 
 CURSOR_RECORD, CURSOR_SAMPLE, CURSOR_WANTED = 0, 1, 2
 TALLY_LATE, TALLY_AHEAD, TALLY_UNKNOWN = 0, 1, 2

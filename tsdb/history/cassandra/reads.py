@@ -2,8 +2,8 @@
 
 A cluster is silent when it answers nothing at all, as when its nodes hang. Reads are then refused at once.
 
-A hanging node keeps its connections, so each read of it would wait for its whole time limit. One slow read is no
-silence: another answer within the same time shows that the cluster works.
+A hanging node keeps its connections, so each read of it would wait for its whole time limit. One slow read does not
+make a cluster silent: another answer within the same time shows that the cluster works.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def lane_of(record: Record) -> Hashable:
 
 
 def marker_is_due(record: Record, positions: Positions) -> bool:
-    """Whether `series` is loaded up to a marker's series_end_offset. True for a record that is no valid marker."""
+    """Whether `series` is loaded up to a marker's series_end_offset. True for a record that is not a valid marker."""
     try:
         marker = decode_progress_marker(record.value or b"")
     except TsdbError:

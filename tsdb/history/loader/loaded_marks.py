@@ -61,9 +61,10 @@ class GenerationRaise:
 @dataclass(slots=True)
 class _FromZero:
     """One partition during its load from zero. end, series_end: high watermarks at the start. begun_at: monotonic
-    seconds. first: rows to write before `loaded`, in reverse order: holes, withdrawn claims. marker: the highest marker
-    kept back; position and emitted_through of a restored claim at the start. seen_at: monotonic time at which queriers
-    have seen the generation that was raised for this partition; None before it was raised."""
+    seconds. first: rows to write before `loaded`, in reverse order: holes and withdrawn claims. marker: the highest
+    marker that is not written yet, or position and emitted_through of a restored claim at the start. seen_at: monotonic
+    time at which queriers have seen the generation that was raised for this partition; None before it was raised.
+    """
 
     end: int
     series_end: int

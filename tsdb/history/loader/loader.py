@@ -191,7 +191,7 @@ class Loader:
         return problem.reason, problem.message
 
     def stalled(self) -> str:
-        """The reason why the loader is not alive; empty while it is. An outage of history is no reason."""
+        """The reason why the loader is not alive; empty while it is. An outage of history does not count."""
         silent_s = self._consumer.silent_s()
         return f"the loader has been in one step for {silent_s:.0f} s" if silent_s > ALIVE_WITHIN_S else ""
 

@@ -39,7 +39,9 @@ from_zero = gauge("tsdb_loader_from_zero", "1 while the partition is loaded from
 
 
 class LoaderReporter(Periodic):
-    """health: by partition, at the last round. problem: a problem of all partitions. status: called in each round."""
+    """health: health of each partition at the last round. problem: a problem of all partitions. status: called in each
+    round.
+    """
 
     def __init__(
         self,

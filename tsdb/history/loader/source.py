@@ -265,7 +265,8 @@ def _split(committed: LogPosition, partition: int) -> tuple[Position, Loaded | N
     try:
         loaded = Loaded(topic_id, partition, *map(int, numbers)) if text else None
     except (ValueError, TypeError):
-        loaded = None  # No loader of ours wrote it. The consumer checks its metadata by its own rules.
+        # The commit was not written by a loader of this product. The consumer checks its metadata by its own rules.
+        loaded = None
     return Position(committed.next_offset, metadata), loaded
 
 

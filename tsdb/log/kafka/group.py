@@ -1,7 +1,7 @@
 """Group member over Kafka's consumer groups: incremental rebalance, commits that are confirmed and have a bound.
 
-A member that is stuck is replaced by a new one: it gets nothing of its partitions, or has none although the group has
-some for it. Its partitions are lost to the listener then, as after a session that timed out.
+A stuck member is replaced by a new one. It is stuck when it receives no records of its partitions, or when it has no
+partitions although the group assigned some. Its listener then loses the partitions, as after a session timeout.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tsdb.ops.periodic import Periodic
 
 LOOK_EVERY_S = 3.0
 IDLE_S = 3.0  # A partition that had an event within this time needs no look.
-# Above the longest throttling of a broker's quota at its default (11 windows of 1 s).
+# More than the longest throttling by a broker's quota at its default (11 windows of 1 s).
 STUCK_S = 12.0
 # A stable group gives a member no partitions by itself. A rebalance waits for a killed member's session, 10 s.
 SETTLED_WITHIN_S = 8.0
@@ -88,7 +88,9 @@ class LogWatch(Periodic):
 
 @dataclass(slots=True)
 class _Behind:
-    """A partition with more in the log than was reached. waited_s: of the reader's wait, at the first such look."""
+    """A partition with more in the log than was reached. waited_s: the length of the reader's wait, at the first such
+    look.
+    """
 
     reached: int
     waited_s: float

@@ -52,8 +52,8 @@ Continuation = Callable[[grpc.HandlerCallDetails], "Handler | None"]
 
 
 class Calls(Interceptor):
-    """`methods`: full names ("/package.Service/Method") of all methods. `always`: the methods that need no slot.
-    `patient`: those that wait for one. `requests`: limits of one request by service.
+    """`methods`: full names ("/package.Service/Method") of all methods. `always`: methods that need no slot. `patient`:
+    methods that wait for a slot. `requests`: limits of one request by service.
     """
 
     def __init__(

@@ -44,7 +44,9 @@ def unparsed(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """bytes_max: of one request, expanded. fields_max: of its fields, nested ones included."""
+    """bytes_max: the size limit of one request, expanded. fields_max: the largest number of its fields, nested ones
+    included.
+    """
 
     bytes_max: int
     fields_max: int
@@ -177,7 +179,8 @@ class MessageSize:
 
 
 def measure(data: bytes, kinds: NDArray[np.int32], fields_max: int) -> MessageSize:
-    """Count the fields of a serialised message; stops above fields_max. `kinds`: of its descriptor, by `field_kinds`.
+    """Count the fields of a serialised message; stops above fields_max. `kinds`: the kinds of its descriptor, by
+    `field_kinds`.
 
     Raises InvalidRequest (malformed_request).
     """

@@ -156,7 +156,7 @@ class GrpcServer:
             self._stopped = self._server.stop(GRACE_S)
 
     def join(self, timeout_s: float) -> bool:
-        """After close: wait for the running calls. False when some still run."""
+        """Wait for the running calls after `close`. False when some still run."""
         assert self._stopped is not None, "close comes before join"
         deadline = Deadline.after(timeout_s)
         while not self._stopped.wait(min(JOIN_POLL_S, deadline.remaining())):
@@ -213,7 +213,8 @@ def build_server(
     limits: GrpcLimits | None = None,
     held: RequestBytes | None = None,
 ) -> GrpcServer:
-    """A server bound to host and port (0: any free one), not yet started. held: the memory shared with other servers.
+    """A server bound to host and port (0: any free one), not yet started. held: the memory budget that other servers
+    share.
 
     Raises Unavailable (bind) when the address is not available, ConfigMismatch (tls) for unusable files.
     """

@@ -47,9 +47,9 @@ class BodyStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """headers: beside content-length and content-type, which is left out when `content_type` is empty.
+    """headers: headers beside content-length and content-type. An empty `content_type` leaves the header out.
 
-    stream: what follows `body`.
+    stream: the bytes after `body`.
     """
 
     status: int

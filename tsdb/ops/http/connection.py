@@ -419,7 +419,9 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def _check_idle_bytes(self) -> None:
-        """httptools keeps the pieces of a field until the field is whole, so fields alone are no bound."""
+        """httptools keeps the pieces of a field until the field is whole, so a limit of fields alone does not bound the
+        memory.
+        """
         of_url = len(self.url) if self._in_header else 0
         if self._idle_bytes - of_url > self._table.limits.header_bytes_max:
             self._refuse(self._header_too_large())

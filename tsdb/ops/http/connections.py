@@ -34,10 +34,10 @@ LARGE_HEADERS_MAX = 128  # Connections that may have a larger header at once: 16
 class HttpLimits:
     """connections_max: open connections. requests_max: running requests, probes not counted.
 
-    header_timeout_s: from the start of a connection, or the first byte of a later request, to the end of the header.
-    idle_timeout_s: between requests. request_timeout_s: from the header until the peer has the last byte of the answer.
-    body_timeout_s: from the header to the end of the body, for a route that takes one. url_bytes_max, header_bytes_max:
-    of the URL, and of all fields together.
+    header_timeout_s: time from the start of a connection, or the first byte of a later request, to the end of the
+    header. idle_timeout_s: time between requests. request_timeout_s: time from the header until the peer has the last
+    byte of the answer. body_timeout_s: time from the header to the end of the body. url_bytes_max, header_bytes_max:
+    bytes of the URL, and of all fields together.
     """
 
     connections_max: int = defaults.HTTP_CONNECTIONS_MAX

@@ -99,7 +99,7 @@ def header_without_offer(method: bytes, url: bytes, version: str, fields: Sequen
 def target_of(method: str, url: bytes) -> bytes:
     """Path and query of a request target. Senders join an address and a path, so slashes may come twice.
 
-    Raises FramingError for a target that is no URL.
+    Raises FramingError for a target that is not a URL.
     """
     if method == "CONNECT":
         raise FramingError(HTTPStatus.METHOD_NOT_ALLOWED, "connect", "this is no proxy", "allow: GET, HEAD, POST")

@@ -20,7 +20,8 @@ SAMPLE_RECORDS = 64
 
 
 class ProcessExecutor:
-    """handler: importable by its name, as a module-level function is. processes: by default one a core.
+    """handler: importable by its name, as a module-level function is. processes: number of processes; by default one
+    for each core.
 
     Options.concurrency should be some hundreds: that many records are in flight at once. pace: decides when a hand-over
     pays off.

@@ -38,7 +38,7 @@ class NewestByKey:
         return taken
 
     def due_in_s(self, now: float) -> float | None:
-        """Seconds until the next is due; None: none waits."""
+        """Seconds until the next partition is due; None when no partition waits."""
         return max(0.0, self._due[0][0] - now) if self._due else None
 
     def drop_closed(self) -> None:

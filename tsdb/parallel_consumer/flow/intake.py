@@ -108,7 +108,7 @@ class Intake:
         self.size -= part.unfinished_bytes
 
     def admit_backlog(self) -> bool:
-        """Admit held-back records as far as they fit now; whether any did."""
+        """Admit records that wait, as far as they fit now. Returns whether any was admitted."""
         self._left_over = False
         moved = False
         for part in self._partitions.values():

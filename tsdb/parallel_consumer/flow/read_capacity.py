@@ -11,7 +11,9 @@ from tsdb.parallel_consumer.record import TopicPartition
 
 
 class ReadCapacity:
-    """Over all assigned partitions. Partitions paused for being over quota, or with a full map, are not read."""
+    """Computes how much may be read, over all assigned partitions. Partitions over their quota, or with a full map, are
+    paused and not read.
+    """
 
     def __init__(self, partitions: Mapping[TopicPartition, PartitionState], options: Options) -> None:
         self._partitions = partitions

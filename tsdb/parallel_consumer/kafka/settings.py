@@ -41,8 +41,8 @@ _SESSION = "session.timeout.ms"
 _HEARTBEAT = "heartbeat.interval.ms"
 _DEFAULT_MS = {_POLL_INTERVAL: 300_000, _SESSION: 45_000, _HEARTBEAT: 3_000}  # Defaults of the library.
 
-# Better than the library's defaults; a caller's settings win. With 50 ms between connections a client whose brokers
-# are all away connects, and logs, 20 times a second for as long as that lasts.
+# These are better than the library's defaults; a caller's settings win. With 50 ms between connections a client
+# connects, and logs, 20 times a second while all brokers are away.
 RECONNECTING: Mapping[str, object] = {"reconnect.backoff.ms": 500, "reconnect.backoff.max.ms": 5_000}
 # The library fetches a partition again this long after its topic is gone or has a new id; `Incarnations` relies on it.
 FETCH_BACKOFF = "fetch.error.backoff.ms"

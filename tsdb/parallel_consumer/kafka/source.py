@@ -50,15 +50,14 @@ class KafkaSource:
     listener, and assigned again.
 
     topics: names, and patterns: regular expressions that begin with "^". New topics of a pattern are read once the
-    metadata lists them (topic.metadata.refresh.interval.ms, here 10 s).
-    start: where a partition without a commit of the group begins: "earliest" (its first record), "latest" (its end), an
-    aware datetime or milliseconds since the epoch (the first record at or after it).
+    metadata lists them (topic.metadata.refresh.interval.ms, here 10 s). start: first record of a partition without a
+    commit of the group: "earliest" (its first record), "latest" (its end), an aware datetime or milliseconds since the
+    epoch (the first record at or after it).
 
     The constructor raises InvalidConfig for settings that contradict the consumer. `start` and `poll` raise
     ConsumerError: misused, lost_offsets, topic_gone, denied, kafka; Fenced when another member has its
     group.instance.id; TopicRecreated: no record of the new topic is returned, and nothing is committed to it. While no
     broker answers, polls return nothing, and a warning is logged.
-
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], *, start: Start = EARLIEST) -> None:

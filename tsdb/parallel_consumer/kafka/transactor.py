@@ -27,7 +27,7 @@ FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.I
 
 
 class Transactor:
-    """config: of the producer, at least bootstrap.servers and transactional.id.
+    """config: the config of the producer, at least bootstrap.servers and transactional.id.
 
     undecided: whether the last run is durable is unknown; `settle` decides it.
     """

@@ -25,7 +25,9 @@ def capacity_bytes(units: int) -> int:
 
 
 def to_text(data: bytes, units_max: int) -> str:
-    """At most units_max characters, all in the basic plane. data: at most capacity_bytes(units_max)."""
+    """Encode bytes as at most units_max characters of the basic plane. data: at most
+    capacity_bytes(units_max) bytes.
+    """
     assert len(data) <= capacity_bytes(units_max), f"{len(data)} bytes do not fit {units_max} characters"
     plain = base64.b64encode(data).decode()
     return plain if len(plain) <= units_max else _wide(data)

@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A copy without a null record. record: in the wait topic. ended: it has a null record, or its partition was
-    removed.
+    """A copy without a null record. record: the record in the wait topic. ended: it has a null record, or its partition
+    was removed.
     """
 
     record: Record

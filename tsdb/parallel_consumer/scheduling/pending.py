@@ -47,7 +47,7 @@ class Pending:
         self.later(task, at)
 
     def take(self, task: Task) -> bool:
-        """Release the task; whether it was held."""
+        """Release the task. Returns whether it was pending."""
         if task not in self._tasks:
             return False
         self._tasks.discard(task)

@@ -18,7 +18,7 @@ HURRIED_S = 0.002  # Longest time that a streak keeps its slot while others wait
 
 
 class Running:
-    """One thread. Its length is the number of used slots."""
+    """Used by one thread. The length is the number of used slots."""
 
     def __init__(self, env: Environment, throttle: Throttle, mailbox: Mailbox) -> None:
         self._options = env.options

@@ -69,13 +69,12 @@ class TaskStreak(Protocol):
 class Task:
     """One unfinished record, or a block of them.
 
-    slot: its index in the tracker. size: bytes of key and value. run: how often this process started it; distinguishes
-    a repeated completion from the current one.
-    blocked: failures in a row caused by an unavailable dependency. outgoing: the record sent in its place, once one is.
-    began_at: monotonic seconds of its first start.
-    stage: number of limits passed. deferred: its handler has returned, and a Deferral finishes it.
-    block: the rows of a block, whose first is `record`; row i has slot + i in the tracker. streak: the streak it was
-    handed over in; None once it is the last of it to end.
+    slot: its index in the tracker. size: bytes of key and value. run: number of its starts in this process; a
+    completion of an earlier start has a lower number. blocked: failures in a row caused by an unavailable dependency.
+    outgoing: the record sent in its place, once one is. began_at: monotonic seconds of its first start. stage: number
+    of limits passed. deferred: its handler has returned, and a Deferral finishes it. block: the rows of a block, whose
+    first is `record`; row i has slot + i in the tracker. streak: the streak it was handed over in; None once it is the
+    last of it to end.
     """
 
     record: Record

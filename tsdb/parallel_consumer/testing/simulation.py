@@ -77,7 +77,7 @@ class SeededScheduler:
     put_quietly = put
 
     def wake(self) -> None:
-        """No thread to wake."""
+        """Does nothing: a simulation has no thread to wake."""
 
     def take(self) -> list[Outcome]:
         taken, self._ended = self._ended, []

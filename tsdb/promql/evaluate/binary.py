@@ -66,7 +66,9 @@ class Sides:
 
 
 def vectors(context: EvaluationContext, node: Binary, left: Block, right: Block) -> Block:
-    """Between series whose labels match. Raises EvaluationError where more series match than the query allows."""
+    """Apply an operator to series whose labels match. Raises EvaluationError where more series match than the query
+    allows.
+    """
     sides = _sides(node.matching, left, right)
     match node.operator:
         case "and":

@@ -27,8 +27,8 @@ VALUE_BYTES = 9  # A float64, and whether it is present.
 class ValuesInHand:
     """Counts the results of the parts of an expression until the result of the whole replaces them.
 
-    hold: called with the bytes of all values in hand whenever they change; raises when there is no room. Used by one
-    query, on one thread.
+    hold: is called with the bytes of all current values whenever they change; raises when the memory is exhausted.
+    Used by one query, on one thread.
     """
 
     __slots__ = ("_hold", "bytes")
@@ -38,7 +38,7 @@ class ValuesInHand:
         self.bytes = 0
 
     def admit(self, size: int) -> None:
-        """Reserve room for `size` bytes beside the values in hand. The next `replace` gives it back."""
+        """Reserve `size` bytes beside the current values. The next `replace` releases them."""
         self._hold(self.bytes + size)
 
     def replace(self, before: int, size: int) -> None:
@@ -60,7 +60,9 @@ class SubqueryWork:
         self._max += series * SUBQUERY_WORK_MAX + samples * SUBQUERY_WORK_A_SAMPLE
 
     def add(self, values: int) -> None:
-        """values: that are computed, or visited by ranges. Raises EvaluationError (too_many_samples)."""
+        """values: number of computed values, and of values that ranges visit. Raises EvaluationError
+        (too_many_samples).
+        """
         self._done += max(0, values)
         if self._done > self._max:
             raise EvaluationError(

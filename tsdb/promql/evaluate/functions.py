@@ -42,7 +42,9 @@ Result = Block | Scalar
 
 @dataclass(frozen=True, slots=True)
 class OfValues:
-    """A function of the values of all arguments. of_selector: of the samples, where the argument is a selector."""
+    """A function of the values of all arguments. of_selector: the function of the samples, where the argument is a
+    selector.
+    """
 
     value: Callable[[EvaluationContext, Call, Sequence[Argument]], Result]
     of_selector: Callable[[EvaluationContext, VectorSelector], Block] | None = None
@@ -248,7 +250,7 @@ _ANCHORED, _BOTH = frozenset({Extension.ANCHORED}), frozenset({Extension.ANCHORE
 
 # The body of each function; syntax.functions has the types of its arguments.
 BODIES: dict[str, Body] = {
-    # Over ranges.
+    # Functions of ranges.
     "rate": OverRange(codes.RATE, _BOTH, annotate=inform_of_gauges),
     "increase": OverRange(codes.INCREASE, _BOTH, annotate=inform_of_gauges),
     "delta": OverRange(codes.DELTA, _BOTH),

@@ -19,11 +19,10 @@ NOT_POSITIVE = "duration must be greater than 0"
 
 
 def duration_ms(node: Duration, text: str, step_ms: int, range_ms: int, *, is_positive: bool = False) -> int:
-    """The duration in milliseconds, rounded to nanoseconds and then truncated. step_ms, range_ms: of the query.
-    is_positive: whether it must be above 0.
+    """The duration in milliseconds, rounded to nanoseconds and then truncated. step_ms, range_ms: step and range of the
+    query. is_positive: whether it must be above 0.
 
     Raises QueryError for a division by zero and for more than 292 years.
-
     """
     seconds = _seconds(node, text, step_ms, range_ms)
     if math.isnan(seconds) or abs(seconds) * 1000 > DURATION_MS_MAX:

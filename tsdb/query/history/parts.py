@@ -33,7 +33,7 @@ Needs = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class HistoryVersion:
-    """Loaded positions and generation of history, both read before its index. generation: None: not known."""
+    """Loaded positions and generation of history, both read before its index. generation: None while it is unknown."""
 
     loaded: Mapping[int, Loaded]
     generation: int | None
@@ -57,7 +57,7 @@ class EpochNames:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """Series of one (epoch, name). pack_id, partition: by ref of `index`."""
+    """Series of one (epoch, name). pack_id, partition: arrays by ref of `index`."""
 
     version: HistoryVersion
     index: SeriesIndex

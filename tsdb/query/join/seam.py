@@ -85,7 +85,7 @@ def _writable(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
 class Seam:
     """Joins the history stretches of one partition with its samples in memory.
 
-    Call `add` for each stretch, then `result`. held: all samples of the range in memory. Not thread-safe.
+    Call `add` for each stretch, then `result`. held: all samples of the range that memory has. Not thread-safe.
     """
 
     def __init__(self, held: StoreSamples, reduction: Reduction) -> None:

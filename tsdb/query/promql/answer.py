@@ -57,7 +57,7 @@ def _frames_of_block(block: Block) -> Iterator[reader_pb2.QueryFrame]:
 def _frames_of_samples(samples: Samples) -> Iterator[reader_pb2.QueryFrame]:
     first = 0
     while first < len(samples.labels):
-        # As many series as fit into a frame, and at least one.
+        # A frame has as many series as fit, and at least one.
         end = int(np.searchsorted(samples.starts, samples.starts[first] + FRAME_VALUES, side="right")) - 1
         end = min(max(end, first + 1), len(samples.labels))
         part = slice(int(samples.starts[first]), int(samples.starts[end]))

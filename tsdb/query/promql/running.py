@@ -53,8 +53,8 @@ class QueryCanceled(TsdbError):
 class RunningQuery:
     """One request. It is a Caller (tsdb.reader.read_call) for the reads that it makes, which end with it.
 
-    kind: the endpoint of the HTTP API, or GRPC_QUERY. text: of the query, or of its selectors. address: of the caller's
-    connection; "" for an unknown one. Thread-safe.
+    kind: the endpoint of the HTTP API, or GRPC_QUERY. text: the text of the query, or of its selectors. address: the
+    address of the caller's connection; "" for an unknown one. Thread-safe.
     """
 
     def __init__(self, number: int, kind: str, timeout_s: float, address: str) -> None:
@@ -120,7 +120,7 @@ class RunningQuery:
 
 
 class RunningQueries:
-    """The running queries of a process. slow: those that took long, after their end. Thread-safe."""
+    """The running queries of a process. slow: receives queries that took long, after their end. Thread-safe."""
 
     def __init__(self) -> None:
         self.slow = SlowQueries()

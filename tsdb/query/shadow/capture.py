@@ -13,8 +13,7 @@ from tsdb.ops.byte_budget import ByteBudget
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A whole answer. messages: makes its messages. at_ms: when it was complete. seconds: its duration. size: its
-    bytes."""
+    """A whole answer. messages: makes its messages. at_ms: time of its end. seconds: its duration. size: its bytes."""
 
     method: Method
     request: Message

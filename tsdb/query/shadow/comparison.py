@@ -1,7 +1,7 @@
 """Compares two answers to one read. Pure.
 
-The shadow answers later, so it may have newer samples. Differences that begin within
-the last RECENT_MS before the answer are therefore `recent` and are no finding.
+The shadow answers later, so it may have newer samples. Differences that begin within the last RECENT_MS before the
+answer are therefore `recent` and not reported.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Column = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswer:
-    """An answer. series: by canonical labels, or by id for a series without labels: (ts_ms, values). coverage: other
-    facts that must agree, as texts. exact: whether values are compared bit for bit."""
+    """An answer. series: (ts_ms, values) by canonical labels, or by id for a series without labels. coverage: other
+    facts that must agree, as texts. exact: whether values are compared bit for bit.
+    """
 
     series: Mapping[bytes, Column]
     coverage: frozenset[str]
@@ -83,7 +84,7 @@ def rows_of(answer: SelectResult | QueryResult) -> ComparedAnswer:
 
 
 def compare(own: ComparedAnswer, shadow: ComparedAnswer, at_ms: int) -> Differences:
-    """Find all differences. at_ms: when the own answer was complete."""
+    """Find all differences. at_ms: time at which our answer was complete."""
     found = Differences()
     found.coverage = sorted(own.coverage ^ shadow.coverage)
     if found.coverage:

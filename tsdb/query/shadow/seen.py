@@ -20,7 +20,7 @@ class AnswerObserver(Protocol):
     def answer(
         self, method: str, request: Message, context: grpc.ServicerContext, messages: Iterator[Encoded]
     ) -> Iterator[Encoded]:
-        """The same messages, in their order. method: of Reader, `Select` or `Query`."""
+        """The captured answer's messages in their order. method: `Select` or `Query` of Reader."""
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """A result that is answered in another form than that of Reader.Query, and its request in that form."""

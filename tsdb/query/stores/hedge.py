@@ -76,7 +76,9 @@ class HedgeTimer:
 
 
 class HedgePlan:
-    """after_s: time after which a share is hedged. timer, room: those of the process."""
+    """after_s: time after which a share is hedged. The plan of a process has one timer, and a limit of hedges at one
+    time.
+    """
 
     def __init__(self, after_s: float = HEDGE_AFTER_S, hedges_max: int = HEDGES_MAX) -> None:
         self.after_s = after_s
@@ -122,7 +124,7 @@ class Attempt:
 
 
 class HedgeError(Exception):
-    """Another store refused a share first. share: of that store."""
+    """Another store refused a share first. share: the share of that store."""
 
     def __init__(self, share: Share, error: TsdbError) -> None:
         super().__init__(error.message)
@@ -177,7 +179,7 @@ class Hedged(Generic[Message]):
         return [(self.share, firsts, self._streams)]
 
     def _end(self) -> list[Opened[Message]] | HedgeError | None:
-        """No hedge counts from now on. Returns one that was first."""
+        """End all attempts; a later answer no longer counts. Returns the attempt that was first."""
         with self._lock:
             if self._is_over:
                 return self._found

@@ -16,8 +16,9 @@ from tsdb.v1 import reader_pb2
 
 
 class StoreReader(Protocol):
-    """One store. Streams may begin before they are iterated; closing a stream ends it. caller: a read of this process;
-    what it asked of the store ends with it."""
+    """One store. Streams may begin before they are iterated; closing a stream ends it. caller: a read of this process.
+    Its calls to the store end with it.
+    """
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ STATES_AGE_S = 0.1  # States only choose the route. A store that has changed sin
 
 
 class LocalStore:
-    """A StoreReader over the reads of a store. Thread-safe. calls: of the watches."""
+    """A StoreReader over the reads of a store. Thread-safe. calls: the calls of the watches."""
 
     name = "local"
     apart = False

@@ -35,7 +35,7 @@ STATES_AGE_MAX_S = 10.0  # The bound that a store has for a high watermark; olde
 # for it end: also those in the middle of an answer.
 SILENT_POLLS_MAX = 2
 CANCELLED = "cancelled"
-PRODUCTION = "production"  # In logs, for the absence of an experiment.
+PRODUCTION = "production"  # Text in logs when a store has no experiment.
 NO_DEADLINE_S = 1e7  # gRPC gives callers without a deadline one that is a century away.
 
 log = get_logger(__name__)
@@ -72,7 +72,7 @@ class RemoteStore:
         self._failure = ""
         self._apart = False
         self._suspect = False
-        self._silent_polls = 0  # In direct succession.
+        self._silent_polls = 0  # Failures in direct succession.
         self._calls: set[Any] = set()  # Calls that are running.
 
     @property

@@ -27,8 +27,7 @@ def make_shadow(
     """The shadow; None without one. listen, stores: addresses of this querier.
 
     Raises ConfigMismatch (shadow_self, shadow_production, shadow_log, shadow_dir, shadow_token). A shadow that does not
-    answer is no error.
-
+    answer is not an error.
     """
     if not fields.shadow:
         return None

@@ -20,7 +20,7 @@ _VERSIONS = ("product", "columns")
 
 @dataclass(frozen=True, slots=True)
 class StoreKey:
-    """The part of the key that all partitions of a store share. hold_ms, limits: of each head."""
+    """The part of the key that all partitions of a store share. hold_ms, limits: settings of each head."""
 
     topic_id: str
     series_topic_id: str

@@ -88,7 +88,7 @@ class SnapshotLoader:
         self._make_head = make_head
 
     def load(self, starts: Mapping[int, Start]) -> dict[int, RestoredHead]:
-        """Heads of the partitions whose snapshot is usable. starts: of replays without a snapshot.
+        """Heads of the partitions whose snapshot is usable. starts: the starts of replays without a snapshot.
 
         Raises Unavailable when the log does not answer.
         """
@@ -139,7 +139,7 @@ class SnapshotLoader:
 
     @contextmanager
     def _passing_over(self, partition: int) -> Iterator[None]:
-        """Errors of a snapshot end its use, and nothing else."""
+        """Stops the use of a snapshot after an error, which has no other effect."""
         path: Path = self._folder.file(partition)
         try:
             yield

@@ -28,7 +28,8 @@ log = get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
     """folder: folder of the files. interval_s: time between two snapshots of a partition. drain_s: time for all writes
-    of a drain. meta: settings that all processes share. experiment: that of the store; empty: production."""
+    of a drain. meta: settings that all processes share. experiment: the experiment of the store; empty for production.
+    """
 
     folder: Path
     meta: MetaSettings

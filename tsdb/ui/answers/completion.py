@@ -35,8 +35,9 @@ _OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One completion. text: what the list shows. insert: replaces the prefix. kind: kind of the item, for people.
-    detail: "" without one."""
+    """One completion. text: the text in the list. insert: replaces the prefix. kind: kind of the item, for people.
+    detail: "" for an item without details.
+    """
 
     text: str
     insert: str

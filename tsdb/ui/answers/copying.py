@@ -26,8 +26,9 @@ _GRAFANA_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request of a panel. range: a duration before now, "" for a fixed range. address, has_tls: of the gRPC
-    server."""
+    """The request of a panel. range: a duration before now, "" for a fixed range. address, has_tls: address of the gRPC
+    server, and whether it uses TLS.
+    """
 
     query: str
     range: str

@@ -38,8 +38,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """kind: `vector`, `matrix`, `scalar`, `string`; empty after a failure. rows: in the order of the answer; a scalar
-    is one without labels. text: of a string.
+    """kind: `vector`, `matrix`, `scalar`, `string`; empty after a failure. rows: series in the order of the answer; a
+    scalar is a row without labels. text: the text of a string.
     """
 
     kind: str = ""

@@ -25,7 +25,7 @@ DELAYED_NAMES = "promql-delayed-name-removal"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Random queries by seed. differences_max: after as many a run ends."""
+    """Random queries by seed. differences_max: number of differences after which a run ends."""
 
     seed: int
     queries: int

@@ -1,4 +1,4 @@
-"""Rules: known differences of a Prometheus server, by query. A difference under a rule is counted, and no failure.
+"""Rules: known differences of a Prometheus server, by query. A difference under a rule is counted and fails nothing.
 
 Versions before 3.0, as Debian has them, differ from 3.15 by decisions of Prometheus. Differences to all versions are
 bugs there that this store does not repeat, or lie in the last bits of a number.

@@ -59,7 +59,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """rules: for the server `theirs`. with_annotations: whether those of the server have the words of 3.15."""
+    """rules: known differences of the server `theirs`. with_annotations: whether those of the server have the words of
+    3.15.
+    """
 
     ours: Target
     theirs: Target

@@ -42,7 +42,9 @@ def ask(target: Target, query: Query) -> Answer:
 
 
 class HttpTarget:
-    """address: `host:port`, with one connection for all queries. names: of functions that have another name there."""
+    """address: `host:port`, with one connection for all queries. names: the names of functions that have another name
+    there.
+    """
 
     def __init__(self, address: str, names: dict[str, str] | None = None) -> None:
         self._connection = http.client.HTTPConnection(address, timeout=ANSWER_WITHIN_S)

@@ -22,14 +22,14 @@ from support.promql.load.queries import queries
 CLIENTS = 8
 DEADLINE_S = 30.0
 NICENESS = 10  # Clients are mostly on other machines: here they must not take the cores of the writer that is measured.
-NETWORK_S = 5.0  # From the deadline to the last byte of the answer or the refusal, on a busy machine.
+NETWORK_S = 5.0  # Longest time from the deadline to the last byte of the answer or the refusal, on a busy machine.
 # Mistakes of the generator, and queries whose copies do not join; a limit of one query is `execution` too.
 ANSWERED = (200, 400, 422)
 
 
 @dataclass(slots=True)
 class Asked:
-    """codes: answers by code. seconds: of each. failures: other codes and late answers."""
+    """codes: answers by code. seconds: duration of each request. failures: other codes and late answers."""
 
     codes: Counter[int] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Asked:
 
 
 class ClientsProcess:
-    """CLIENTS clients of HOST:PORT for some seconds. base_ms: of the dataset."""
+    """CLIENTS clients of HOST:PORT for some seconds. base_ms: the first time of the dataset."""
 
     def __init__(self, address: str, base_ms: int, seed: int, seconds: float) -> None:
         context = multiprocessing.get_context("spawn")

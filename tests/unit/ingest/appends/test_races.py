@@ -39,7 +39,7 @@ class _Expirable:
 
 
 def a_request(inflight: ByteBudget, answers: list[list[Appended] | TsdbError]) -> AppendRequest:
-    """A request with one part; its caller's answers go to the list."""
+    """A request with one part. The answers to its caller are appended to the list."""
     with reserve(inflight, 100) as reservation:
         request = AppendRequest((), AHEAD_MS, reservation, str, 0, answers.append)
     request.expect(1)

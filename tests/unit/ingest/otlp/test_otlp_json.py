@@ -1,4 +1,4 @@
-"""OTLP/JSON: the rules of the encoding, one row each, and bodies that are no request."""
+"""OTLP/JSON: the rules of the encoding, one row each, and invalid bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that are no request, and requests that would cost too much, end as InvalidRequest before anything is made."""
+"""Invalid bytes, and requests that would cost too much, end as InvalidRequest before anything is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule is cron text in UTC; what is no schedule is refused with its cause."""
+"""A schedule is cron text in UTC. Any other text is refused, and the error names its cause."""
 
 from __future__ import annotations
 

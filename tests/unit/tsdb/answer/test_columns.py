@@ -67,7 +67,7 @@ def decoded(
 def decoded_parts(
     parts: list[PartitionColumns], start_ms: int = 0, end_ms: int = 10_000
 ) -> list[list[tuple[int, float]]]:
-    """As `decoded`, of several partitions."""
+    """See `decoded`; the samples of several partitions."""
     counts, ts_ms, values = decode_partitions(parts, start_ms, end_ms)
     assert len(counts) == sum(part.series for part in parts)
     assert counts.sum() == len(ts_ms) == len(values)

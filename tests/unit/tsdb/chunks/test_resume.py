@@ -52,7 +52,7 @@ def test_it_reads_from_the_sooner_of_position_and_first_record_that_may_matter()
 @pytest.mark.parametrize(
     "facts",
     [
-        LogFacts(0, 99, 3_000, 0),  # Never trimmed.
+        LogFacts(0, 99, 3_000, 0),  # The log was never trimmed.
         LogFacts(30, 99, 3_900, 40),  # The lookup found a record past the first.
         LogFacts(50, 99, 3_900, 51),
         LogFacts(50, 99, 3_900, None),

@@ -1,4 +1,4 @@
-"""`tsdb topics` on the embedded log: made once, checked by name, and shared settings held."""
+"""`tsdb topics` creates topics of the embedded log once, checks them by name, and keeps to the shared settings."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tsdb.v1 import ingest_pb2
 
 A, B = {"__name__": "a", "job": "j"}, {"__name__": "b", "job": "j"}
 ROWS = [(A, 3000, 1.5), (B, 1000, -0.0), (A, 1000, float("nan")), (B, 2000, float("inf")), (A, 2000, float("-inf"))]
-LABELS = '"{""__name__"":""a""}"'  # In CSV.
+LABELS = '"{""__name__"":""a""}"'  # The labels of A as a field of CSV.
 BITS = {
     canonical_labels(A): [(1000, float("nan")), (2000, float("-inf")), (3000, 1.5)],
     canonical_labels(B): [(1000, -0.0), (2000, float("inf"))],

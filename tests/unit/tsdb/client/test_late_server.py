@@ -13,7 +13,7 @@ import pytest
 from stack.ports import Ports
 from support.fakes.fake_reader import FakeServer
 
-SOON_S = 15.0  # Below the 20 s of gRPC.
+SOON_S = 15.0  # Less than the 20 s of gRPC.
 CODE = """
 import sys
 from tsdb.ops.grpc.environment import set_grpc_environment

@@ -107,7 +107,7 @@ def test_the_hash_of_a_pack_is_never_proof_of_its_ids() -> None:
     for offset, numbers in enumerate([(0, 1), (2, 3), (0, 1)]):
         record = Record(offset, 1000, tuple((number, 900 + offset, float(number)) for number in numbers))
         decoded = decoded_of([record])
-        # A faulty writer: other ids under the same pack id and hash.
+        # A faulty writer sends other ids under the same pack id and hash.
         forged = replace(decoded, pack_id=np.array([9], np.uint64), id_hash=np.array([9], np.uint64))
         head.apply(forged, *positions_of([record]))
     got = samples_of(head.gather_raw(refs_of(head, range(4)), 0, 2000), range(4))

@@ -17,7 +17,7 @@ NAN = float("nan")
 
 
 def head_with(values: list[float], *, start_ms: int = 1000, every_ms: int = 10, series: int = 1) -> Head:
-    """One sample every few ms, sealed and merged behind."""
+    """Samples every few ms, in sealed and merged slices except the newest."""
     head = new_head(series=series + 1, hold_ms=1 << 40)
     for offset, value in enumerate(values):
         now_ms = start_ms + every_ms * offset

@@ -30,7 +30,7 @@ class Brokers(StandIn):
         self.away = False
 
     def __exit__(self, *_: object) -> None:
-        """No effect: each look opens and closes the same one."""
+        """Does nothing: each check opens and closes the same client."""
 
     def describe(self, topic: str) -> TopicState | None:
         if self.away:

@@ -1,4 +1,4 @@
-"""One line a cause and minute, with the count of those held back."""
+"""One line of each cause is written a minute, with the number of suppressed lines."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def served(role: str, timeout_s: float) -> Iterator[Any]:
 
 
 def calls(stub: Any) -> dict[str, Any]:
-    """Each kind of read with the bad pattern."""
+    """Each kind of read, with an invalid pattern."""
     matchers = [common_pb2.Matcher(type=common_pb2.Matcher.REGEX, name="long", value=SLOW_PATTERN)]
     watch = reader_pb2.WatchRequest(matchers=matchers)
     # From a token before the newest record: the samples of that record are selected at once.

@@ -1,4 +1,4 @@
-"""A shadow that cannot be is refused by name at the start; one that is away is no obstacle."""
+"""An impossible shadow is refused by name at the start. An unreachable shadow does not stop the start."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def answers(draw: st.DrawFn) -> list[Answer]:
 
 
 def content(answer: AnswerSeries | RawResult | SealedColumns) -> list[Any]:
-    """All fields, arrays as bytes."""
+    """All fields, with arrays as bytes."""
     if isinstance(answer, AnswerSeries):
         labels = None if answer.labels is None else answer.labels.split()
         return [

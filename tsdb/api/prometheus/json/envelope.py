@@ -33,7 +33,7 @@ def plain(data: Any, warnings: Sequence[str] = ()) -> Result:
 
 
 def json_of(data: Any) -> bytes:
-    """JSON of strings, numbers, lists and dicts. Bytes that are no UTF-8 are replaced."""
+    """JSON of strings, numbers, lists and dicts. Bytes that are not UTF-8 are replaced."""
     try:
         return orjson.dumps(data)
     except orjson.JSONEncodeError:

@@ -140,7 +140,7 @@ def _kept_label(name: str, value: str) -> bytes:
 
 
 def json_texts(texts: Sequence[str]) -> list[bytes]:
-    """As `json_text`, of each text."""
+    """`json_text` of each text."""
     try:
         return list(map(orjson.dumps, texts))
     except orjson.JSONEncodeError:
@@ -148,7 +148,7 @@ def json_texts(texts: Sequence[str]) -> list[bytes]:
 
 
 def json_text(text: str) -> bytes:
-    """A string of JSON. Bytes that are no UTF-8 are replaced."""
+    """A string of JSON. Bytes that are not UTF-8 are replaced."""
     try:
         return orjson.dumps(text)
     except orjson.JSONEncodeError:

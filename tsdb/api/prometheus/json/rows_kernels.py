@@ -53,10 +53,9 @@ def write_rows_kernel(
     """Write from `place` on until `out` is nearly full, and move `place`. Returns the number of bytes.
 
     place: the row, the point in it (0 before its labels are written), and whether a row is written. starts: points of
-    each row, (rows + 1,). prefixes: of the points of a row, if they are the same for all rows; without them ts_ms has
-    the time of each point. labels: (rows, labels), the texts of each row's labels; -1 for none. A row without a present
-    point is left out.
-
+    each row, (rows + 1,). prefixes: the prefixes of the points of a row, if they are the same for all rows; without
+    them ts_ms has the time of each point. labels: (rows, labels), the texts of each row's labels; -1 for none. A row
+    without a present point is left out.
     """
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     bits = as_int64(values)

@@ -102,7 +102,7 @@ class MeteredStorage:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times in seconds. queue: from the arrival until a thread takes the request."""
+    """Times in seconds. queue: time from the arrival until a thread takes the request."""
 
     queue: float
     evaluation: float

@@ -20,7 +20,7 @@ FRAME_BYTES_MAX = 1 << 20  # Bytes of the chunks of a frame; the default of Prom
 
 
 def chunks_answer(found: Sequence[StoredSeries]) -> Representation:
-    """found: in the order of the queries."""
+    """found: results in the order of the queries."""
     return Representation(_frames(found), CONTENT_TYPE)
 
 

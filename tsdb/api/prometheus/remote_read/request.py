@@ -36,7 +36,7 @@ class ResponseType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One selection. start_ms, end_ms: both in."""
+    """One selection. start_ms, end_ms: both ends are in the range."""
 
     matchers: tuple[Matcher, ...]
     start_ms: int
@@ -108,5 +108,5 @@ def _matcher(matcher: remote_read_pb2.LabelMatcher) -> Matcher:
 
 
 def _text(raw: bytes) -> str:
-    """Bytes that are no UTF-8 become surrogates, as in the texts of forms."""
+    """Bytes that are not UTF-8 become surrogates, as in the texts of forms."""
     return raw.decode(errors="surrogateescape")

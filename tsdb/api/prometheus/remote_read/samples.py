@@ -27,7 +27,7 @@ def message_bytes(found: Sequence[StoredSeries]) -> int:
 
 
 def samples_answer(found: Sequence[StoredSeries], check: Callable[[], None]) -> Representation:
-    """found: in the order of the queries. check: raises when the request has ended."""
+    """found: results in the order of the queries. check: raises when the request has ended."""
     parts: list[bytes | memoryview] = []
     for stored in found:
         result: list[bytes | memoryview] = []

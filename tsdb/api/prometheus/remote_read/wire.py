@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 SHORT_TIME_MS_MAX = 1 << 42  # A time below this takes 6 bytes of a varint, until the year 2109.
 SAMPLE_BYTES_MAX = 22
-_SHORT, _LONG = 6, 10  # Bytes of a time: of a short one, and of any other.
+_SHORT, _LONG = 6, 10  # Bytes of a short time, and of any other time.
 
 
 def varint(value: int) -> bytes:

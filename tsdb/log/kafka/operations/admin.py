@@ -100,7 +100,7 @@ class ClusterAdmin:
         self._alter_reassignments(dict(replicas), "reassignment")
 
     def cancel(self, places: Iterable[PartitionId]) -> None:
-        """Cancel reassignments: old replicas stay, perhaps in another order. An ended one is no error."""
+        """Cancel reassignments: old replicas stay, perhaps in another order. An ended reassignment is not an error."""
         self._alter_reassignments(dict.fromkeys(places), "cancellation", ended=NO_REASSIGNMENT)
 
     def elect_preferred(self, places: Iterable[PartitionId]) -> None:

@@ -50,8 +50,9 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """A step that is running. number: from 1. done: finished moves. left_bytes: bytes that this step's copies still
-    need."""
+    """A step that is running. number: number of the step, from 1. done: finished moves. left_bytes: bytes that this
+    step's copies still need.
+    """
 
     number: int
     steps: int

@@ -57,7 +57,7 @@ class Plan:
 
 
 def make_plan(cluster: Cluster, wish: Wish, throttle_bytes_s: int, partitions_at_once: int) -> Plan:
-    """The plan for a wish. Raises PlanRefused that names every reason; a plan without steps is no error."""
+    """The plan for a wish. Raises PlanRefused that names every reason; a plan without steps is valid."""
     check_wish(cluster, wish)
     moves = moves_to(target_replicas(cluster, wish), cluster)
     steps = steps_of(moves, cluster, throttle_bytes_s, partitions_at_once)

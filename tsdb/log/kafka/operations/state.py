@@ -42,11 +42,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReplicas:
-    """Present state of a partition. leader: None while the partition has no leader. size_bytes: of the leader's
-    replica.
-
-    adding, removing: the change of a running reassignment, whose replicas are the union of old and new ones.
-
+    """Present state of a partition. leader: None while the partition has no leader. size_bytes: the size of the
+    leader's replica. adding, removing: the change of a running reassignment, whose replicas are the union of old and
+    new ones.
     """
 
     place: PartitionId

@@ -45,9 +45,10 @@ def named(_context: EvaluationContext, _: Call, block: Block) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class OverRange:
-    """A function over the samples of a range. code: of its kernel. extensions: ranges of which kinds it takes beside
-    plain ones. check: raises for parameters without a meaning. annotate: adds warnings and infos. finish: the result
-    from the values of all series."""
+    """A function over the samples of a range. code: the code of its kernel. extensions: ranges of which kinds it takes
+    beside plain ones. check: raises for parameters without a meaning. annotate: adds warnings and infos. finish: the
+    result from the values of all series.
+    """
 
     code: int
     extensions: frozenset[Extension] = frozenset()
@@ -136,7 +137,7 @@ def warn_of_own_quantile(context: EvaluationContext, node: Call, block: Block, p
 def warn_of_quantiles(
     context: EvaluationContext, quantiles: NDArray[np.float64], node: Call, argument: int = 0
 ) -> None:
-    """Warn of quantiles outside of [0, 1]. argument: that gave them."""
+    """Warn of quantiles outside of [0, 1]. argument: the argument with these samples."""
     for value in quantiles[~((quantiles >= 0) & (quantiles <= 1))].tolist():
         context.annotations.warn_of_quantile(value, node.args[argument].span)
 

@@ -308,7 +308,7 @@ def _instant(ts_ms: NDArray[np.int64], values: NDArray[np.float64], high: int, i
 
 @helper
 def _turns(values: NDArray[np.float64], low: int, high: int, falls: bool) -> float:
-    """Number of falls, or of changes; two NaN are no change."""
+    """Number of falls, or of changes; two NaN in succession are not a change."""
     found = 0
     for index in range(low + 1, high):
         before, now = values[index - 1], values[index]

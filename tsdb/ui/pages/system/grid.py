@@ -30,9 +30,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """title: more text, shown on demand. is_bad: an operator should act; a sign marks the cell too. share: of a bar
-    beside the text, from 0 to 1; None for no bar. link: a page of this server that the text links to. is_name: use the
-    font of code. cancels: number of the running query that a button ends; the text is on the button."""
+    """title: more text, shown on demand. is_bad: an operator should act; a sign marks the cell too. share: the share of
+    a bar beside the text, from 0 to 1; None for no bar. link: a page of this server that the text links to. is_name:
+    use the font of code. cancels: number of the running query that a button ends; the text is on the button.
+    """
 
     text: str
     title: str = ""

@@ -37,7 +37,7 @@ DURATION_EXPRESSIONS = ("1m + 30s", "2m * 2", "step() + 1m", "max_of(step(), 2m)
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """base_ms: of the dataset."""
+    """base_ms: the first time of the dataset."""
 
     base_ms: int
     aligned: bool = False

@@ -40,7 +40,7 @@ STALE_BITS = 0x7FF0000000000002
 VALUES = (0.0, -0.0, 1.5, float("inf"), struct.unpack("<d", struct.pack("<q", STALE_BITS))[0], 1 / 3)
 POINTS = [(NOW_MS - 15_000 * (299 - at) - at % 7, VALUES[at % len(VALUES)]) for at in range(300)]
 BITS = [(at, struct.unpack("<q", struct.pack("<d", value))[0]) for at, value in POINTS]
-# In the order of Prometheus: a name first, then its value.
+# Labels in the order of Prometheus, by name and then by value.
 SERIES: Sequence[Labels] = (
     (("__name__", "up"), ("a", "x"), ("job", "a")),
     (("__name__", "up"), ("ab", "x")),

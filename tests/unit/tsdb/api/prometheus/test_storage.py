@@ -1,4 +1,4 @@
-"""Matchers whose text is no UTF-8 hold for every series or for no series, since all labels are UTF-8."""
+"""Matchers whose text is not UTF-8 hold for every series or for no series, since all labels are UTF-8."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_freshness_is_from_when_a_chunk_was_due_else_from_when_it_was_made(rig: 
     due, entry = CHAIN.first(due_at_ms=BROKER_MS + 2_000), chunk_entry(2, KEY, VALUE)
     rig.loading(Record(CHUNKS, 2, 9, entry.key, entry.value, BROKER_MS, due), lambda error: None)
     assert counted.get() - before == pytest.approx(3.0)
-    assert rig.load(chunk_entry(2, KEY, VALUE)) is None  # Without headers: from its broker time.
+    assert rig.load(chunk_entry(2, KEY, VALUE)) is None  # A record without headers is dated by its broker time.
     assert counted.get() - before == pytest.approx(8.0)
 
 

@@ -38,7 +38,7 @@ class FakeLog:
 
 
 class FakeConsumer:
-    """Consumes what the log has of its assigned partitions; deaf: those of which it gets nothing."""
+    """Consumes what the log has of its assigned partitions; deaf: partitions whose records it does not receive."""
 
     def __init__(self, log: FakeLog, deaf: set[int]) -> None:
         self._log = log
@@ -93,8 +93,9 @@ class FakeGuard:
 
 
 class Reading:
-    """A reader under watch. consumers: those it had, the last one in use; deaf: partitions of which later ones get
-    nothing either."""
+    """A reader under watch. consumers: all its consumers, the last one in use; deaf: partitions whose records later
+    consumers do not receive either.
+    """
 
     def __init__(self, *deaf: int) -> None:
         self.clock, self.log = ManualClock(), FakeLog()

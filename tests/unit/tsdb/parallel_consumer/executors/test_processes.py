@@ -23,7 +23,7 @@ from tsdb.parallel_consumer.executors.pace import Pace
 from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, MemorySource
 
 TOPIC = "orders"
-ROUNDS = 20_000  # About a millisecond: worth handing over.
+ROUNDS = 20_000  # About a millisecond, so a hand-over to a process pays.
 
 
 class Unsendable(Exception):

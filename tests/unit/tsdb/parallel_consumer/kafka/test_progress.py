@@ -49,7 +49,7 @@ class FakeGroup:
 
 @dataclass
 class FakeAdmin:
-    """Answers from `ends` and `members`; away: with an error; silent: not at all."""
+    """Answers from `ends` and `members`; away: answers with an error; silent: does not answer."""
 
     ends: dict[TopicPartition, int] = field(default_factory=lambda: {P0: 5, P1: 5})
     members: list[set[int]] = field(default_factory=list)

@@ -314,7 +314,7 @@ def test_a_stall_names_the_running_record_of_a_streak() -> None:
     assert [stall.offset for stall in bench.simulation.core.status.stalls] == [1]
 
 
-# On real threads and loops.
+# Runs on real threads and event loops.
 
 
 def consumer_of(broker: MemoryBroker, executor: Executor, **more: Any) -> ParallelConsumer:

@@ -35,7 +35,7 @@ from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.reader.limits import SelectLimits
 
-LENGTHS_MS = {"5m": 100, "1h": 400}  # As many to a window as in production, or nearly.
+LENGTHS_MS = {"5m": 100, "1h": 400}  # A window has about as many steps as in production.
 AGGREGATIONS = {"last": steps.LAST, "avg": steps.AVG, "min": steps.MIN, "max": steps.MAX, "sum": steps.SUM, "count": 6}
 DERIVED_END_MS = START_MS + 5 * WINDOW_MS
 COUNTER = "tsdb_query_downsampled_partitions_total"

@@ -27,7 +27,7 @@ WITHIN_S = 60.0
 METRICS = 3  # Reads of a Seam. They run concurrently, so all may be under way when a read ends.
 STEPS = (*range(1, 10), 20, 40)  # All calls of history, and some pieces of chunks.
 SLOW_SERIES = 300  # 3 s of matching, with a check every 16 series.
-CHECKS = 20  # A read has 15 beside those of its matching.
+CHECKS = 20  # A read makes 15 checks beside the checks of its matching.
 
 
 class WatchedHistory(FakeHistory):
@@ -123,7 +123,9 @@ ENDINGS: dict[str, tuple[Callable[[EndingContext], None], type[TsdbError], str]]
 
 
 def run(history: FakeHistory, seam: Seam, read: str, caller: EndingContext, matcher: common_pb2.Matcher = TEST) -> int:
-    """One read by a new querier over the seam's store and this history. Returns the steps of a WatchedHistory."""
+    """Execute one read by a new querier over the seam's store and this history. Returns the steps of a
+    WatchedHistory.
+    """
     calls = ReadCalls(TIMEOUT_S, monotonic=caller.clock.monotonic)
     READS[read](querier_over(one_store(seam.served), history, window_ms=WINDOW_MS, calls=calls), matcher, caller)
     return history.steps if isinstance(history, WatchedHistory) else 0
@@ -170,7 +172,7 @@ def test_a_regular_expression_over_the_labels_of_history_ends_with_the_read(read
 
 
 def test_reads_of_many_metrics_stop_when_the_caller_has_gone() -> None:
-    """The first metric is read, all others are held: only those that were under way are read at all."""
+    """The first metric is read while all others wait. Only the reads that had begun are made."""
     history, held, left = HeldSeries(), threading.Event(), threading.Event()
     history.held = held
     for number in range(10 * READERS):

@@ -1,4 +1,4 @@
-"""Each kind of difference is found and counted; samples that one side had later are no finding."""
+"""Each kind of difference is found and counted. Samples that one side received later are not reported."""
 
 from __future__ import annotations
 

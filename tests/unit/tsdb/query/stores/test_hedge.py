@@ -27,7 +27,7 @@ WITHIN_S = 60.0
 
 
 class FrozenStore(FakeStore):
-    """Never answers: its calls end with their caller alone."""
+    """Never answers. A call ends when its caller ends."""
 
     def __init__(self, name: str, partitions: Sequence[int] = (0, 1)) -> None:
         super().__init__(name, [state(partition) for partition in partitions])

@@ -185,7 +185,7 @@ def after(calls: int, error: Exception) -> Callable[[], None]:
 
 
 def answer(head: Head) -> list[bytes]:
-    """All samples held, partial: with their orders."""
+    """All samples in memory with their orders."""
     raw = head.gather_raw(refs_of(head, SERIES), 0, 2 * NOW_MS, partial=True)
     assert raw.orders is not None
     return [raw.counts.tobytes(), raw.ts_ms.tobytes(), raw.values.tobytes(), raw.orders.tobytes()]

@@ -92,7 +92,7 @@ def ground(tmp_path: Path) -> Ground:
 
 @pytest.fixture
 def taken(ground: Ground) -> Ground:
-    """With a snapshot of all 200 records so far."""
+    """A log with a snapshot of all its 200 records."""
     ground.write(200)
     assert ground.start().take_snapshots() == 1
     return ground
