@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import psutil
 
-LIBRARIES = ("numpy", "numba", "grpcio", "confluent-kafka", "protobuf")
+LIBRARIES = ("numpy", "grpcio", "confluent-kafka", "protobuf")
 
 
 @dataclass(slots=True)

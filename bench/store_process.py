@@ -73,7 +73,6 @@ def serve(argv: Sequence[str]) -> None:
     from tsdb.store.service import ReaderService
     from tsdb.store.snapshots.snapshots import SnapshotOptions
     from tsdb.store.store import Store, StoreOptions
-    from tsdb.store.warm_up import warm_up
     from tsdb.v1 import reader_pb2_grpc
 
     parser = argparse.ArgumentParser()
@@ -95,8 +94,6 @@ def serve(argv: Sequence[str]) -> None:
         lag_leave_s=20.0,
         snapshots=None if folder is None else SnapshotOptions(folder, meta, arguments.snapshot_interval),
     )
-    # A role loads the kernels first, too.
-    warm_up()
     started = time.monotonic()
     store = Store(log, range(log.partitions(METRICS)), options, SystemClock())
     reads = StoreReads(store.topic_id, store.partitions, store.applied, SelectLimits())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from dataclasses import dataclass
 
@@ -11,21 +10,16 @@ from chunker.partition import ChunkerContext, ChunkPartition, StageOptions
 from chunker.status import ChunkerReporter, ChunkPartitionStatus
 from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.stage_metrics import StageMetrics
-from tsdb.chunks.warm_up import warm_up as warm_up_stage
-from tsdb.codec.jit import Compiling
 from tsdb.log.interface import METRICS, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Deadline
-from tsdb.ops.logs import get_logger
 from tsdb.replay.series_feed import SeriesFeed
 
-ALIVE_WITHIN_S = 120.0  # A step may compile kernels or seal a large slice; no step takes longer.
+ALIVE_WITHIN_S = 120.0  # A step may seal a large slice; no step takes longer.
 LINGER_S = 0.25  # Records wait for their window's end for hours. Each fetch costs the same for one as for many.
 ALL_EPOCHS_MS = -(1 << 60)  # Records may refer to announcements of any age.
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,6 @@ class Chunker:
             lambda partition: ChunkPartition(partition, context),
             changed,
             clock,
-            warm_up,
             options.stage.records_max,
         )
         self._reporter = ChunkerReporter(
@@ -123,11 +116,3 @@ class Chunker:
         if not self._member.partitions and not (self._member.is_spare and self._reporter.log_answers):
             return {partition: PartitionHealth(False, "joining") for partition in self._partitions}
         return {status.partition: status.health for status in self.statuses()}
-
-
-@functools.cache
-def warm_up() -> None:
-    """Load the kernels, once per process."""
-    with Compiling(lambda name: None) as compiling:
-        warm_up_stage()
-    log.info("kernels ready", compiled=compiling.count, seconds=round(compiling.seconds, 1))

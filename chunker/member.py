@@ -36,7 +36,6 @@ class Member(ThreadComponent):
         make_partition: Callable[[int], ChunkPartition],
         changed: threading.Event,
         clock: Clock,
-        warm_up: Callable[[], None],
         records_max: int,
     ) -> None:
         super().__init__("chunker")
@@ -44,7 +43,6 @@ class Member(ThreadComponent):
         self._make_partition = make_partition
         self._changed = changed
         self._clock = clock
-        self._warm_up = warm_up
         self._records_max = records_max
         self.partitions: Mapping[int, ChunkPartition] = {}
         """The assigned partitions. The mapping is replaced, never changed, so any thread may read it."""
@@ -100,7 +98,6 @@ class Member(ThreadComponent):
     # The thread.
 
     def _run(self) -> None:
-        self._warm_up()
         if self._join_group():
             try:
                 self._loop()

@@ -13,7 +13,6 @@ from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from ingest.quota.token_quota import TokenQuota
-from ingest.warm_up import warm_up
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
 from tsdb.model.placement import PlacementRule
@@ -45,8 +44,6 @@ class Gateway:
         self.tokens = TokenQuota(self.pipeline.limits_now.token_rates, clock)
 
     def start(self) -> None:
-        """Compile or load the kernels, so that the first request does not wait for them."""
-        warm_up()
         self.pipeline.watch_clock()
 
     def failure(self) -> BaseException | None:

@@ -98,7 +98,7 @@ def order_rows_kernel(
     while (last_partition + 1) << (bits + 1) <= BUCKETS_A_ROW * count:
         bits += 1
     if bits == 0:  # Each partition has few rows.
-        order[:count] = scratch[:count]
+        copy_bytes(order, 0, scratch, 0, count * 8)
         _sort_rows(0, count, partition, pack_id, series_id, order, scratch)
         return count
     shift = np.uint64(64 - bits)

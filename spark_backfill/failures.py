@@ -73,7 +73,7 @@ def error_of(text: str) -> TsdbError:
 def keep_loaded() -> None:
     """At the end of a task, exclude all objects loaded so far from later garbage collections.
 
-    PySpark collects garbage after every task. With numba, pyarrow and PySpark in memory, 200,000 objects, each
+    PySpark collects garbage after every task. With pyarrow and PySpark in memory, 200,000 objects, each
     collection takes 90 ms of CPU, more than many tasks. Garbage is collected before the freeze. A worker loads more
     modules with each new kind of task, so the freeze is repeated when more than UNFROZEN_OBJECTS_MAX objects are new.
     """

@@ -13,7 +13,6 @@ import argparse
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -62,8 +61,6 @@ class Figures:
 def main(argv: Sequence[str]) -> dict[str, object]:
     """Figures of each server, the machine, and its load before the run and after each server."""
     arguments = _arguments(argv)
-    # Kernels that are missing would be compiled while the writes are measured.
-    subprocess.run([sys.executable, "-m", "tsdb.cli.main", "warmup"], stdout=subprocess.DEVNULL, check=True)
     end_ms = int(time.time()) * 1000 // STEP_MS * STEP_MS - STEP_MS
     series = PromqlSeries(arguments.series, end_ms)
     loads = [os.getloadavg()]

@@ -24,7 +24,6 @@ from bench.measure import rss_mib, say
 from ingest.grpc.service import IngestService
 from ingest.limits import IngestLimits, SeriesLimits
 from ingest.pipeline import WritePipeline
-from ingest.warm_up import warm_up
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.placement import PlacementRule
@@ -47,7 +46,6 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser.add_argument("--many", type=int, default=MANY)
     arguments = parser.parse_args(argv)
     many = arguments.many // 10 if arguments.quick else arguments.many
-    warm_up()
     result: dict[str, object] = {}
     for name, count, table_bytes in (
         ("few", arguments.few, IngestLimits().series_table_bytes),

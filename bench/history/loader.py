@@ -18,7 +18,6 @@ from bench.measure import say, spent
 from tsdb.codec.chunk.chunk import Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
 from tsdb.history.loader.loader import Loader, LoaderOptions
-from tsdb.history.loader.warm_up import warm_up
 from tsdb.log.interface import CHUNKS, Log
 from tsdb.log.open import open_log
 from tsdb.log.topics import LOG_APPEND_TIME
@@ -40,7 +39,6 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser.add_argument("--chunks", type=int, default=40_000)
     arguments = parser.parse_args(argv)
     count = arguments.chunks // 5 if arguments.quick else arguments.chunks
-    warm_up()
     result: dict[str, object] = {}
     with embedded_log(PARTITIONS, broker_times=LOG_APPEND_TIME) as url:
         result["embedded"] = _one(url, count, arguments.concurrency, arguments.latency_ms)

@@ -22,7 +22,6 @@ from tsdb.model.clock import SystemClock
 from tsdb.replay.replay import FreshStart, PartitionProgress, Replay
 from tsdb.replay.series_feed import SeriesFeed
 from tsdb.store.store import RECORDS_MAX
-from tsdb.store.warm_up import warm_up
 
 SHAPES = {"thin": (29, 200), "bunched": (6_000, 800)}  # Samples in a record, and number of scrapes.
 SERIES_COUNT = 12_000
@@ -40,7 +39,6 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser.add_argument("--quick", action="store_true", help="a quarter of the samples, fewer rounds")
     arguments = parser.parse_args(argv)
     rounds = 2 if arguments.quick else arguments.rounds
-    warm_up()
     workload = Workload(SERIES_COUNT, PARTITIONS_FEW)
     result: dict[str, object] = {}
     for name, (record_samples, scrapes) in SHAPES.items():

@@ -29,7 +29,7 @@ from ingest.influx.text_kernels import (
     string_end,
     value_end,
 )
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 
 LINE_BYTES_MAX = 256 * 1024  # VictoriaMetrics has the same limit. It bounds the search for the end of a string.
 # The shortest form of a number has at most 24 bytes. Exact forms of up to 1,077 bytes are not sent.
@@ -77,7 +77,7 @@ def decode_lines_kernel(
     undecided: NDArray[np.int64],
     lines: NDArray[np.int64],
     refused: NDArray[np.int64],
-    listed: NDArray[np.int64],
+    listed: Array2[np.int64],
     state: NDArray[np.int64],
 ) -> int:
     """Decode lines from state[POSITION] on: DONE, LABELS_FULL or ROWS_FULL.

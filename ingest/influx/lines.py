@@ -4,8 +4,6 @@ A line is stored whole or refused whole. A field with a number or a boolean is a
 is a number.
 
 The unit of a request's timestamps has the spellings of InfluxDB 1 and 2.
-
-The warm-up compiles the kernel, or loads it from the cache.
 """
 
 from __future__ import annotations
@@ -262,8 +260,3 @@ def parse_precision(text: str) -> Precision:
             f"precision is {text[:20]!r}; allowed are ns, n, us, u, ms, s, m, h, or none for ns", reason="bad_precision"
         )
     return _UNITS[text]
-
-
-def warm_up() -> None:
-    """Decode one line, so that the next one waits for no compiler."""
-    decode_lines(b"m f=1", parse_precision(""), 0, LineRules())

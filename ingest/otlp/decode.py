@@ -366,8 +366,3 @@ def _rows(
         )
         values = bits.view(np.float64)
     return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors)
-
-
-def warm_up() -> None:
-    """Compile or load the kernels. An empty request calls each of them."""
-    OtlpDecoder().decode(b"")

@@ -1,8 +1,6 @@
 """Wire: the bytes of a remote-write request as arrays, with all counts checked before memory is taken.
 
 `decode_wire` is the one caller of the kernels.
-
-The warm-up compiles the kernels, or loads them from the cache, before the first request.
 """
 
 from __future__ import annotations
@@ -45,8 +43,6 @@ ROW_ERRORS = {
     ROW_ODD_REFERENCES: ("labels_malformed", "a label name has no value: the label references are odd in number"),
     ROW_TOO_LONG: ("labels_too_long", "its labels have more bytes than labels_bytes_max"),
 }
-
-_SAMPLE = b"\x12\x02\x10\x01"  # TimeSeries.samples: one sample at 1 ms.
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +114,3 @@ def _row_errors(errors: NDArray[np.uint8]) -> dict[int, InvalidRequest]:
 def _check_position(bad: int) -> None:
     if bad != GOOD:
         raise InvalidRequest(f"the protobuf message is corrupt at byte {bad}", reason="malformed_request", byte=bad)
-
-
-def warm_up() -> None:
-    """Decode an invented request of each version."""
-    decode_wire(b"\x0a\x04" + _SAMPLE, VERSION_1, IngestLimits(), _reserve)
-    decode_wire(b"\x2a\x04" + _SAMPLE, VERSION_2, IngestLimits(), _reserve)
-
-
-def _reserve(size: int) -> None:
-    """No memory is shared here."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.memory_kernels import as_int64, copy_bytes, load_i64
 from tsdb.codec.varint_kernels import get_varint
 
@@ -313,8 +313,8 @@ def rows_kernel(
     ts_ms: NDArray[np.int64],
     values: NDArray[np.float64],
     row_errors: NDArray[np.uint8],
-    histograms: NDArray[np.int64],
-    metadata: NDArray[np.int64],
+    histograms: Array2[np.int64],
+    metadata: Array2[np.int64],
     row_bytes_max: int,
     totals: NDArray[np.int64],
 ) -> int:

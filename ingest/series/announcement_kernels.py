@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import short_kernel
+from tsdb.codec.jit import Array3, short_kernel
 from tsdb.model.window import EPOCH_MS
 
 _PHASES = np.uint64(EPOCH_MS)
@@ -17,7 +17,7 @@ def due_kernel(
     starts: NDArray[np.int64],
     ts_ms: NDArray[np.int64],
     series_id: NDArray[np.uint64],
-    known: NDArray[np.int64],
+    known: Array3[np.int64],
     now_ms: int,
     out_row: NDArray[np.int64],
     out_epoch: NDArray[np.int64],

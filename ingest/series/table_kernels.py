@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import multiply_high
-from tsdb.codec.jit import helper, short_kernel
+from tsdb.codec.jit import Array3, helper, short_kernel
 
 PAGE_ROWS = 128
 PAGE_ROWS_MAX = 112  # Probes become long above 7/8.
@@ -67,7 +67,7 @@ def find_kernel(
     found: NDArray[np.bool_],
     pack_id: NDArray[np.uint64],
     partition: NDArray[np.int64],
-    known: NDArray[np.int64],
+    known: Array3[np.int64],
 ) -> int:
     """Fill the outputs of the rows [first, end) that are in the table with both hashes; returns their number."""
     hits = 0
@@ -99,7 +99,7 @@ def recall_kernel(
     partition: NDArray[np.int64],
     window_ms: int,
     status: NDArray[np.uint8],
-    known: NDArray[np.int64],
+    known: Array3[np.int64],
 ) -> int:
     """Look for series from `first` on by their canonical labels, in the table and then among the announcements.
 

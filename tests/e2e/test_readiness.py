@@ -42,8 +42,8 @@ def test_not_ready_before_the_replay_is_done_and_ready_after(
     try:
         fresh.start(ready=False)
         wait_until(lambda: bool(reasons(fresh)), RETURNS_WITHIN_S)
-        # The store has its partitions and warms up for seconds. A log that freezes now keeps it where it is: each
-        # partition waits for topic `series`, for the log, or replays.
+        # The store has its partitions. A log that freezes now keeps it where it is: each partition waits for topic
+        # `series`, for the log, or replays.
         broker.suspend_broker(0)
         wait_until(lambda: "replaying" in reasons(fresh), RETURNS_WITHIN_S)
         check_not_ready(fresh, "replaying", "series_behind", "log_unavailable")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from support.examples import examples
-from tsdb.codec.overlay_kernels import INSERTION_MAX, merge_run_kernel, sort_run_kernel
+from support.kernels import merge_run, sort_run
+from tsdb.codec.overlay_kernels import INSERTION_MAX
 
 times = st.lists(st.integers(-50, 50), max_size=2 * INSERTION_MAX + 10)
 some_margin = st.integers(0, 3)
@@ -28,9 +29,7 @@ def run(ts: list[int], margin: int, room: int = 0) -> tuple[NDArray[np.int64], N
 @settings(max_examples=examples(300))
 def test_a_sorted_run_keeps_the_last_of_equal_timestamps(ts: list[int], margin: int, with_orders: bool) -> None:
     got_ts, got_values, orders = run(ts, margin)
-    end = sort_run_kernel(
-        got_ts, got_values, orders if with_orders else np.empty(0, np.int64), margin, margin + len(ts)
-    )
+    end = sort_run(got_ts, got_values, orders if with_orders else np.empty(0, np.int64), margin, margin + len(ts))
     last = {time: place for place, time in enumerate(ts)}
     assert got_ts[margin:end].tolist() == sorted(last)
     assert got_values[margin:end].tolist() == [last[time] for time in sorted(last)]
@@ -51,7 +50,7 @@ def test_a_merged_run_has_both_and_the_overlays_where_both_have_one(
     over_values += 1000
     over_orders -= 1000
     none = np.empty(0, np.int64)
-    end = merge_run_kernel(
+    end = merge_run(
         got_ts,
         got_values,
         orders if with_orders else none,

@@ -96,7 +96,7 @@ def _samples(
         raise malformed(f"partition {raw[0]} came as RAW, partition {columns[0]} as COLUMNS")
     if not columns:
         return _concatenated([raw_of(part.raw, len(block)) for part, block in zip(parts, blocks, strict=True)])
-    # Imported here because it loads numba, which takes half a second. Readers of RAW do not need it.
+    # Imported here because readers of RAW need neither this module nor the library of kernels.
     from tsdb.answer.columns import PartitionColumns, decode_partitions
 
     framed = [

@@ -90,11 +90,6 @@ COMMANDS = (
         "Print the state of partitions: ready or the reason, lag, content and memory; and the progress of history.",
     ),
     Row(
-        "warmup",
-        "tsdb.cli.warmup:warmup",
-        "Compile all kernels into the cache (NUMBA_CACHE_DIR); fast when the cache has them already.",
-    ),
-    Row(
         "await-release",
         "tsdb.cli.await_release:await_release",
         "Wait until no process behind HOST:PORT runs an older release than this one.",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from tsdb.cli.options.setting_options import with_settings
-from tsdb.cli.terminal.progress import KernelBar
 from tsdb.config import (
     CanarySettings,
     ChunkerSettings,
@@ -42,7 +41,6 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
     """Run a role until a signal or a failure. Returns the exit code."""
     # Imported here: client commands need neither servers nor kernels.
     from tsdb.ops.http.server import serve_ops
-    from tsdb.roles.kernels import KernelLog, KernelStart
     from tsdb.roles.process import RoleProcess
     from tsdb.roles.ready_line import ReadyWatch, ready_line
     from tsdb.roles.servers import http_limits, server_tls, server_tokens
@@ -54,7 +52,7 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
     log.info("starting", settings=effective(settings))
-    process = RoleProcess(open_role, KernelStart(KernelBar() if sys.stderr.isatty() and not json else KernelLog()))
+    process = RoleProcess(open_role)
     ops = serve_ops(
         listen.host,
         listen.port,

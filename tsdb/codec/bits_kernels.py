@@ -10,79 +10,50 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from tsdb.codec.jit import helper
+from tsdb.codec.jit import helper, intrinsic
 
 LOG2_OF_TOP = np.array([round(math.log2(1 + top / 256) * 65536) for top in range(256)])
 ALL_BUT_SIGN = 0x7FFFFFFFFFFFFFFF
+_WORD = 0xFFFFFFFFFFFFFFFF
 
 
-def _zeros(which: str) -> Any:
-    def count(typing_context: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            word = ir.IntType(64)
-            function_type = ir.FunctionType(word, [word, ir.IntType(1)])
-            function = builder.module.declare_intrinsic(which, [word], function_type)
-            return builder.call(function, [args[0], ir.Constant(ir.IntType(1), 0)])
-
-        return types.int64(types.int64), codegen
-
-    return count
+@intrinsic
+def shift_right(value: int, bits: int) -> int:
+    """Logical shift of an int64, 0 <= bits <= 63."""
+    shifted = (int(value) & _WORD) >> int(bits)
+    return shifted - (1 << 64) if shifted >> 63 else shifted
 
 
-def _shift(typing_context: Any, value: Any, bits: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.lshr(args[0], args[1])
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-shift_right: Any = intrinsic(_shift)
-"""Logical shift of an int64, 0 <= bits <= 63."""
+@intrinsic
+def divide_u32(value: int, by: int) -> int:
+    """Quotient of two integers below 2^32, the second not 0. It takes half the cycles of Python's 64-bit division,
+    which rounds."""
+    return value // by
 
 
-def _divide(typing_context: Any, value: Any, by: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = ir.IntType(32)
-        quotient = builder.udiv(builder.trunc(args[0], word), builder.trunc(args[1], word))
-        return builder.zext(quotient, ir.IntType(64))
-
-    return types.int64(types.int64, types.int64), codegen
+@intrinsic
+def leading_zeros(value: int | np.integer[Any]) -> int:
+    """Number of zeros above the highest set bit of an int64 or uint64; 64 for 0."""
+    return 64 - (int(value) & _WORD).bit_length()
 
 
-divide_u32: Any = intrinsic(_divide)
-"""Quotient of two integers below 2^32, the second not 0. It takes half the cycles of Python's 64-bit division, which
-rounds."""
-leading_zeros: Any = intrinsic(_zeros("llvm.ctlz"))
-"""Number of zeros above the highest set bit of an int64; 64 for 0."""
-trailing_zeros: Any = intrinsic(_zeros("llvm.cttz"))
-"""Number of zeros below the lowest set bit of an int64; 64 for 0."""
+@intrinsic
+def trailing_zeros(value: int | np.integer[Any]) -> int:
+    """Number of zeros below the lowest set bit of an int64 or uint64; 64 for 0."""
+    return (int(value) & -int(value)).bit_length() - 1 if value else 64
 
 
-def _multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), codegen
+@intrinsic
+def multiply_high(left: np.uint64, right: np.uint64) -> np.uint64:
+    """Upper 64 bits of the product of two uint64."""
+    return np.uint64(int(left) * int(right) >> 64)
 
 
-def _swap(typing_context: Any, value: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = ir.IntType(64)
-        return builder.call(builder.module.declare_intrinsic("llvm.bswap", [word]), [args[0]])
-
-    return types.uint64(types.uint64), codegen
-
-
-multiply_high: Any = intrinsic(_multiply_high)
-"""Upper 64 bits of the product of two uint64."""
-swap_bytes: Any = intrinsic(_swap)
-"""A uint64 with its bytes in reverse order."""
+@intrinsic
+def swap_bytes(value: np.uint64) -> np.uint64:
+    """A uint64 with its bytes in reverse order."""
+    return np.uint64(int.from_bytes(int(value).to_bytes(8, "little"), "big"))
 
 
 @helper

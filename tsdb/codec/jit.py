@@ -1,27 +1,47 @@
-"""The one owner of numba: the `kernel` decorator, the cache of compiled kernels, and the announcement of a compile.
+"""Kernels: functions whose machine code is in the library of kernels (docs/decisions/kernels.md).
 
-Three files help it: `kernel_compiler` compiles, `kernel_cache` keeps the result, `kernel_folders` says where.
+A kernel is called from Python; its annotations are its signature. A helper is a part of the kernels that call it, and
+an intrinsic is an instruction that `kernel_build` writes. Outside kernels both run as the Python that they are.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
-from numba.core import event
+import numpy as np
+from numpy.typing import NDArray
 
-from tsdb.codec.kernel_cache import KernelCache
-from tsdb.codec.kernel_compiler import HelperDispatcher, KernelDispatcher
+from tsdb.codec.kernel_library import library_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Scalar = TypeVar("Scalar", bound=np.generic)
 
-_kernels: list[KernelDispatcher] = []  # The kernels of the imported modules.
+Array2 = Annotated[NDArray[Scalar], 2]
+"""An array of two dimensions. Without this annotation an array of a kernel has one."""
+Array3 = Annotated[NDArray[Scalar], 3]
+
+
+class Compiler(Protocol):
+    """Compiles the decorated functions, in the process of a build."""
+
+    def kernel(self, function: Callable[..., Any], keeps_gil: bool) -> Any: ...
+    def helper(self, function: Callable[..., Any]) -> Any: ...
+    def intrinsic(self, function: Callable[..., Any]) -> Any: ...
+    def has_feature(self, feature: str) -> bool: ...
+
+
+_compiler: Compiler | None = None
+
+
+def use_compiler(compiler: Compiler) -> None:
+    """Called by a build before it imports kernels."""
+    global _compiler
+    _compiler = compiler
 
 
 def kernel(function: Function) -> Function:
-    """Compiles `function` with numba: cached on disk, without the GIL, IEEE floats (no fastmath), no bounds checks.
+    """The compiled `function`: without the GIL, IEEE floats (no fastmath), no bounds checks.
 
     A kernel checks its own bounds. Division by zero follows numpy (inf, nan, or 0 for integers), it never raises.
     """
@@ -38,51 +58,21 @@ def short_kernel(function: Function) -> Function:
 
 
 def _compiled(function: Function, *, keeps_gil: bool) -> Function:
-    dispatcher = KernelDispatcher(function, nogil=not keeps_gil)
-    dispatcher.use_cache(KernelCache(function))
-    _kernels.append(dispatcher)
-    return cast(Function, dispatcher)
-
-
-def kernel_counts() -> tuple[int, int]:
-    """(kernels that are compiled or loaded, all kernels) of the imported modules."""
-    return sum(bool(dispatcher.overloads) for dispatcher in _kernels), len(_kernels)
+    if _compiler is not None:
+        return cast(Function, _compiler.kernel(function, keeps_gil))
+    return cast(Function, library_of(function.__module__).kernel(f"{function.__module__}.{function.__qualname__}"))
 
 
 def helper(function: Function) -> Function:
-    """Makes `function` a part of the kernels that call it. A call from Python, as tests make, compiles it alone."""
-    return cast(Function, HelperDispatcher(function))
+    """Makes `function` a part of the kernels that call it."""
+    return function if _compiler is None else cast(Function, _compiler.helper(function))
 
 
-class Compiling(event.Listener):
-    """While installed, calls `on_compile(name)` as each kernel begins to compile; loads from the cache are silent.
+def intrinsic(function: Function) -> Function:
+    """Gives `function` the code of its name in kernel_build/intrinsics.py, in the kernels that call it."""
+    return function if _compiler is None else cast(Function, _compiler.intrinsic(function))
 
-    A context manager. `count` and `seconds` (wall time, nested compiles counted once) are its cost. The
-    callback comes on the thread that compiles.
-    """
 
-    def __init__(self, on_compile: Callable[[str], None]) -> None:
-        self.count = 0
-        self.seconds = 0.0
-        self._on_compile = on_compile
-        self._depth = threading.local()
-
-    def on_start(self, occurrence: event.Event) -> None:
-        depth = getattr(self._depth, "value", 0)
-        self._depth.value = depth + 1
-        if depth == 0:
-            self._depth.started = time.monotonic()
-        self.count += 1
-        self._on_compile(occurrence.data["dispatcher"].py_func.__qualname__)
-
-    def on_end(self, occurrence: event.Event) -> None:
-        self._depth.value -= 1
-        if self._depth.value == 0:
-            self.seconds += time.monotonic() - self._depth.started
-
-    def __enter__(self) -> Compiling:
-        event.register("numba:compile", self)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        event.unregister("numba:compile", self)
+def target_has(feature: str) -> bool:
+    """Whether the processors of a build have a feature, by LLVM's name. False outside a build."""
+    return _compiler is not None and _compiler.has_feature(feature)

@@ -8,96 +8,79 @@ Formats are little-endian and so is every machine we run on; another is refused 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.core.imputils import impl_ret_borrowed
-from numba.extending import intrinsic
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.codec.jit import Array2, Scalar, intrinsic
 
 if sys.byteorder != "little":
     raise ImportError("kafka-tsdb needs a little-endian machine: its formats are read in place")
 
 
-def _contiguous(*arrays: Any) -> None:
-    for array in arrays:
-        if not isinstance(array, types.Array) or array.layout != "C":
-            raise TypingError(f"raw memory access needs a contiguous array, got {array}")
+@intrinsic
+def load_u32(data: NDArray[Any], position: int) -> np.uint32:
+    """The uint32 at a byte position."""
+    return np.uint32(_read(data, position, 4))
 
 
-def _byte_pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    start = builder.bitcast(data, cgutils.voidptr_t)
-    return builder.gep(start, [position])
+@intrinsic
+def load_u64(data: NDArray[Any], position: int) -> np.uint64:
+    """The uint64 at a byte position."""
+    return np.uint64(_read(data, position, 8))
 
 
-def _loader(result: Any, bits: int) -> Callable[..., Any]:
-    def load(typing_context: Any, data: Any, position: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = _byte_pointer(context, builder, signature.args[0], args[0], args[1])
-            typed = builder.bitcast(pointer, ir.IntType(bits).as_pointer())
-            return builder.load(typed, align=1)
-
-        _contiguous(data)
-        return result(data, types.intp), codegen
-
-    return load
+@intrinsic
+def load_i64(data: NDArray[Any], position: int) -> int:
+    """The int64 at a byte position."""
+    return int(np.uint64(_read(data, position, 8)).view(np.int64))
 
 
-def _storer(stored: Any, bits: int) -> Callable[..., Any]:
-    def store(typing_context: Any, data: Any, position: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = _byte_pointer(context, builder, signature.args[0], args[0], args[1])
-            typed = builder.bitcast(pointer, ir.IntType(bits).as_pointer())
-            builder.store(args[2], typed, align=1)
-            return context.get_dummy_value()
-
-        _contiguous(data)
-        return types.void(data, types.intp, stored), codegen
-
-    return store
+@intrinsic
+def store_u32(data: NDArray[Any], position: int, value: Any) -> None:
+    """Write a uint32 at a byte position."""
+    _write(data, position, value, 4)
 
 
-load_u32 = intrinsic(_loader(types.uint32, 32))
-load_u64 = intrinsic(_loader(types.uint64, 64))
-load_i64 = intrinsic(_loader(types.int64, 64))
-store_u32 = intrinsic(_storer(types.uint32, 32))
-store_u64 = intrinsic(_storer(types.uint64, 64))
-store_i64 = intrinsic(_storer(types.int64, 64))
+@intrinsic
+def store_u64(data: NDArray[Any], position: int, value: Any) -> None:
+    """Write a uint64 at a byte position."""
+    _write(data, position, value, 8)
 
 
-def _copy(typing_context: Any, target: Any, target_position: Any, source: Any, source_position: Any, count: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to = _byte_pointer(context, builder, signature.args[0], args[0], args[1])
-        origin = _byte_pointer(context, builder, signature.args[2], args[2], args[3])
-        cgutils.raw_memcpy(builder, to, origin, args[4], 1, align=1)
-        return context.get_dummy_value()
-
-    _contiguous(target, source)
-    return types.void(target, types.intp, source, types.intp, types.intp), codegen
+@intrinsic
+def store_i64(data: NDArray[Any], position: int, value: Any) -> None:
+    """Write an int64 at a byte position."""
+    _write(data, position, value, 8)
 
 
-# copy_bytes(target, target_position, source, source_position, count): memcpy between arrays that do not overlap.
-copy_bytes: Any = intrinsic(_copy)
+@intrinsic
+def copy_bytes(
+    target: NDArray[Any], target_position: int, source: NDArray[Any], source_position: int, count: int
+) -> None:
+    """Copy bytes between arrays that do not overlap."""
+    target.view(np.uint8)[target_position : target_position + count] = source.view(np.uint8)[
+        source_position : source_position + count
+    ]
 
 
-def _view(typing_context: Any, data: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source = context.make_array(signature.args[0])(context, builder, args[0])
-        view = context.make_array(signature.return_type)(context, builder)
-        for field in ("meminfo", "parent", "nitems", "itemsize", "shape", "strides"):
-            setattr(view, field, getattr(source, field))
-        view.data = builder.bitcast(source.data, view.data.type)
-        return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
-
-    _contiguous(data)
-    if data.ndim != 1 or data.dtype.bitwidth != 64:
-        raise TypingError(f"only an array of 8-byte items can be seen as int64, got {data}")
-    return data.copy(dtype=types.int64)(data), codegen
+@intrinsic
+def as_int64(data: NDArray[Any]) -> NDArray[np.int64]:
+    """The same memory as int64, so that one helper serves floats and integers."""
+    return data.view(np.int64)
 
 
-# as_int64(array): the same memory as int64, so that one compilation of a kernel serves floats and integers.
-as_int64: Any = intrinsic(_view)
+@intrinsic
+def as_rows(data: NDArray[Scalar], start: int, rows: int, columns: int) -> Array2[Scalar]:
+    """The same memory from the element `start` on as an array of two dimensions. The caller has checked the bounds."""
+    return data[start : start + rows * columns].reshape(rows, columns)
+
+
+def _read(data: NDArray[Any], position: int, size: int) -> int:
+    return int.from_bytes(data.view(np.uint8)[position : position + size].tobytes(), "little")
+
+
+def _write(data: NDArray[Any], position: int, value: Any, size: int) -> None:
+    written = (int(value) % (1 << (8 * size))).to_bytes(size, "little")
+    data.view(np.uint8)[position : position + size] = np.frombuffer(written, np.uint8)

@@ -20,8 +20,7 @@ INSERTION_MAX = 32  # Longest run that is sorted by insertion; longer ones are s
 def copy_run_kernel(to: NDArray[Any], to_at: int, source: NDArray[Any], source_at: int, count: int) -> None:
     """Copies source[source_at:][:count] to to[to_at:][:count]. The two may overlap when the run moves down.
 
-    It is a loop, because numba needs half a second longer to compile each assignment of array slices.
-
+    It is a loop: an assignment of array slices takes half a second longer to compile, and may raise.
     """
     for index in range(count):
         to[to_at + index] = source[source_at + index]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.bits_kernels import shift_right
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.varint_kernels import get_varint
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # Wire types. Groups (3, 4) are not accepted.
@@ -21,7 +21,7 @@ FIELDS, MESSAGES, COUNTS = range(3)
 @kernel
 def measure_kernel(
     data: NDArray[np.uint8],
-    kinds: NDArray[np.int32],
+    kinds: Array2[np.int32],
     fields_max: int,
     counts: NDArray[np.int64],
     ends: NDArray[np.int64],

@@ -175,7 +175,7 @@ class Head:
             raise InvalidRequest(
                 f"step_ms {step_ms} must not be negative, and goes without partial and last_n", reason="bad_step"
             )
-        refs = _writable_copy(refs)
+        refs = np.ascontiguousarray(refs, np.uint32)
         admit(self.open_bytes_expected(len(refs)))
         held, overlay, coverage_ms = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
         collect_bytes = overlay.ts_ms.nbytes + overlay.values.nbytes + overlay.orders.nbytes
@@ -203,7 +203,7 @@ class Head:
     def sealed_bytes(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> int:
         """Upper bound of the bytes of the sealed samples of [start_ms, end_ms), decoded."""
         held, capacities = self.contents.held, np.zeros(len(refs), np.int64)
-        refs = _writable_copy(refs)
+        refs = np.ascontiguousarray(refs, np.uint32)
         sealed_counts_kernel(held.below, refs, start_ms, end_ms, False, capacities)
         sealed_counts_kernel(held.sealed, refs, start_ms, end_ms, False, capacities)
         return int(capacities.sum()) * SAMPLE_BYTES
@@ -216,7 +216,7 @@ class Head:
         Raises Overloaded (samples_limit), InvalidRequest (bad_range).
         """
         check_range(start_ms, end_ms)
-        refs = _writable_copy(refs)
+        refs = np.ascontiguousarray(refs, np.uint32)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         overlay.tidy()
         if len(held.below):
@@ -234,7 +234,7 @@ class Head:
         """(first, last) sample time in [start_ms, end_ms) of each ref; (INT64_MAX, INT64_MIN) for a ref without
         samples."""
         check_range(start_ms, end_ms)
-        refs = _writable_copy(refs)
+        refs = np.ascontiguousarray(refs, np.uint32)
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         return seen(held, refs, start_ms, end_ms, overlay)
 
@@ -272,11 +272,6 @@ class Head:
             rows = contents.open.rows[: contents.open.count]
             overlay = collect(refs, start_ms, end_ms, rows, contents.late.row, with_orders=with_orders)
             return contents.held, overlay, contents.coverage_start_ms
-
-
-def _writable_copy(refs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """A writable copy: for numba a read-only array is another type, with a second compilation."""
-    return np.array(refs, np.uint32)
 
 
 def check_range(start_ms: int, end_ms: int) -> None:

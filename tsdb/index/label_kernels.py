@@ -119,8 +119,8 @@ def write_run_kernel(labels: Labels, ref: Any, data: NDArray[np.uint8], start: A
 
 @kernel
 def write_runs_kernel(
-    labels: Labels, refs: NDArray[np.uint32], ends: NDArray[np.int64], data: NDArray[np.uint8], first: Any
-) -> Any:
+    labels: Labels, refs: NDArray[np.uint32], ends: NDArray[np.int64], data: NDArray[np.uint8], first: int
+) -> int:
     """Intern canonical labels while the capacity lasts, from refs[first] on. The labels of refs[i] end at ends[i] of
     data.
 

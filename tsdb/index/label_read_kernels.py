@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.memory_kernels import load_u64, store_u64
 from tsdb.index.interned_kernels import PADDING_BYTES, Interned, equal_kernel, hash_kernel
 from tsdb.index.label_kernels import SEPARATOR_BYTE, Labels, family_end_kernel
 
 
 @kernel
-def join_labels_kernel(labels: Labels, refs: NDArray[np.uint32], out: NDArray[np.uint8]) -> Any:
+def join_labels_kernel(labels: Labels, refs: NDArray[np.uint32], out: NDArray[np.uint8]) -> int:
     """Canonical labels of refs one after another. Returns the bytes written.
 
     out has capacity for their label_bytes and PADDING_BYTES, because pairs are copied in whole blocks, most of them in
@@ -56,7 +56,7 @@ def _copy_block(out: NDArray[np.uint8], position: Any, data: NDArray[np.uint8], 
 
 @kernel
 def pairs_by_name_kernel(
-    labels: Labels, refs: NDArray[np.uint32], names: NDArray[np.uint32], out: NDArray[np.uint32]
+    labels: Labels, refs: NDArray[np.uint32], names: NDArray[np.uint32], out: Array2[np.uint32]
 ) -> None:
     """out (names, refs): the pair that each ref has of each name id; left as it is where it has none."""
     start, length, entries, name_of = labels.runs.start, labels.runs.length, labels.runs.entries, labels.name_of
@@ -117,7 +117,7 @@ def hash_families_kernel(labels: Labels, pairs: NDArray[np.uint32], seed: np.uin
 @kernel
 def filter_kernel(
     labels: Labels, refs: NDArray[np.uint32], marks: NDArray[np.bool_], keep: bool, out: NDArray[np.uint32]
-) -> Any:
+) -> int:
     """Refs that have a marked pair (keep) or have none (not keep), in order. Returns how many."""
     start, length, entries = labels.runs.start, labels.runs.length, labels.runs.entries
     count = 0
@@ -137,7 +137,7 @@ def filter_kernel(
 @kernel
 def prefix_kernel(
     labels: Labels, pairs: NDArray[np.uint32], prefix: NDArray[np.uint8], more_min: int, out: NDArray[np.uint32]
-) -> Any:
+) -> int:
     """Pairs whose value begins with a prefix and is at least more_min bytes longer, in order. Returns how many."""
     data, ends, name_of, name_ends = labels.pairs.data, labels.pairs.ends, labels.name_of, labels.names.ends
     count = 0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.index.interned_kernels import NOTHING
 
 BITMAP = 0xFFFFFFFE
@@ -33,7 +33,7 @@ class Chains(NamedTuple):
 
 
 @kernel
-def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.int64]) -> int:
+def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: Array2[np.int64]) -> int:
     """Add postings to the chains. keys: pair << 32 | ref, ascending, all new. The chains have capacity for two entries
     per key.
 
@@ -61,7 +61,7 @@ def add_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.in
 
 
 @kernel
-def remove_kernel(chains: Chains, keys: NDArray[np.uint64], segments: NDArray[np.int64]) -> int:
+def remove_kernel(chains: Chains, keys: NDArray[np.uint64], segments: Array2[np.int64]) -> int:
     """Remove postings that all exist. keys, segments: see add_kernel. Entries of chains are not used again."""
     found, start = 0, 0
     while start < keys.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chunker.chunker import Chunker, ChunkerOptions, warm_up
+from chunker.chunker import Chunker, ChunkerOptions
 from chunker.partition import StageOptions
 from tsdb.config import ChunkerSettings, StandaloneSettings
 from tsdb.head.state import HeadLimits
@@ -20,7 +20,7 @@ def open_chunker(settings: ChunkerSettings) -> Opened:
     with connected(settings) as log:
         chunker = make_chunker(settings, log)
         stalled = first_reason(log.stalled, chunker.stalled)
-        return Opened([LogComponent(log), chunker], chunker.health, stalled, warm_ups=[warm_up])
+        return Opened([LogComponent(log), chunker], chunker.health, stalled)
 
 
 def make_chunker(settings: ChunkerSettings | StandaloneSettings, log: Log) -> Chunker:

@@ -10,17 +10,13 @@ from ingest.grpc.service import ingest_service
 from ingest.http.protocol import WriteProtocol
 from ingest.http.receiver import HttpReceiver, ReceiverLimits
 from ingest.influx.lines import LineRules
-from ingest.influx.lines import warm_up as warm_up_influx
 from ingest.influx.protocol import influx_preparations, influx_protocols
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.otlp.decode import OtlpDecoder, OtlpLimits
-from ingest.otlp.decode import warm_up as warm_up_otlp
 from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy
 from ingest.otlp.receivers import MetricsService, metrics_service, otlp_http
 from ingest.otlp.wire.tables import TableLimits
 from ingest.remote_write.protocol import remote_write
-from ingest.remote_write.wire import warm_up as warm_up_remote_write
-from ingest.warm_up import warm_up
 from tsdb.config import GatewaySettings, StandaloneSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.log.interface import METRICS, Log
@@ -29,7 +25,6 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.labels import LabelLimits
 from tsdb.model.placement import PlacementRule
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.messages import warm_up as warm_up_messages
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.home_core import HomeCore
 from tsdb.ops.lifecycle import Component
@@ -46,9 +41,6 @@ ANSWER_SHARE = 0.9
 
 # Names of the threads of gRPC calls and their server, of HTTP and its bodies, of the log's writer and its answers.
 WRITE_THREADS = r"grpc_\d+|Thread-\d+ \(_serve\)|ops-http|http-write-\d+|log-writer|log-answers|append-timer"
-
-# Warm-ups of gRPC, of the pipeline and of each protocol.
-WARM_UPS = (warm_up_messages, warm_up, warm_up_remote_write, warm_up_influx, warm_up_otlp)
 
 
 class Serving(Component):
@@ -76,7 +68,7 @@ def open_gateway(settings: GatewaySettings) -> Opened:
         server = grpc_server(settings, writes.services, health, writes=settings, held=held)
         components: list[Component] = [LogComponent(log), gateway, metadata, Serving(health), server, writes.http]
         components += home_core(settings, interrupts=False)
-        return Opened(components, dict, log.stalled, gateway.problem, WARM_UPS, writes.http, server)
+        return Opened(components, dict, log.stalled, gateway.problem, writes.http, server)
 
 
 def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Component]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tsdb.config import LoaderSettings, StandaloneSettings
 from tsdb.history.interface import ChunkSink
 from tsdb.history.loader.loader import FILES_GROUP, GROUP, Loader, LoaderOptions
-from tsdb.history.loader.warm_up import warm_up
 from tsdb.history.open import PARQUET, SQLITE
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
@@ -25,7 +24,7 @@ def open_loader(settings: LoaderSettings) -> Opened:
         loader = make_loader(settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
         stalled = first_reason(log.stalled, loader.stalled)
-        return Opened(components, loader.health, stalled, loader.problem, warm_ups=[warm_up])
+        return Opened(components, loader.health, stalled, loader.problem)
 
 
 def make_loader(settings: LoaderSettings | StandaloneSettings, log: Log, history: ChunkSink) -> Loader:

@@ -20,7 +20,6 @@ from tsdb.ops.lifecycle import Component, Deadline, Fallible, fallible_of
 from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread, tell_failure
 from tsdb.roles.early_writes import EarlyWrites
-from tsdb.roles.kernels import KernelStart, WarmUps
 from tsdb.ui.early_page import EarlyPage
 
 if TYPE_CHECKING:  # A role without a gRPC server loads none.
@@ -39,16 +38,15 @@ class Opened:
     """An opened role: its components in start order, and functions for the probes.
 
     stalled: reason why the process is not alive; empty when it is. problem: reason and message why the whole
-    process is not ready, even without partitions; empty without such a reason. warm_ups: load or compile the kernels;
-    they run before the components start. bodies: routes of the HTTP server that take a body. grpc: the component that
-    is the gRPC server, which refuses calls until its turn; None for a role without one.
+    process is not ready, even without partitions; empty without such a reason. bodies: routes of the HTTP server that
+    take a body. grpc: the component that is the gRPC server, which refuses calls until its turn; None for a role
+    without one.
     """
 
     components: Sequence[Component]
     partitions: Callable[[], dict[int, PartitionHealth]]
     stalled: Callable[[], str]
     problem: Callable[[], tuple[str, str]] = lambda: ("", "")
-    warm_ups: WarmUps = ()
     bodies: BodyRoutes = field(default_factory=NoBodyRoutes)
     grpc: GrpcServer | None = None
 
@@ -61,9 +59,8 @@ def first_reason(*stalls: Callable[[], str]) -> Callable[[], str]:
 class RoleProcess:
     """A component that opens a role on a separate thread and then runs the role's components."""
 
-    def __init__(self, open_role: Callable[[], Opened], kernels: KernelStart | None = None) -> None:
+    def __init__(self, open_role: Callable[[], Opened]) -> None:
         self._open_role = open_role
-        self._kernels = kernels or KernelStart()
         self._thread = new_thread(self._open, "role")
         self._closing = threading.Event()
         self._lock = threading.Lock()  # Guards _started, and that a component is started or closed, not both.
@@ -120,8 +117,7 @@ class RoleProcess:
             return Readiness("draining")
         waiting = self._waiting
         if self._opened is None or waiting.reason:
-            progress = self._kernels.progress()
-            return waiting if progress is None else Readiness("compiling", message=str(progress))
+            return waiting
         disk = disk_problem()
         reason, message = disk or self._opened.problem()
         return Readiness(reason, self._opened.partitions(), message)
@@ -156,7 +152,6 @@ class RoleProcess:
             self._fallible = fallible_of(opened.components)
             if opened.grpc is not None:
                 self._start(_EarlyAnswers(opened.grpc, self._refusal))
-            self._kernels.run(opened.warm_ups, self._closing.is_set)
             freeze_started()
             for component in opened.components:
                 self._start(component)
@@ -167,10 +162,7 @@ class RoleProcess:
 
     def _refusal(self) -> Unavailable:
         """The error of a call that comes before the role serves."""
-        progress = self._kernels.progress()
-        if progress is None:
-            return Unavailable("the role is starting", reason="starting", retry_after_s=RETRY_S)
-        return Unavailable(str(progress), reason="compiling", retry_after_s=RETRY_S)
+        return Unavailable("the role is starting", reason="starting", retry_after_s=RETRY_S)
 
     def _start(self, component: Component) -> None:
         # Under the lock, so that `close` closes each started component, and a later one is closed here.

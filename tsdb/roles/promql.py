@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from tsdb.answer.warm_up import warm_up as warm_up_columns
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources
-from tsdb.api.prometheus.json.warm_up import warm_up as warm_up_json
 from tsdb.api.prometheus.pages.metadata import FamiliesCache
 from tsdb.api.prometheus.pages.status import querier_cardinality
-from tsdb.api.prometheus.remote_read.warm_up import warm_up as warm_up_remote_read
 from tsdb.api.prometheus.storage import querier_storage
 from tsdb.config import QuerierSettings, StandaloneSettings, effective
 from tsdb.config.promql import PromqlFields
@@ -18,7 +15,6 @@ from tsdb.log.metadata import read_metadata
 from tsdb.model.clock import SystemClock
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
-from tsdb.promql.evaluate.warm_up import warm_up as warm_up_evaluation
 from tsdb.promql.syntax.features import Features
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
@@ -26,7 +22,6 @@ from tsdb.query.sources import Sources
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 
-PROMQL_WARM_UPS = (warm_up_columns, warm_up_evaluation, warm_up_json, warm_up_remote_read)
 REQUESTS_BYTES_MAX = 64 << 20  # A request has at most 4 MiB.
 
 

@@ -13,7 +13,6 @@ from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.messages import warm_up as warm_up_messages
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component
@@ -29,14 +28,13 @@ from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.pool import CONNECT_S, Open, StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
-from tsdb.query.warm_up import warm_up
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
 from tsdb.roles.caller_token import caller_token
 from tsdb.roles.history_access import HistoryComponent, connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened
-from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api, query_options
+from tsdb.roles.promql import prometheus_api, query_options
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, reader_service
 from tsdb.roles.trials.experiment import check_address
 from tsdb.roles.trials.shadow import make_shadow
@@ -79,7 +77,6 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
         components,
         lambda: partitions_health(sources),
         log.stalled,
-        warm_ups=[warm_up_messages, warm_up, *PROMQL_WARM_UPS],
         bodies=JoinedRoutes((api, ui_routes(settings, "querier", sources, api))),
         grpc=server,
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from chunker.chunker import warm_up as warm_up_chunker
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
-from tsdb.history.loader.warm_up import warm_up as warm_up_loader
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import ensure_meta
 from tsdb.log.metadata import MetadataWriter
@@ -22,21 +20,19 @@ from tsdb.query.promql.running import RunningQueries
 from tsdb.query.seam_watch import SeamWatch
 from tsdb.query.sources import Sources
 from tsdb.query.stores.local import LocalStore, OneStore
-from tsdb.query.warm_up import warm_up as warm_up_querier
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
-from tsdb.roles.gateway import WARM_UPS, home_core, make_gateway, write_receivers
+from tsdb.roles.gateway import home_core, make_gateway, write_receivers
 from tsdb.roles.history_access import HistoryComponent, connect_history, create_embedded_history
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened, first_reason
-from tsdb.roles.promql import PROMQL_WARM_UPS, prometheus_api
+from tsdb.roles.promql import prometheus_api
 from tsdb.roles.querier import history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, store_partitions, store_reads
 from tsdb.roles.ui import ui_routes
 from tsdb.store.reporter import StoreReporter
-from tsdb.store.warm_up import warm_up as warm_up_store
 
 PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
 SQLITE = "sqlite:"
@@ -81,12 +77,10 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
     stalls = [log.stalled, store.stalled]
-    warm_ups = [*WARM_UPS, warm_up_store, *PROMQL_WARM_UPS]
     if history is not None and read_past is not None:
         chunker, loader = make_chunker(settings, log), make_loader(settings, log, history)
         past = [HistoryComponent(history), watch, SeamWatch(sources, read_past), loader, chunker]
         stalls += [chunker.stalled, loader.stalled]
-        warm_ups += [warm_up_chunker, warm_up_loader, warm_up_querier]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
     serving: list[Component] = [
         gateway,
@@ -105,7 +99,6 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         store_partitions(store),
         first_reason(*stalls),
         gateway.problem,
-        warm_ups=warm_ups,
         bodies=JoinedRoutes((writes.http, api, pages)),
         grpc=server,
     )

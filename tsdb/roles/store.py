@@ -13,7 +13,6 @@ from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.grpc.health import Health
-from tsdb.ops.grpc.messages import warm_up as warm_up_messages
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
@@ -27,7 +26,6 @@ from tsdb.store.reporter import StoreReporter, partition_health
 from tsdb.store.service import ReaderService
 from tsdb.store.snapshots.snapshots import SnapshotOptions
 from tsdb.store.store import Store, StoreOptions
-from tsdb.store.warm_up import warm_up
 
 DRAIN_PART = 3  # Last snapshots may take this part (1/3) of a drain; the other components need the rest.
 
@@ -42,7 +40,7 @@ def open_store(settings: StoreSettings) -> Opened:
         reporter = StoreReporter(store, health_setter(health), SystemClock())
         components: list[Component] = [LogComponent(log), store, reporter, server]
         stalled = first_reason(log.stalled, store.stalled)
-        return Opened(components, store_partitions(store), stalled, warm_ups=[warm_up_messages, warm_up], grpc=server)
+        return Opened(components, store_partitions(store), stalled, grpc=server)
 
 
 def make_store(settings: StoreSettings | StandaloneSettings, log: Log) -> Store:

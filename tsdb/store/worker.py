@@ -1,6 +1,6 @@
 """Worker: runs one consumer and its share of the partitions on one thread.
 
-It warms up, opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
+It opens the replay as soon as the log answers, steps the replay, maintains the heads, and notifies readers of
 newly visible records. Its poll waits for records: an idle worker makes a step every five seconds.
 """
 
@@ -21,7 +21,6 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.memory_reports import MemoryReports
 from tsdb.store.partition import Partition
 from tsdb.store.snapshots.snapshots import Snapshots
-from tsdb.store.warm_up import warm_up
 
 POLL_S = 5.0  # A record, and a close, end a poll early.
 OPEN_AGAIN_S = 0.5
@@ -64,14 +63,12 @@ class Worker(ThreadComponent):
             self._replay.wake()
 
     def silent_s(self) -> float:
-        """Seconds since the last step began; 0 before the first step, which may wait for kernels to compile."""
+        """Seconds since the last step began; 0 before the first step."""
         beat_at = self._beat_at
         return 0.0 if beat_at is None else self._clock.monotonic() - beat_at
 
     def _run(self) -> None:
         try:
-            self._set_waiting("warming_up")
-            warm_up()
             replay = self._open()
             if replay is None:
                 return

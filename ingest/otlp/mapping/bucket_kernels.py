@@ -33,7 +33,7 @@ from ingest.otlp.wire.field_kernels import (
     POSITIVE_OFFSET,
     SUMMARY,
 )
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.memory_kernels import as_int64
 
 SCALE_MIN, SCALE_MAX = -4, 8  # The schemas of Prometheus's native histograms.
@@ -57,11 +57,11 @@ FRACTIONS = _fractions()
 
 @kernel
 def buckets_kernel(
-    metrics: NDArray[np.int64],
-    points: NDArray[np.int64],
+    metrics: Array2[np.int64],
+    points: Array2[np.int64],
     counts: NDArray[np.int64],
     bounds: NDArray[np.int64],
-    spans: NDArray[np.int64],
+    spans: Array2[np.int64],
     boundaries: NDArray[np.float64],
     values: NDArray[np.float64],
 ) -> int:

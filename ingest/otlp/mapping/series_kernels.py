@@ -46,7 +46,7 @@ from ingest.otlp.wire.field_kernels import (
     POINT_VALUE,
     SUMMARY,
 )
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import Array2, kernel
 from tsdb.codec.memory_kernels import as_int64
 
 STALE = 0x7FF0000000000002  # Bits of Prometheus's stale marker.
@@ -57,16 +57,16 @@ NS_PER_MS = np.uint64(1_000_000)
 def series_kernel(
     data: NDArray[np.uint8],
     arena: NDArray[np.uint8],
-    metrics: NDArray[np.int64],
-    families: NDArray[np.int64],
-    contexts: NDArray[np.int64],
-    points: NDArray[np.int64],
-    spans: NDArray[np.int64],
+    metrics: Array2[np.int64],
+    families: Array2[np.int64],
+    contexts: Array2[np.int64],
+    points: Array2[np.int64],
+    spans: Array2[np.int64],
     bucket_values: NDArray[np.float64],
-    bucket_texts: NDArray[np.int64],
-    odd_texts: NDArray[np.int64],
+    bucket_texts: Array2[np.int64],
+    odd_texts: Array2[np.int64],
     escapes: bool,
-    attributes: NDArray[np.int64],
+    attributes: Array2[np.int64],
     names: NDArray[np.uint8],
     base: NDArray[np.uint8],
     out: NDArray[np.uint8],

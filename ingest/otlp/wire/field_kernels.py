@@ -6,7 +6,7 @@ has other numbers for the same fields. The helpers read what several kinds of me
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,9 @@ POINT_COLUMNS = 24
 # The tables in the order that the kernels take: two-dimensional ones first, then (counts, bounds).
 RESOURCE_TABLE, SCOPE_TABLE, METRIC_TABLE, POINT_TABLE, ODD_TABLE = range(5)
 Int64Tables: TypeAlias = tuple[NDArray[np.int64], ...]
+# The numbers are those of the dimensions of each array, and of the arrays.
+PlainTables: TypeAlias = Annotated[Int64Tables, 2, 5]
+NumberTables: TypeAlias = Annotated[Int64Tables, 1, 2]
 # Sizes of the tables, and other counts of the scan.
 RESOURCES, SCOPES, METRICS, POINTS, COUNTS, BOUNDS_SIZE, ODD, EXEMPLARS, START_TIMES, ROWS, ERROR_AT = range(11)
 TOTALS = 11

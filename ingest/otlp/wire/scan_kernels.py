@@ -39,6 +39,8 @@ from ingest.otlp.wire.field_kernels import (
     UNIT_AT,
     UNIT_END,
     Int64Tables,
+    NumberTables,
+    PlainTables,
     read_attribute,
 )
 from ingest.otlp.wire.point_kernels import scan_point
@@ -51,8 +53,8 @@ def scan_kernel(
     data: NDArray[np.uint8],
     fill: bool,
     attributes_max: int,
-    tables: Int64Tables,
-    numbers: Int64Tables,
+    tables: PlainTables,
+    numbers: NumberTables,
     totals: NDArray[np.int64],
 ) -> bool:
     """Adds to `totals`, and fills the tables if `fill`. False: the bytes break the format at byte totals[ERROR_AT].

@@ -15,7 +15,6 @@ from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.refusals import RefusedSeries
 from ingest.rows import Rows
 from ingest.validate import accepted_times
-from ingest.warm_up import warm_up
 from spark_backfill.writing.samples.options import SampleOptions
 from spark_backfill.writing.samples.rows import SampleBatch
 from tsdb.log.interface import METRICS
@@ -71,7 +70,6 @@ class SampleSender:
         try:
             shared = require_meta(self._log)
             self._time_set = shared.time_set
-            warm_up()
             rule = PlacementRule(shared.placement_labels)
             self._pipeline = WritePipeline(
                 self._log, rule, shared.partitions, shared.time_set, options.limits, self._clock

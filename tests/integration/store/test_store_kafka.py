@@ -74,7 +74,7 @@ def test_a_store_whose_broker_is_away_as_it_opens_waits_for_it(broker: KafkaClus
         repair = _kill(broker)
         try:
             with node:
-                wait_until(lambda: node.reason() not in ("warming_up", "replaying"))
+                wait_until(lambda: node.reason() != "replaying")
                 assert not node.status().readiness.ready
                 repair()
                 broker.wait_ready()

@@ -14,7 +14,6 @@ from support.servers.logs import LogFactory, wait_until
 from support.servers.node import Node, make_topics, refused, store_options
 from tsdb.client import ReadOptions
 from tsdb.model.errors import Unavailable
-from tsdb.store import warm_up
 from tsdb.store.readiness import HIGH_WATERMARK_AGE_MAX_S
 from tsdb.store.reporter import StoreReporter
 from tsdb.store.store import ALIVE_WITHIN_S
@@ -73,18 +72,6 @@ def test_a_store_is_not_ready_before_it_has_replayed_and_says_how_far_it_is(benc
         bench.held.release()
         node.wait_ready()
         assert bench.shown(node) == times
-
-
-def test_a_store_is_not_ready_while_its_kernels_are_not(bench: Bench) -> None:
-    warmed_up = warm_up._lock
-    with warmed_up, bench.node() as node:
-        node.wait_reason("warming_up")
-        assert node.store.stalled() == "", "compiling may take long, and kills nobody"
-        warmed_up.release()
-        try:
-            node.wait_ready()
-        finally:
-            warmed_up.acquire()
 
 
 def test_health_and_metrics_follow_readiness(bench: Bench) -> None:

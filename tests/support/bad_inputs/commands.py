@@ -271,7 +271,6 @@ TOOLS = (
     Command("spark rebuild --from soon --to now", "'soon' is neither ms since the epoch"),
     Command("spark rebuild --from 2 --to 1 --log sqlite:///log.db", "the range from 2 ms to 1 ms is empty", 1),
     Command("spark nonsense", "no such command 'nonsense'"),
-    Command("warmup --nonsense", "no such option: --nonsense"),
 )
 
 COMMANDS = (*WORDS, *ADDRESSES, *CREDENTIALS, *SELECTORS, *TIMES, *FORMS, *WRITERS, *TOOLS)

@@ -1,6 +1,6 @@
 """A release as its image has it: the sources of a commit, the version that they name, and compiled kernels.
 
-The sources are kept in the user's cache, as the kernels are: they cost minutes once.
+The sources and kernels of the last release are kept in the user's cache: they cost minutes once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from support.servers.processes import TSDB
-from tsdb.codec.kernel_folders import CACHE_DIR_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 WARM_UP_WITHIN_S = 1200.0
@@ -71,7 +70,8 @@ def last_release(scratch: Path, version: str) -> Release:
             with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
                 files.extractall(Path(unpacked) / "tree", filter="data")
             (Path(unpacked) / "tree").rename(folder)
-    release = _release(scratch, version, folder, {CACHE_DIR_VARIABLE: str(folder / "kernels")})
+    release = _release(scratch, version, folder, {"NUMBA_CACHE_DIR": str(folder / "kernels")})
+    # That release compiles its kernels at run time.
     release.run("warmup", timeout_s=WARM_UP_WITHIN_S)
     return release
 

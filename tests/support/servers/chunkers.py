@@ -3,7 +3,6 @@ log."""
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from tsdb.chunks.late_scan import Windows
 from tsdb.chunks.progress import Progress, decode_commit
 from tsdb.chunks.resume import first_progress
 from tsdb.chunks.stage import ChunkStage
-from tsdb.chunks.warm_up import warm_up
 from tsdb.codec.chunk.key import ChunkKey, Kind, ProgressKey, RecordKey, WindowKey, decode_key, encode_key
 from tsdb.codec.records.log_record import decode_records
 from tsdb.codec.records.series_record import decode_announcements
@@ -27,8 +25,6 @@ from tsdb.model.clock import Clock
 from tsdb.model.time_set import DEMO, SliceLengths, TimeSet, slice_lengths
 
 NO_END_MS = 1 << 60
-
-_warm_up = functools.cache(warm_up)
 
 
 class FastClock:
@@ -59,7 +55,6 @@ def chunker_options(times: TimeSet = DEMO, slices: SliceLengths | None = None, *
 @contextmanager
 def running(log: Log, options: ChunkerOptions, clock: Clock, *, graceful: bool = True) -> Iterator[Chunker]:
     """A running chunker; at the end of the block it is drained, or aborted at any point of its work."""
-    _warm_up()  # Compiles kernels here, before any wait with a time limit.
     chunker = Chunker(log, options, clock)
     chunker.start()
     try:

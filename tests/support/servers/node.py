@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from ingest.limits import IngestLimits
 from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.rows import make_rows
-from ingest.warm_up import warm_up
 from support.servers.logs import LogFactory, wait_until
 from tsdb.client import Client, SelectQuery, SelectResult, connect
 from tsdb.client.options import Selector
@@ -68,7 +67,6 @@ class Gateway:
     """Writes through the real pipeline, which may also start with empty caches, as after a restart."""
 
     def __init__(self, log: Log, time_set: TimeSet = PRODUCTION, clock: Clock | None = None) -> None:
-        warm_up()  # A first request that compiles would run out of time.
         self.clock = clock or SystemClock()
         self.pipeline = WritePipeline(log, PLACEMENT, log.partitions(METRICS), time_set, IngestLimits(), self.clock)
 

@@ -66,7 +66,7 @@ class IdlePartition:
 def test_lost_offsets_of_a_partition_given_up_in_the_same_poll_are_ignored() -> None:
     group = LosingGroup()
     made = cast(ChunkPartition, IdlePartition())
-    member = Member(cast(Group, group), lambda _: made, threading.Event(), SystemClock(), lambda: None, 100)
+    member = Member(cast(Group, group), lambda _: made, threading.Event(), SystemClock(), 100)
     member.start()
     polled = group.polled_again.wait(60.0)
     member.close()

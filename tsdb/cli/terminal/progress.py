@@ -1,7 +1,5 @@
 """Shows progress on stderr: a bar on a terminal; otherwise a line of plain text at intervals, for logs and `2>
 file`.
-
-The bar of a role that compiles kernels at its start, on a terminal. Begins with the first kernel that compiles.
 """
 
 from __future__ import annotations
@@ -9,16 +7,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from tsdb.cli.terminal.output import note
 
 PLAIN_EVERY_S = 10.0  # A shorter job prints no line.
 
 Advance = Callable[[int], None]
-
-if TYPE_CHECKING:
-    from tsdb.roles.kernels import KernelProgress  # It loads numba, which client commands do without.
 
 
 @contextlib.contextmanager
@@ -85,22 +79,3 @@ class PlainProgress:
         total = f" of {self._total}" if self._total else ""
         left = max(self._total - self._done, 0) * (now - self._began) / self._done if self._done else 0.0
         self._write(f"{self._what}: {self._done}{total} {self._unit}" + (f", {left:.0f} s left" if left else ""))
-
-
-class KernelBar:
-    """A display for `tsdb.roles.kernels.KernelStart`."""
-
-    def __init__(self) -> None:
-        self._open = contextlib.ExitStack()
-        self._advance: Advance | None = None
-        self._done = 0
-
-    def show(self, progress: KernelProgress) -> None:
-        if self._advance is None:
-            self._advance, expect = self._open.enter_context(progress_bar("compiling", "kernels"))
-            expect(progress.total)
-        self._advance(progress.done - self._done)
-        self._done = progress.done
-
-    def end(self) -> None:
-        self._open.close()

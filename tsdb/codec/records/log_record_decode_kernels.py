@@ -52,12 +52,12 @@ def scan_records_kernel(
     for record in range(status.size):
         start = starts[record]
         status[record] = _status_of(data, start, starts[record + 1])
-        packs, samples = np.int64(0), np.int64(0)
+        packs, samples = 0, 0
         flags[record] = 0
         if status[record] == STATUS_OK:
             flags[record] = data[start + FLAGS_AT]
-            packs = np.int64(load_u32(data, start + PACKS_AT))
-            samples = np.int64(load_u32(data, start + SAMPLES_AT))
+            packs = int(np.int64(load_u32(data, start + PACKS_AT)))
+            samples = int(np.int64(load_u32(data, start + SAMPLES_AT)))
         pack_start[record + 1] = pack_start[record] + packs
         sample_start[record + 1] = sample_start[record] + samples
 
@@ -84,8 +84,8 @@ def _status_of(data: NDArray[np.uint8], start: int, end: int) -> int:
 def _is_sound(data: NDArray[np.uint8], start: int, size: int) -> bool:
     """Whether the fields of a record whose checksum holds agree with each other and with its size."""
     flags = np.int64(data[start + FLAGS_AT])
-    packs = np.int64(load_u32(data, start + PACKS_AT))
-    samples = np.int64(load_u32(data, start + SAMPLES_AT))
+    packs = int(np.int64(load_u32(data, start + PACKS_AT)))
+    samples = int(np.int64(load_u32(data, start + SAMPLES_AT)))
     base = load_i64(data, start + BASE_AT)
     if flags & ~KNOWN_FLAGS or data[start + RESERVED_AT] or data[start + RESERVED_AT + 1]:
         return False
@@ -105,7 +105,7 @@ def _is_sound(data: NDArray[np.uint8], start: int, size: int) -> bool:
 def _lengths_agree(data: NDArray[np.uint8], at: int, packs: int, samples: int) -> bool:
     total = 0
     for pack in range(packs):
-        length = np.int64(load_u32(data, at + 4 * pack))
+        length = int(np.int64(load_u32(data, at + 4 * pack)))
         if length == 0:
             return False
         total += length

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.memory_kernels import as_int64, copy_bytes
 from tsdb.codec.overlay_kernels import copy_run_kernel
 from tsdb.codec.sort_kernels import argsort_kernel
@@ -38,7 +38,7 @@ _SLOT_SHIFT = np.uint64(32)
 
 
 @kernel
-def plan_kernel(rows: Rows, refs: NDArray[np.uint32], keys: NDArray[np.uint64], needs: NDArray[np.int64]) -> None:
+def plan_kernel(rows: Rows, refs: NDArray[np.uint32], keys: Array2[np.uint64], needs: Array2[np.int64]) -> None:
     """Set keys[row, :needs[row, NEED_COLUMNS]] to slot << 32 | index into refs, ascending; needs (rows, NEED_SIZE)."""
     # Slices have nearly the same layout, so the order of one is the order of the next: sorting is rare.
     order = np.arange(refs.size)
@@ -110,8 +110,8 @@ def _size(ends: NDArray[np.uint32], index: int) -> int:
 @kernel
 def copy_kernel(
     rows: Rows,
-    keys: NDArray[np.uint64],
-    needs: NDArray[np.int64],
+    keys: Array2[np.uint64],
+    needs: Array2[np.int64],
     series_index: NDArray[np.uint32],
     column_lengths: NDArray[np.uint32],
     axis_index: NDArray[np.uint32],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
-from tsdb.codec.memory_kernels import copy_bytes
+from tsdb.codec.jit import Array2, helper, kernel
+from tsdb.codec.memory_kernels import as_rows, copy_bytes
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -166,8 +166,8 @@ def plan_many_kernel(
     refs: NDArray[np.uint32],
     ref_ends: NDArray[np.int64],
     keys: NDArray[np.uint64],
-    needs: NDArray[np.int64],
-    need_ends: NDArray[np.int64],
+    needs: Array2[np.int64],
+    need_ends: Array2[np.int64],
 ) -> None:
     """Does what plan_kernel does, over heads. keys: flat, rows x refs of each head. need_ends (heads + 1, NEED_SIZE):
     running sums."""
@@ -175,14 +175,13 @@ def plan_many_kernel(
     for head in range(ref_ends.size - 1):
         row, row_end = row_ends[head], row_ends[head + 1]
         refs_here = refs[ref_ends[head] : ref_ends[head + 1]]
-        size = (row_end - row) * refs_here.size
         plan_kernel(
             rows[row:row_end],
             refs_here,
-            keys[at : at + size].reshape(row_end - row, refs_here.size),
+            as_rows(keys, at, row_end - row, refs_here.size),
             needs[row:row_end],
         )
-        at += size
+        at += (row_end - row) * refs_here.size
         for need in range(NEED_SIZE):
             need_ends[head + 1, need] = need_ends[head, need]
             for needing in range(row, row_end):
@@ -195,8 +194,8 @@ def copy_many_kernel(
     row_ends: NDArray[np.int64],
     ref_ends: NDArray[np.int64],
     keys: NDArray[np.uint64],
-    needs: NDArray[np.int64],
-    need_ends: NDArray[np.int64],
+    needs: Array2[np.int64],
+    need_ends: Array2[np.int64],
     series_index: NDArray[np.uint32],
     column_lengths: NDArray[np.uint32],
     axis_index: NDArray[np.uint32],
@@ -212,12 +211,11 @@ def copy_many_kernel(
     for head in range(ref_ends.size - 1):
         row, row_end = row_ends[head], row_ends[head + 1]
         count = ref_ends[head + 1] - ref_ends[head]
-        size = (row_end - row) * count
         column, column_end = need_ends[head, NEED_COLUMNS], need_ends[head + 1, NEED_COLUMNS]
         axis, axis_end = need_ends[head, NEED_AXES], need_ends[head + 1, NEED_AXES]
         copy_kernel(
             rows[row:row_end],
-            keys[at : at + size].reshape(row_end - row, count),
+            as_rows(keys, at, row_end - row, count),
             needs[row:row_end],
             series_index[column:column_end],
             column_lengths[column:column_end],
@@ -228,4 +226,4 @@ def copy_many_kernel(
             axis_data[need_ends[head, NEED_AXIS_DATA] : need_ends[head + 1, NEED_AXIS_DATA]],
             data[need_ends[head, NEED_DATA] : need_ends[head + 1, NEED_DATA]],
         )
-        at += size
+        at += (row_end - row) * count

@@ -5,15 +5,15 @@ Nothing here checks or owns memory: the caller of a kernel holds the array of ea
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from typing import Any, TypeVar
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper
+from tsdb.codec.jit import helper, intrinsic
+
+Item = TypeVar("Item", bound=np.generic)
 
 
 @helper
@@ -22,28 +22,39 @@ def signed(value: Any) -> int:
     return np.int64(value)  # type: ignore[return-value]  # numba's integers are all of numpy's
 
 
-def _array_at(item: Any) -> Any:
-    array_type = types.Array(item, 1, "C")
-
-    def array_at(typing_context: Any, address: Any, size: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array = context.make_array(array_type)(context, builder)
-            itemsize = context.get_constant(types.intp, item.bitwidth // 8)
-            data = builder.inttoptr(args[0], array.data.type)
-            populate_array(array, data, [args[1]], [itemsize], itemsize, meminfo=None)
-            return array._getvalue()
-
-        return array_type(types.int64, types.int64), codegen
-
-    return intrinsic(array_at)
+@intrinsic
+def u8_at(address: int, size: int) -> NDArray[np.uint8]:
+    """The array of `size` elements at an address, without a count of references."""
+    return _array_at(address, size, np.uint8)
 
 
-# u8_at(address, size): the array of `size` elements at an address, without a count of references.
-u8_at: Any = _array_at(types.uint8)
-u32_at: Any = _array_at(types.uint32)
-i32_at: Any = _array_at(types.int32)
-i64_at: Any = _array_at(types.int64)
-f64_at: Any = _array_at(types.float64)
+@intrinsic
+def u32_at(address: int, size: int) -> NDArray[np.uint32]:
+    """The array of `size` elements at an address, without a count of references."""
+    return _array_at(address, size, np.uint32)
+
+
+@intrinsic
+def i32_at(address: int, size: int) -> NDArray[np.int32]:
+    """The array of `size` elements at an address, without a count of references."""
+    return _array_at(address, size, np.int32)
+
+
+@intrinsic
+def i64_at(address: int, size: int) -> NDArray[np.int64]:
+    """The array of `size` elements at an address, without a count of references."""
+    return _array_at(address, size, np.int64)
+
+
+@intrinsic
+def f64_at(address: int, size: int) -> NDArray[np.float64]:
+    """The array of `size` elements at an address, without a count of references."""
+    return _array_at(address, size, np.float64)
+
+
+def _array_at(address: int, size: int, item: type[Item]) -> NDArray[Item]:
+    held = (ctypes.c_char * (int(size) * np.dtype(item).itemsize)).from_address(int(address))
+    return np.frombuffer(memoryview(held), item)
 
 
 def address_of(array: NDArray[Any]) -> int:

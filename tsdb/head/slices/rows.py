@@ -7,9 +7,10 @@ that own the arrays fill the rows.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from tsdb.codec.jit import Array2
+
+Rows = Array2[np.int64]
 """Rows of slices, (n, columns) int64: one row for each slice."""
 
 # Stands in place of a ref for a sample too far ahead of its broker time. No reader sees the sample.

@@ -213,11 +213,6 @@ def field_kinds(descriptor: Descriptor) -> NDArray[np.int32]:
     return kinds
 
 
-def warm_up() -> None:
-    """Compile the kernel, or load it from the cache."""
-    measure(b"\x0a\x00", np.full((1, 1), LEAF, np.int32), 1)
-
-
 def _declared_bytes(data: bytes) -> int:
     """The expanded size in the trailer of gzip data. `_expanded` refuses data that expands to another size."""
     if len(data) < GZIP_BYTES_MIN:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,23 +15,6 @@ from ingest.otlp.wire.values import DEPTH_MAX
 from support.data.otlp_requests import any_value, export_request, gauge, number_point, samples_of
 from support.oracles.otlp_twin import bits
 from tsdb.model.errors import InvalidRequest
-
-SCRIPT = """
-from ingest.otlp.decode import warm_up
-from ingest.otlp.wire.json_request import json_to_wire
-from ingest.otlp.decode import OtlpDecoder
-from tsdb.codec.jit import Compiling
-
-warm_up()
-point = {"attributes": [{"key": "a.b", "value": {"doubleValue": 1}}], "bucketCounts": [1], "explicitBounds": [1]}
-metric = {"name": "h", "histogram": {"aggregationTemporality": 2, "dataPoints": [point]}}
-wire = json_to_wire(str({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}).replace("'", '"').encode())
-compiled = []
-with Compiling(compiled.append):
-    for body in (wire, bytearray(wire)):
-        assert len(OtlpDecoder().decode(body).rows) == 3
-assert not compiled, compiled
-"""
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -253,7 +234,3 @@ def test_a_reservation_that_is_refused_ends_the_request() -> None:
 
     with pytest.raises(InvalidRequest, match="no room"):
         OtlpDecoder().decode(VALID, full)
-
-
-def test_a_request_compiles_nothing_after_the_warm_up() -> None:
-    subprocess.run([sys.executable, "-c", SCRIPT], check=True)

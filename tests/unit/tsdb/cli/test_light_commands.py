@@ -16,7 +16,18 @@ from tsdb.cli.root import LoadedCommands
 from tsdb.model.labels import canonical_labels
 
 HEAVY = (
-    *("aiohttp", "anyio", "cassandra", "confluent_kafka", "grpc", "numba", "numpy", "pandas", "prometheus_client"),
+    *(
+        "aiohttp",
+        "anyio",
+        "cassandra",
+        "confluent_kafka",
+        "grpc",
+        "llvmlite",
+        "numba",
+        "numpy",
+        "pandas",
+        "prometheus_client",
+    ),
     *(
         "kafka",
         "psutil",
@@ -44,7 +55,6 @@ ALLOWED: dict[str, set[str]] = {
     "--help": set(),
     "--version": set(),
     "nonsense": set(),
-    "warmup --help": set(),
     "query up --start 0 --end 100000 --address": {*CLIENT, "rich"},
     "query up --start 0 --end 100000 --output json --address": CLIENT,
     "query up --at 60000 --address": {*CLIENT, "rich"},

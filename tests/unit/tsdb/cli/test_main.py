@@ -29,7 +29,7 @@ VERBS = [
         "watch",
         "status",
     ),
-    *("topics", "warmup", "completion", "config"),
+    *("topics", "completion", "config"),
 ]
 
 

@@ -10,41 +10,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from support.examples import examples
-from tsdb.codec.jit import kernel
-from tsdb.codec.murmur2_kernels import murmur2
-from tsdb.codec.utf8_kernels import is_utf8
-from tsdb.codec.xxh3_kernels import long_secret, xxh3_64
+from support.kernels import is_utf8, murmur2, xxh3
+from tsdb.codec.xxh3_kernels import long_secret
 from tsdb.model.partitioner import murmur2 as murmur2_twin
 
 SEEDS = (0, 1, 0x9E3779B185EBCA87, 2**64 - 1)
 # All length classes of xxh3 with their borders, and more than one block of stripes.
 SIZES = [*range(260), 511, 512, 513, 1023, 1024, 1025, 1088, 2047, 2048, 2049, 4096, 8192]
-
-
-@kernel
-def xxh3_kernel(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    seed: np.uint64,
-    secret: NDArray[np.uint8],
-    out: NDArray[np.uint64],
-) -> None:
-    for row in range(out.size):
-        out[row] = xxh3_64(data, starts[row], ends[row], seed, secret)
-
-
-@kernel
-def murmur2_kernel(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], out: NDArray[np.uint64]
-) -> None:
-    for row in range(out.size):
-        out[row] = murmur2(data, starts[row], ends[row])
-
-
-@kernel
-def is_utf8_kernel(data: NDArray[np.uint8], start: int, end: int) -> bool:
-    return is_utf8(data, start, end)
 
 
 def ranges(sizes: list[int]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
@@ -58,7 +30,7 @@ def ranges(sizes: list[int]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDAr
 def test_xxh3_of_every_length_class_is_that_of_the_library(seed: int) -> None:
     data, starts, ends = ranges(SIZES)
     out = np.empty(len(SIZES), np.uint64)
-    xxh3_kernel(data, starts, ends, np.uint64(seed), long_secret(seed), out)
+    xxh3(data, starts, ends, np.uint64(seed), long_secret(seed), out)
     expected = [
         xxhash.xxh3_64_intdigest(data[a:b].tobytes(), seed) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
     ]
@@ -69,7 +41,7 @@ def test_murmur2_is_that_of_the_partitioner() -> None:
     sizes = list(range(70))
     data, starts, ends = ranges(sizes)
     out = np.empty(len(sizes), np.uint64)
-    murmur2_kernel(data, starts, ends, out)
+    murmur2(data, starts, ends, out)
     expected = [murmur2_twin(data[a:b].tobytes()) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     assert out.tolist() == expected
 
@@ -90,4 +62,4 @@ def test_utf8_is_what_python_decodes(data: bytes) -> None:
     except UnicodeDecodeError:
         valid = False
     around = np.frombuffer(b"\xff" + data + b"\x80", np.uint8)
-    assert is_utf8_kernel(around, 1, len(around) - 1) == valid
+    assert is_utf8(around, 1, len(around) - 1) == valid

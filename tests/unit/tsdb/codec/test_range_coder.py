@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tsdb.codec.columns.entropy_kernels import (
-    CLASSES,
-    LIMIT,
-    TWO_ENDED_FROM,
-    decode_symbols,
-    encode_symbols,
-    read_entropy,
-    write_entropy,
-)
+from support.kernels import decode_symbols, encode_symbols, read_entropy, write_entropy
+from tsdb.codec.columns.entropy_kernels import CLASSES, LIMIT, TWO_ENDED_FROM
 
 ALPHABETS = [1, 2, 5, TWO_ENDED_FROM - 1, TWO_ENDED_FROM, TWO_ENDED_FROM + 1, CLASSES]
 COUNT = LIMIT // 8  # Counts are halved several times.

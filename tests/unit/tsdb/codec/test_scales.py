@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 
 from support.data.column_cases import STALE
-from tsdb.codec.columns.scale_kernels import (
-    FLOAT_BITS,
-    RATIO,
-    RATIO_PRINTED,
-    SCALES,
-    integers_of,
-    printed,
-    proves,
-    to_float,
-)
+from support.kernels import integers_of, printed, proves, to_float
+from tsdb.codec.columns.scale_kernels import FLOAT_BITS, RATIO, RATIO_PRINTED, SCALES
 
 N = 64
 COUNT = np.arange(1, N + 1)

@@ -7,23 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
 from support.counters import sample
 from support.data.announcements import Labels, announced, announced_raw
-from tsdb.index import (
-    index_kernels,
-    interned_kernels,
-    label_kernels,
-    label_read_kernels,
-    postings_kernels,
-    series_table_kernels,
-)
 from tsdb.index.index import COMPACT_SERIES_MIN, SeriesIndex
 from tsdb.index.label_index import BATCH_SERIES
 from tsdb.index.series_table_kernels import NO_REF
-from tsdb.index.warm_up import warm_up_index
 from tsdb.model.errors import Overloaded
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
 from tsdb.selector.selectors import parse_selector
@@ -395,28 +385,3 @@ def test_reads_from_other_threads_see_whole_series_while_one_writes() -> None:
     for reader in readers:
         reader.join(60.0)
     assert not troubles
-
-
-def test_warm_up_leaves_no_kernel_to_compile() -> None:
-    warm_up_index()
-    for module in (
-        index_kernels,
-        interned_kernels,
-        label_kernels,
-        label_read_kernels,
-        postings_kernels,
-        series_table_kernels,
-    ):
-        for name, thing in vars(module).items():
-            if isinstance(thing, Dispatcher) and thing.py_func.__module__ == module.__name__:
-                assert thing.signatures or name.startswith("_") or _is_inner(name), name
-
-
-def _is_inner(name: str) -> bool:
-    """Kernels that only other kernels call."""
-    return name in {
-        "find_ref_kernel", "insert_ref_kernel", "hash_kernel", "hash32_kernel",
-        "fits_kernel", "equal_kernel", "intern_kernel", "separator_kernel",
-        "label_count_kernel", "has_capacity_kernel", "write_run_kernel", "same_labels_kernel", "family_code_kernel",
-        "family_end_kernel",
-    }  # fmt: skip

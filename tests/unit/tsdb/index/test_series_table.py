@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.kernels import insert_ref
 from tsdb.index.series_table import LOAD_MAX, SeriesIdTable
-from tsdb.index.series_table_kernels import NO_REF, insert_ref_kernel
+from tsdb.index.series_table_kernels import NO_REF
 
 
 def insert(table: SeriesIdTable, entries: dict[int, int]) -> None:
     table.reserve(len(entries))
     for series_id, ref in entries.items():
-        insert_ref_kernel(*table.arrays, table.used, np.uint64(series_id), ref)
+        insert_ref(*table.arrays, table.used, np.uint64(series_id), np.uint32(ref))
     table.inserted(len(entries))
 
 

@@ -16,6 +16,7 @@ from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
 from tsdb.ops.http.server import OpsServer, serve_ops
+from tsdb.ops.lifecycle import Component
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.roles.process import Opened, RoleProcess
 from tsdb.ui.routes import UiRoutes
@@ -45,15 +46,16 @@ def get(server: OpsServer, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("has_pages", [True, False])
-def test_the_page_waits_while_kernels_are_prepared(has_pages: bool) -> None:
+def test_the_page_waits_while_a_component_starts(has_pages: bool) -> None:
     begun, may_go = threading.Event(), threading.Event()
     routes: BodyRoutes = pages() if has_pages else NoBodyRoutes()
 
-    def warm_up() -> None:
-        begun.set()
-        may_go.wait(60.0)
+    class SlowComponent(Component):
+        def start(self) -> None:
+            begun.set()
+            may_go.wait(60.0)
 
-    process = RoleProcess(lambda: Opened([], dict, lambda: "", warm_ups=[warm_up], bodies=routes))
+    process = RoleProcess(lambda: Opened([SlowComponent()], dict, lambda: "", bodies=routes))
     tokens = Tokens(text="good")
     with serve_ops("127.0.0.1", 0, process.readiness, Liveness, bodies=process, tokens=tokens) as server:
         process.start()

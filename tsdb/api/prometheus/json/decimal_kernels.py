@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from tsdb.codec.bits_kernels import leading_zeros, multiply_high, trailing_zeros
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_u64, store_u64
 
@@ -42,33 +40,6 @@ def powers_of_ten() -> NDArray[np.uint64]:
             mantissa = -(-(1 << (127 + power.bit_length())) // power)
         rows.append((mantissa >> 64, mantissa & ((1 << 64) - 1)))
     return np.array(rows, np.uint64)
-
-
-def _wide(typing_context: Any, first: Any, second: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), codegen
-
-
-# high_product(a, b): the high 64 bits of a x b, both uint64.
-high_product: Any = intrinsic(_wide)
-
-
-def _zeros(instruction: str) -> Any:
-    def count(typing_context: Any, word: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, instruction)(args[0], ir.Constant(ir.IntType(1), 0))
-
-        return types.int64(types.uint64), codegen
-
-    return intrinsic(count)
-
-
-leading_zeros: Any = _zeros("ctlz")
-trailing_zeros: Any = _zeros("cttz")
 
 
 @helper
@@ -161,9 +132,9 @@ def _signed(value: Any) -> int:
 
 @helper
 def _rounded_to_odd(high: np.uint64, low: np.uint64, factor: np.uint64) -> np.uint64:
-    carried = high_product(low, factor)
+    carried = multiply_high(low, factor)
     rest = high * factor + carried
-    top: np.uint64 = high_product(high, factor) + (_1 if rest < carried else _0)
+    top: np.uint64 = multiply_high(high, factor) + (_1 if rest < carried else _0)
     return top | (_1 if rest > _1 else _0)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.api.prometheus.json.decimal_kernels import SCRATCH_BYTES, TEXT_BYTES_MAX, write_float, write_integer
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.memory_kernels import as_int64, copy_bytes, load_u64, store_u64
 
 PREFIX_BYTES = 32  # `,[-9223372036854775.807,"` has 25.
@@ -41,13 +41,13 @@ def write_rows_kernel(
     ts_ms: NDArray[np.int64],
     prefixes: NDArray[np.uint8],
     prefix_sizes: NDArray[np.int64],
-    labels: NDArray[np.int32],
+    labels: Array2[np.int32],
     texts: NDArray[np.uint8],
     text_starts: NDArray[np.int64],
     middle: NDArray[np.uint8],
     end: NDArray[np.uint8],
     head_bytes_max: int,
-    powers: NDArray[np.uint64],
+    powers: Array2[np.uint64],
     out: NDArray[np.uint8],
 ) -> int:
     """Write from `place` on until `out` is nearly full, and move `place`. Returns the number of bytes.

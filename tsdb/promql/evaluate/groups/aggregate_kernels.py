@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.promql.evaluate.ranges.quantile_kernels import quantile_of
 from tsdb.promql.evaluate.ranges.sum_kernels import add, mean_of
 
@@ -21,11 +21,11 @@ def aggregate_kernel(
     group_start: NDArray[np.int64],
     first_step: int,
     end_step: int,
-    values: NDArray[np.float64],
-    present: NDArray[np.bool_],
+    values: Array2[np.float64],
+    present: Array2[np.bool_],
     parameter: NDArray[np.float64],
-    out: NDArray[np.float64],
-    out_present: NDArray[np.bool_],
+    out: Array2[np.float64],
+    out_present: Array2[np.bool_],
 ) -> None:
     """Write out and out_present (groups, steps) for the steps [first_step, end_step).
 
@@ -172,11 +172,11 @@ def top_kernel(
     group_start: NDArray[np.int64],
     first_step: int,
     end_step: int,
-    values: NDArray[np.float64],
-    present: NDArray[np.bool_],
+    values: Array2[np.float64],
+    present: Array2[np.bool_],
     count: NDArray[np.int64],
     sign: float,
-    chosen: NDArray[np.bool_],
+    chosen: Array2[np.bool_],
 ) -> None:
     """Set chosen (series, steps) for the count[step] largest values of each group, in the steps [first_step, end_step);
     with sign -1.0 for the smallest values.
@@ -243,9 +243,9 @@ def _sink(heap: NDArray[np.float64], rows: NDArray[np.int64], size: int) -> None
 def first_kernel(
     order: NDArray[np.int64],
     group_start: NDArray[np.int64],
-    present: NDArray[np.bool_],
+    present: Array2[np.bool_],
     count: NDArray[np.int64],
-    chosen: NDArray[np.bool_],
+    chosen: Array2[np.bool_],
 ) -> None:
     """Set chosen (series, steps) for the first count[step] series of each group."""
     for group in range(group_start.size - 1):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, Array3, helper, kernel
 
 QUANTILE, FRACTION = range(2)
 
@@ -20,13 +20,13 @@ def histogram_kernel(
     order: NDArray[np.int64],
     starts: NDArray[np.int64],
     bounds: NDArray[np.float64],
-    values: NDArray[np.float64],
-    present: NDArray[np.bool_],
-    one: NDArray[np.float64],
-    two: NDArray[np.float64],
-    out: NDArray[np.float64],
-    out_present: NDArray[np.bool_],
-    forced: NDArray[np.float64],
+    values: Array2[np.float64],
+    present: Array2[np.bool_],
+    one: Array2[np.float64],
+    two: Array2[np.float64],
+    out: Array3[np.float64],
+    out_present: Array2[np.bool_],
+    forced: Array3[np.float64],
 ) -> None:
     """Write out (parameters, histograms, steps) and out_present (histograms, steps).
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.promql.evaluate.ranges.quantile_kernels import quantile_of
 from tsdb.promql.evaluate.ranges.sum_kernels import add, mean_of, sum_of, variance_of
 
@@ -61,8 +61,8 @@ def range_kernel(
     extension: int,
     one: NDArray[np.float64],
     two: NDArray[np.float64],
-    out: NDArray[np.float64],
-    present: NDArray[np.bool_],
+    out: Array2[np.float64],
+    present: Array2[np.bool_],
 ) -> None:
     """Write out and present (series, steps) for the samples in (at - before, at + after] of each step.
 

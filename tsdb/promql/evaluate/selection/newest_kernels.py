@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import Array2, kernel
 
 STALE_BITS = 0x7FF0000000000002  # Prometheus's stale marker, a NaN of these bits.
 
@@ -17,9 +17,9 @@ def newest_kernel(
     bits: NDArray[np.int64],
     at_ms: NDArray[np.int64],
     lookback_ms: int,
-    value_bits: NDArray[np.int64],
-    times_ms: NDArray[np.int64],
-    present: NDArray[np.bool_],
+    value_bits: Array2[np.int64],
+    times_ms: Array2[np.int64],
+    present: Array2[np.bool_],
 ) -> None:
     """Write the last sample in (at - lookback, at] of each step, unless it is stale.
 
@@ -48,8 +48,8 @@ def smoothed_kernel(
     samples: NDArray[np.float64],
     at_ms: NDArray[np.int64],
     lookback_ms: int,
-    values: NDArray[np.float64],
-    present: NDArray[np.bool_],
+    values: Array2[np.float64],
+    present: Array2[np.bool_],
 ) -> None:
     """Fill values and present (series, steps): interpolate between the samples around each step, or use the one before
     it. at_ms ascends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import kernel
+from tsdb.codec.jit import Array2, kernel
 from tsdb.index.interned_kernels import equal_kernel, hash_kernel
 
 SEPARATOR = 0xFF  # Separates names and values of canonical labels; no UTF-8 text contains it.
@@ -17,7 +17,7 @@ def number_texts_kernel(
     ends: NDArray[np.int64],
     seed: np.uint64,
     slots: NDArray[np.int32],
-    texts: NDArray[np.int64],
+    texts: Array2[np.int64],
     numbers: NDArray[np.int32],
     counts: NDArray[np.int64],
 ) -> int:

@@ -62,11 +62,11 @@ def test_an_unknown_method_does_not_become_a_label() -> None:
 
 def test_a_server_before_its_start_refuses_with_the_reason_and_serves_after_it() -> None:
     server = build_server(scripted_services(Scripted()), host="127.0.0.1", port=0, health=Health())
-    server.listen(lambda: Unavailable("compiling kernels, 1 of 2", reason="compiling", retry_after_s=1.0))
+    server.listen(lambda: Unavailable("the role is starting", reason="starting", retry_after_s=1.0))
     with plain_channel(server) as channel:
         error = refused(channel)
         assert isinstance(error, Unavailable)
-        assert (error.message, error.reason, error.retry_after_s) == ("compiling kernels, 1 of 2", "compiling", 1.0)
+        assert (error.message, error.reason, error.retry_after_s) == ("the role is starting", "starting", 1.0)
         assert health_of(channel) == "NOT_SERVING"
         with server:
             assert write(channel).samples == 1

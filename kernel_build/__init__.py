@@ -1,0 +1,1 @@
+"""Kernel build: makes the library of compiled kernels (docs/decisions/kernels.md). Only this package imports numba."""
