@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-# Container images often set it; then each process compiles 600 files again, over a second of CPU a start.
+# Container images often set it; then each process compiles 600 files of Python again, over a second of CPU a start.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
@@ -12,6 +12,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --no-compile
 # uv installs in half the time, on all cores. It does not read the settings of pip: where it finds no packages, pip does.
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/null || $(PIP_INSTALL) -qq -e '$(1)'
+comma := ,
 # Five keep two cores busy: many tests mostly wait.
 TEST_PROCESSES ?= 5
 
@@ -20,19 +21,19 @@ TEST_PROCESSES ?= 5
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-demo: .venv/.runtime ## a live run in a scratch folder: write, read, kill, replay; no Java, no Kafka
-	@$(BIN)/tsdb warmup
+demo: .venv/.runtime .venv/.compiler ## a live run in a scratch folder: write, read, kill, replay; no Java, no Kafka
+	@$(BIN)/python -m kernel_build > /dev/null
 	@$(BIN)/python -m demo
 
 # pytest-timeout cannot end a test whose cleanup hangs too. Then, later, its process ends with the stacks of all threads.
-# mypy and each process of the compiler keep one core busy, the downloads none. apt-get runs once at a time: for python,
-# java, then the programs.
+# mypy keeps one core busy and the build of kernels the others, the downloads none. apt-get runs once at a time: for
+# python, the compiler, java, then the programs.
 test: ## all checks and tests, on real servers
 	@$(MAKE) -j3 programs check kernels collected
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=25 \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-unit: .venv/.dev kubernetes ## tests without servers, the slow ones left out: about a minute on 2 idle cores
+unit: kernels kubernetes ## tests without servers, the slow ones left out: about a minute on 2 idle cores
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "not slow and not soak" tests/unit tests/property
 
@@ -47,7 +48,7 @@ fmt: .venv/.dev ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: .venv/.dev java ## all benchmarks; docs/benchmarks.md has the last figures
+bench: kernels java ## all benchmarks; docs/benchmarks.md has the last figures
 	@$(BIN)/python -m bench all
 
 soak: programs kernels ## the long drills, and all examples of generated inputs
@@ -79,10 +80,10 @@ pictures: .venv/.dev ## draw the pictures of README.md and docs/ anew, into docs
 	@scripts/ensure-system.sh browser
 	@PYTHONPATH=.:tests $(BIN)/python scripts/make_pictures.py
 
-kernels: .venv/.dev ## compile all kernels that are not in the cache
-	@$(BIN)/tsdb warmup
+kernels: .venv/.dev .venv/.compiler ## build the library of kernels, of modules whose sources changed; at once if none did
+	@$(BIN)/python -m kernel_build > /dev/null
 
-java: .venv/bin/python ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
+java: .venv/.compiler ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
 programs: java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter, Chromium, curl
@@ -96,18 +97,23 @@ kubernetes: .venv/bin/python ## install kubectl and Helm where they are missing;
 
 # Each process of a run rewrites and compiles 700 files of tests, in 10 s of CPU, where no other did before. Errors are
 # left to the run.
-collected: .venv/.dev kubernetes
+collected: kernels kubernetes
 	@$(BIN)/python -m pytest -q --collect-only > /dev/null || true
 
-# Two stamps: the demo needs no test tools. Each follows pyproject.toml.
+# Two stamps of packages: the demo needs no test tools. Each follows pyproject.toml.
 .venv/bin/python:
 	@scripts/ensure-system.sh python
 	@"$$(scripts/find-python.sh)" -m venv .venv
 	@# Python 3.11 brings pip 23, which takes 6 s of CPU more to choose among the files of the index.
 	@-$(PIP_INSTALL) --quiet --upgrade pip uv
 
+# cc and the headers of Python, which link the kernels.
+.venv/.compiler: | .venv/bin/python
+	@scripts/ensure-system.sh compiler $(BIN)
+	@touch $@
+
 .venv/.runtime: pyproject.toml | .venv/bin/python
-	@$(call install,.[ui])
+	@$(call install,.[build$(comma)ui])
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/bin/python

