@@ -22,5 +22,8 @@ compile() {
 compile requirements.lock --extra ui pyproject.toml
 # The same versions in both images.
 compile requirements-spark.lock --extra ui --extra spark --constraint deploy/requirements.lock pyproject.toml
-# Of the build alone.
-printf 'setuptools>=77\n' | compile requirements-build.lock -
+# Of the build alone, which makes the kernels.
+"$(scripts/find-python.sh)" -c '
+import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+' | compile requirements-build.lock --constraint deploy/requirements.lock -

@@ -62,6 +62,21 @@ def _needs(name: str) -> list[Requirement]:
         return []  # setuptools: an environment need not have it.
 
 
+def test_the_compiler_of_kernels_is_in_the_lock_of_the_build_alone() -> None:
+    assert {"numba", "llvmlite"} <= pins("requirements-build.lock").keys()
+    for lock in ("requirements.lock", "requirements-spark.lock"):
+        assert not {"numba", "llvmlite"} & pins(lock).keys()
+    (compiler,) = EXTRAS["build"]
+    assert compiler in PROJECT["build-system"]["requires"]
+
+
+def test_the_build_has_the_versions_of_the_images() -> None:
+    base, build = pins("requirements.lock"), pins("requirements-build.lock")
+    assert {name: build[name] for name in base.keys() & build.keys()} == {
+        name: base[name] for name in base.keys() & build.keys()
+    }
+
+
 def test_both_images_have_the_same_versions() -> None:
     base, spark = pins("requirements.lock"), pins("requirements-spark.lock")
     assert base.items() <= spark.items()

@@ -135,7 +135,6 @@ terminationGracePeriodSeconds: {{ add .root.Values.preStopSeconds 45 }}
 volumes:
   - name: config
     configMap: {name: {{ include "configName" .root }}}
-  - {name: kernels, emptyDir: {}}
   - {name: tmp, emptyDir: {}}
   {{- if .root.Values.security.enabled }}
   {{- include "secureVolumes" .role | nindent 2 }}
@@ -162,7 +161,6 @@ lifecycle:
 {{ include "probes" .root }}
 volumeMounts:
   - {name: config, mountPath: /etc/kafka-tsdb, readOnly: true}
-  - {name: kernels, mountPath: /var/cache/kafka-tsdb}
   - {name: tmp, mountPath: /tmp}
   {{- if .root.Values.security.enabled }}
   {{- include "secureMounts" .role | nindent 2 }}
