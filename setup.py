@@ -1,4 +1,4 @@
-"""Puts the library of kernels into a wheel (docs/decisions/kernels.md). All else about the package is in pyproject.toml.
+"""Puts the library of kernels into a wheel (docs/decisions/kernels.md). All else of the package is in pyproject.toml.
 
 An editable install has no library: its sources change, and `make kernels` builds one into the user's cache.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires
 
@@ -68,6 +71,25 @@ def test_the_compiler_of_kernels_is_in_the_lock_of_the_build_alone() -> None:
         assert not {"numba", "llvmlite"} & pins(lock).keys()
     (compiler,) = EXTRAS["build"]
     assert compiler in PROJECT["build-system"]["requires"]
+
+
+IMPORTS = """
+import importlib, json, sys
+from tsdb.codec.kernel_sources import kernel_modules
+for name in kernel_modules():
+    importlib.import_module(name)
+ours = {"tsdb", "ingest", "spark_backfill"}
+roots = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - ours
+files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in roots if name in sys.modules}
+print(json.dumps(sorted(name for name, file in files.items() if f"site-packages/{name}" in file)))
+"""
+
+
+@pytest.mark.slow
+def test_the_build_requires_what_modules_with_kernels_import() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    required = {canonicalize_name(Requirement(text).name) for text in PROJECT["build-system"]["requires"]}
+    assert set(json.loads(done.stdout)) == required - {"setuptools", "numba"}
 
 
 def test_the_build_has_the_versions_of_the_images() -> None:
