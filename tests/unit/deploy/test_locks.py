@@ -81,7 +81,7 @@ for name in kernel_modules():
 ours = {"tsdb", "ingest", "spark_backfill"}
 roots = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - ours
 files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in roots if name in sys.modules}
-print(json.dumps(sorted(name for name, file in files.items() if f"site-packages/{name}" in file)))
+print(json.dumps(sorted(name for name, file in files.items() if f"site-packages/{name}" in file and name[0] != "_")))
 """
 
 
