@@ -109,9 +109,11 @@ case "${1:-}" in
     ;;
   compiler)
     if ! compiles "$2"; then
+      refused="${CC:-cc} does not compile a program with Python.h of $2/python: set CC, or install the headers of that Python"
+      [ -z "${CC:-}" ] || { say "$refused"; exit 1; } # A compiler that the caller chose is not replaced.
       headers=$("$2/python" -c 'import sys; print("libpython%d.%d-dev" % sys.version_info[:2])')
       install gcc libc6-dev "$headers"
-      compiles "$2" || { say "${CC:-cc} does not compile a program with Python.h of $2/python: set CC, or install the headers of that Python"; exit 1; }
+      compiles "$2" || { say "$refused"; exit 1; }
     fi
     ;;
   java)
