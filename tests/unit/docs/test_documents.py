@@ -16,6 +16,7 @@ CODE = (
     "deploy",
     "examples",
     "ingest",
+    "kernel_build",
     "scripts",
     "spark_backfill",
     "stack",
