@@ -14,7 +14,7 @@ from support.servers.histories import written
 from support.servers.loaders import assert_holds
 from support.shared_servers import contract_history
 from tsdb.codec.chunk.marker import HoleRecord
-from tsdb.history.loader.trimmed import CHUNKS_TRIMMED
+from tsdb.history.loader.loader import CHUNKS_TRIMMED
 from tsdb.log.interface import CHUNKS, METRICS
 from tsdb.model.errors import InvalidRequest
 

@@ -16,8 +16,7 @@ from support.servers.loaders import OPTIONS, assert_holds
 from support.servers.logs import LogFactory, wait_until
 from support.shared_servers import contract_history
 from tsdb.history.interface import ChunkStore, Loaded
-from tsdb.history.loader.loader import Loader
-from tsdb.history.loader.trimmed import CHUNKS_TRIMMED, LONG_AGO_MS, SERIES_TRIMMED
+from tsdb.history.loader.loader import CHUNKS_TRIMMED, LONG_AGO_MS, SERIES_TRIMMED, Loader
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
 from tsdb.log.records import first_records
 from tsdb.model.clock import SystemClock

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from support.examples import examples
 from tsdb.parallel_consumer import Control, Options, Record, unordered
-from tsdb.parallel_consumer.flow.read_capacity import ReadCapacity
-from tsdb.parallel_consumer.flow.shared_bound import SharedBound
+from tsdb.parallel_consumer.flow.read_capacity import ReadCapacity, SharedBound
 from tsdb.parallel_consumer.offsets.partition import PartitionState
 from tsdb.parallel_consumer.offsets.tracker import OffsetTracker
 from tsdb.parallel_consumer.record import TopicPartition

@@ -275,7 +275,7 @@ def _series_gate_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def _marker_overtakes(patch: pytest.MonkeyPatch) -> None:
-    from tsdb.history.loader.lanes import lane_of
+    from tsdb.history.loader.loader import lane_of
 
     def lane(record: Record) -> Any:
         found = lane_of(record)

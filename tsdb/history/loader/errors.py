@@ -9,7 +9,10 @@ BLOCK_BACKOFF = Backoff(first_s=0.2, longest_s=15.0)
 
 
 class NotLoadable(CorruptData):
-    """A record that cannot be loaded. Its hole is written, so that reads show the loss."""
+    """A record that cannot be loaded. Its hole is written, so that reads show the loss.
+
+    The header of a dead letter has the module and name of this class, so it stays here.
+    """
 
     default_reason = "not_loadable"
 

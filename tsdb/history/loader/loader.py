@@ -8,34 +8,47 @@ are not committed are written again, which changes nothing. `start`, `close`, `j
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
+from tsdb.codec.chunk.key import ProgressKey, WindowKey, decode_key
+from tsdb.codec.chunk.marker import HoleRecord, decode_progress_marker
 from tsdb.history.claims import RestoredClaim, reach, read_restored
 from tsdb.history.interface import ChunkSink, Loaded
 from tsdb.history.loader.errors import POLICY
-from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import GenerationRaise, LoadedMarks
 from tsdb.history.loader.loading import Loading
-from tsdb.history.loader.log_producer import LogProducer
 from tsdb.history.loader.raises import Raises, replaced_total
 from tsdb.history.loader.remembered import Remembered
 from tsdb.history.loader.reporter import LoaderReporter
 from tsdb.history.loader.source import LOADED_UNITS_MAX, LogSource, Offsets
-from tsdb.history.loader.trimmed import trimmed_holes
 from tsdb.history.writes import ROW_BYTES
 from tsdb.log.chains import chain_of
-from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Log
+from tsdb.log.interface import CHUNKS, CHUNKS_DLQ, METRICS, SERIES, Appended, Log
+from tsdb.log.records import first_records
 from tsdb.model import defaults
 from tsdb.model.clock import Clock
-from tsdb.model.errors import ConfigMismatch
+from tsdb.model.errors import ConfigMismatch, LostOffsets, TsdbError, Unavailable
 from tsdb.model.meta import PART_BYTES_MAX
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import registry
-from tsdb.parallel_consumer import CallbackExecutor, ConsumerMetrics, Options, ParallelConsumer, Record
+from tsdb.parallel_consumer import (
+    CallbackExecutor,
+    ConsumerMetrics,
+    Options,
+    OutRecord,
+    ParallelConsumer,
+    Record,
+    SendFailed,
+    SpecialLane,
+    TopicPartition,
+)
+from tsdb.parallel_consumer.producer import OnSent
 
 GROUP = "loader"
 # The group has separate commits, because files are loaded beside a history, not instead of it.
@@ -45,6 +58,10 @@ FILES_GROUP = "loader-parquet"
 POLL_RECORDS_MIN = 128
 DRAIN_S_MAX = 300.0  # A group expels members that do not poll for this long, and a drain polls nothing.
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
+CHUNKS_TRIMMED, SERIES_TRIMMED = "chunks_trimmed", "series_trimmed"
+LONG_AGO_MS = -(1 << 60)  # A time before any sample.
+# Offset below which all records of a partition are finished; None when the partition is not assigned here.
+Positions = Callable[[TopicPartition], int | None]
 
 log = get_logger(__name__)
 consumer_metrics = ConsumerMetrics(registry, "tsdb_loader_consumer_")
@@ -226,3 +243,98 @@ class Loader:
 
     def _gate(self, record: Record) -> bool:
         return marker_is_due(record, self._consumer.position)
+
+
+def lane_of(record: Record) -> Hashable:
+    """The lane of a record: the pack of a chunk or hole, or the key of another ordered record.
+
+    Records of one pack keep their order, and a progress marker comes after all records before it.
+    """
+    if record.topic != CHUNKS:
+        return SpecialLane.UNORDERED if record.key is None else record.key
+    try:
+        key = decode_key(record.key or b"")
+    except TsdbError:
+        return record.key or b""
+    if isinstance(key, ProgressKey):
+        return SpecialLane.BARRIER
+    return SpecialLane.UNORDERED if isinstance(key, WindowKey) else key.pack_id
+
+
+def marker_is_due(record: Record, positions: Positions) -> bool:
+    """Whether `series` is loaded up to a marker's series_end_offset. True for a record that is not a valid marker."""
+    try:
+        marker = decode_progress_marker(record.value or b"")
+    except TsdbError:
+        return True
+    passed = positions((SERIES, record.partition))
+    return passed is not None and passed >= marker.series_end_offset
+
+
+class LogProducer:
+    """tsdb.parallel_consumer.Producer that appends to the log. Thread-safe.
+
+    A dead letter goes to the partition number of its source.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def send(self, record: OutRecord, on_sent: OnSent) -> None:
+        try:
+            self._log.append(
+                record.topic,
+                record.partition,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                on_done=partial(_answer, on_sent),
+            )
+        except TsdbError as error:
+            _answer(on_sent, error)
+
+
+def _answer(on_sent: OnSent, answer: Appended | TsdbError) -> None:
+    if isinstance(answer, Appended):
+        on_sent(None)
+        return
+    reason = "record_too_large" if answer.reason == "record_too_large" else "unavailable"
+    on_sent(SendFailed(answer.message, reason=reason))
+
+
+def trimmed_holes(
+    log: Log,
+    partitions: Collection[int],
+    times: TimeSet,
+    now_ms: int,
+    restored: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> dict[int, list[HoleRecord]]:
+    """Holes for the records that a start from zero can no longer load, by partition. restored: offsets below which
+    history has all records already. Raises Unavailable.
+
+    All samples of a chunk are older than its record's broker time, so trimmed chunks hold only samples from before the
+    first retained record. A series is announced at most a window before each of its samples.
+    """
+    longest = ((CHUNKS, CHUNKS_TRIMMED, 0), (SERIES, SERIES_TRIMMED, times.window_ms + times.ahead_ms))
+    holes: dict[int, list[HoleRecord]] = {}
+    for topic, reason, after_ms in longest:
+        for partition, (low, first_ms) in _trimmed(log, topic, partitions, restored).items():
+            # A topic that was trimmed completely has no record with a time.
+            end_ms = (now_ms if first_ms is None else first_ms) + after_ms
+            holes.setdefault(partition, []).append(HoleRecord(partition, 0, LONG_AGO_MS, end_ms, reason, low))
+    return holes
+
+
+def _trimmed(
+    log: Log, topic: str, partitions: Collection[int], restored: Mapping[TopicPartition, int]
+) -> dict[int, tuple[int, int | None]]:
+    """(low watermark, broker time of the first record) of each partition that is trimmed above what was restored."""
+    found = log.watermarks(topic, sorted(partitions))
+    marks = {number: mark for number, mark in found.items() if mark.low > restored.get((topic, number), 0)}
+    try:
+        firsts = first_records(log, topic, {number: mark.low for number, mark in marks.items() if mark.low < mark.high})
+    except LostOffsets as error:
+        raise Unavailable(f"topic {topic} is being trimmed: {error.message}", reason="log_unavailable") from error
+    return {
+        number: (mark.low, first.broker_ms if (first := firsts.get(number)) else None) for number, mark in marks.items()
+    }

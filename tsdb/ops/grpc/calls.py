@@ -20,7 +20,6 @@ from google.protobuf import descriptor_pool
 
 from tsdb.model.errors import TsdbError
 from tsdb.ops.grpc.errors import abort, code_of
-from tsdb.ops.grpc.gate import Gate
 from tsdb.ops.grpc.messages import MessageLimits, MessageReader
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.senders import Senders, StreamSender
@@ -226,3 +225,23 @@ def _bytes_or(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes
         return message if isinstance(message, bytes) or serialize is None else serialize(message)
 
     return serialized
+
+
+class Gate:
+    """Open until `close`. Any thread may change or check it."""
+
+    def __init__(self) -> None:
+        self._refusal: Callable[[], TsdbError] | None = None
+
+    def close(self, refusal: Callable[[], TsdbError]) -> None:
+        """Refuse calls from now on. `refusal` makes the error of one call."""
+        self._refusal = refusal
+
+    def open(self) -> None:
+        self._refusal = None
+
+    def check(self) -> None:
+        """Raises the error of a refused call."""
+        refusal = self._refusal
+        if refusal is not None:
+            raise refusal()

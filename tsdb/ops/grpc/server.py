@@ -16,8 +16,7 @@ from tsdb.model import defaults
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.grpc.auth import Admit, AdmitCheck, TokenCheck
-from tsdb.ops.grpc.calls import Calls
-from tsdb.ops.grpc.gate import Gate
+from tsdb.ops.grpc.calls import Calls, Gate
 from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.messages import Expansions, MessageLimits, MessageReader

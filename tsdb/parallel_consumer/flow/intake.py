@@ -2,7 +2,7 @@
 
 At the bound of all records or bytes nothing is polled; polling restarts once half of the bound is free. A partition
 whose map of finished offsets could outgrow a commit is paused alone. So are partitions that use most of the bound while
-another has no records left (`shared_bound.py`): a stuck partition must not stop a healthy one. When the stop lasts, all
+another has no records left (SharedBound): a stuck partition must not stop a healthy one. When the stop lasts, all
 partitions are paused and the source is polled all the same: the broker needs a sign of life from the member, and the
 member must see a rebalance. While records wait for a slot, polls get only a small share of the time: more records would
 help nothing, and slots freed during a poll stay empty.

@@ -13,12 +13,10 @@ from collections import deque
 from collections.abc import Hashable
 from enum import Enum
 
-from tsdb.parallel_consumer.control import STOPPED, Control
+from tsdb.parallel_consumer.control import STOPPED, UNLIMITED, Control
 from tsdb.parallel_consumer.metrics import ConsumerMetrics
 from tsdb.parallel_consumer.producer import OutRecord
 from tsdb.parallel_consumer.record import Record
-from tsdb.parallel_consumer.scheduling.breaker import Breaker
-from tsdb.parallel_consumer.scheduling.limits import Limit
 from tsdb.parallel_consumer.scheduling.task import Task
 
 KEYS_SWEPT_FROM = 10_000  # Idle key quotas are removed in sweeps, not one by one.
@@ -206,3 +204,97 @@ class Throttle:
             name: gate for name, gate in self._gates.items() if name == keep or gate.waiting or not gate.limit.idle(now)
         }
         self._gates = used
+
+
+class Limit:
+    """Bounds the rate of records per second, exact over any interval.
+
+    It keeps one number: the time at which this rate would have passed the records taken so far (a virtual schedule, as
+    in GCRA). rate: records per second; -1 means unlimited, 0 none. burst_s: seconds of unused rate that may be used
+    later.
+    """
+
+    __slots__ = ("_burst_s", "_rate", "_used_until")
+
+    def __init__(self, rate: float, burst_s: float = 0.0) -> None:
+        self._rate = rate
+        self._burst_s = burst_s
+        self._used_until = -math.inf
+
+    def opens_in_s(self, now: float) -> float:
+        """Seconds until one more record may begin. 0 means now, inf means never."""
+        if self._rate == UNLIMITED:
+            return 0.0
+        if self._rate == 0:
+            return math.inf
+        return max(0.0, self._used_until - now)
+
+    def take(self, count: int, now: float) -> None:
+        """`count` records begin now."""
+        if self._rate > 0:
+            # After a pause at most the burst may follow at once.
+            self._used_until = max(self._used_until, now - self._burst_s) + count / self._rate
+
+    def idle(self, now: float) -> bool:
+        """Whether the limit behaves like a new one."""
+        return self._used_until <= now - self._burst_s
+
+
+class BreakerState(Enum):
+    CLOSED = "closed"  # All records may begin.
+    OPEN = "open"  # None may.
+    PROBING = "probing"  # One task may run; its result decides.
+
+
+class Breaker:
+    """Begins no record while all fail, then tries a single record.
+
+    CLOSED -(failures in a row)-> OPEN -(its time is over)-> PROBING -(success)-> CLOSED, -(failure)-> OPEN, twice as
+    long. failures: number in a row that opens it; with 0 it never opens. `opened`: how often it opened.
+    """
+
+    def __init__(self, failures: int, open_s: float, open_s_max: float) -> None:
+        self._limit = failures
+        self._first_s = open_s
+        self._longest_s = open_s_max
+        self._open_s = open_s
+        self._in_row = 0
+        self._opens_at = 0.0  # Time at which the next probe may begin.
+        self.state = BreakerState.CLOSED
+        self.opened = 0
+
+    def allowed(self, now: float) -> float:
+        """How many more records may begin now: all (inf), one or none."""
+        if self.state is BreakerState.CLOSED:
+            return math.inf
+        # A probe of a removed partition never reports a result, so after the same time another one may begin.
+        return 1 if now >= self._opens_at else 0
+
+    def opens_in_s(self, now: float) -> float | None:
+        """Seconds until a probe may begin; None: it is closed."""
+        return None if self.state is BreakerState.CLOSED else max(0.0, self._opens_at - now)
+
+    def began(self, now: float) -> None:
+        if self.state is not BreakerState.CLOSED:
+            self.state = BreakerState.PROBING
+            self._opens_at = now + self._open_s
+
+    def succeeded(self) -> None:
+        self._in_row = 0
+        if self.state is BreakerState.PROBING:
+            self.state = BreakerState.CLOSED
+            self._open_s = self._first_s
+
+    def failed(self, now: float) -> None:
+        """A record failed in a way that could affect all."""
+        self._in_row += 1
+        if self.state is BreakerState.PROBING:
+            self._open_s = min(self._open_s * 2, self._longest_s)
+            self._open(now)
+        elif self.state is BreakerState.CLOSED and 0 < self._limit <= self._in_row:
+            self._open(now)
+
+    def _open(self, now: float) -> None:
+        self.state = BreakerState.OPEN
+        self.opened += 1
+        self._opens_at = now + self._open_s

@@ -14,8 +14,8 @@ from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker, WindowMarker, en
 from tsdb.codec.crc32c import crc32c
 from tsdb.history.interface import Loaded
 from tsdb.history.loader.errors import NotLoadable
-from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.loader.loader import lane_of, marker_is_due
 from tsdb.history.loader.loading import Loading, freshness_seconds
 from tsdb.history.loader.raises import Raises
 from tsdb.history.loader.remembered import Remembered

@@ -11,8 +11,8 @@ from support.data.chunk_topics import Expected, staged
 from support.fakes.fake_chunk_store import FakeChunkStore
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.history.loader.errors import POLICY
-from tsdb.history.loader.lanes import lane_of, marker_is_due
 from tsdb.history.loader.loaded_marks import LoadedMarks
+from tsdb.history.loader.loader import lane_of, marker_is_due
 from tsdb.history.loader.loading import Loading
 from tsdb.history.loader.raises import Raises
 from tsdb.history.loader.remembered import Remembered

@@ -19,7 +19,7 @@ from tsdb.parallel_consumer import (
     ProcessExecutor,
     Record,
 )
-from tsdb.parallel_consumer.executors.pace import Pace
+from tsdb.parallel_consumer.executors.process_executor import Pace
 from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, MemorySource
 
 TOPIC = "orders"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tsdb.parallel_consumer import OutRecord, Position, Record
-from tsdb.parallel_consumer.kafka.pending_output import PendingOutput
+from tsdb.parallel_consumer.kafka.transactions import PendingOutput
 from tsdb.parallel_consumer.offsets.metadata import CommitMetadata, encode_metadata
 
 TOPIC_PARTITION = ("orders", 0)

@@ -9,9 +9,8 @@ import pytest
 
 from tsdb.parallel_consumer import BatchSize, InvalidConfig
 from tsdb.parallel_consumer.executors.batching import Batcher
-from tsdb.parallel_consumer.executors.pace import CHUNK_RECORDS_MAX, Pace
-from tsdb.parallel_consumer.scheduling.breaker import Breaker, State
-from tsdb.parallel_consumer.scheduling.limits import Limit
+from tsdb.parallel_consumer.executors.process_executor import CHUNK_RECORDS_MAX, Pace
+from tsdb.parallel_consumer.scheduling.throttle import Breaker, BreakerState, Limit
 
 
 def taken_within(limit: Limit, seconds: float, step_s: float) -> int:
@@ -60,10 +59,10 @@ def test_a_breaker_opens_after_exactly_its_failures_in_a_row() -> None:
         breaker.failed(0.0)
         breaker.failed(0.0)
         breaker.succeeded()
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
     for _ in range(3):
         breaker.failed(1.0)
-    assert (breaker.state, breaker.allowed(1.0), breaker.opens_in_s(1.0)) == (State.OPEN, 0, 5.0)
+    assert (breaker.state, breaker.allowed(1.0), breaker.opens_in_s(1.0)) == (BreakerState.OPEN, 0, 5.0)
 
 
 def test_one_probe_decides_and_each_failed_probe_doubles_the_wait() -> None:
