@@ -84,8 +84,9 @@ class ChunkerContext:
 
 
 class ChunkPartition:
-    """`step` advances it; `source` takes the events that the group reads for it. `stopped`: reason why it cannot go on,
-    else empty."""
+    """`step` advances it. `source` receives the events that the group reads for it. `stopped`: reason why it cannot go
+    on, else empty.
+    """
 
     def __init__(self, partition: int, context: ChunkerContext) -> None:
         self.partition = partition

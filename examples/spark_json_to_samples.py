@@ -5,7 +5,7 @@
         kafka://10.0.0.9:9092/sensors kafka://10.0.0.5:9092 s3a://bucket/checkpoints/json
 
 The first form reads files as they appear in a folder. The second reads a Kafka topic; Spark's Kafka source is not a
-part of PySpark. Messages that are no samples are counted by reason in the driver's log and left out.
+part of PySpark. Messages that are not samples are counted by reason in the driver's log and left out.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 
 class SeriesBoundaries(Component):
-    """AnnouncedBoundaries over a log; a Component. Beyond HISTOGRAMS_MAX the oldest are forgotten."""
+    """AnnouncedBoundaries over a log. It is a Component. Beyond HISTOGRAMS_MAX the oldest are forgotten."""
 
     def __init__(self, log_: Log, partitions: int, window_ms: int, clock: Clock) -> None:
         self._log = log_

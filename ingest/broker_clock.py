@@ -30,7 +30,7 @@ FRESH_S = 5.0
 STEP_MS = 1000.0
 AGAIN_S = 1.0  # Time between two measurements of a clock that is wrong.
 TICKS_MAX = 16  # Ticks of one measurement, while the clock is wrong.
-LIMIT_SHARE = 2  # Share of gateway_ahead. The other half is for the clocks of senders.
+LIMIT_SHARE = 2  # Half of gateway_ahead. The other half is for the clocks of senders.
 REASON = "clock"
 
 OnMeasured = Callable[[TsdbError | None], None]
@@ -52,8 +52,8 @@ class BrokerClock:
         self._partitions = partitions
         self._limit_ms = gateway_ahead_ms // LIMIT_SHARE
         self._clock = clock
-        # Monotonic time, and wall clock less monotonic clock, of the last measurement. Written without the lock: a race
-        # costs one measurement at most.
+        # The last measurement: monotonic time, and wall clock less monotonic clock. It is written without the lock; a
+        # race costs one measurement at most.
         self._measured_at = float("-inf")
         self._offset_ms = 0.0
         self._watches = False

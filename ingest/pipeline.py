@@ -1,7 +1,7 @@
 """Write pipeline: takes the arrays of all protocols to the log. It uses no types of a protocol.
 
 Steps: shape, bytes in flight, series, validation, admission, grouping, announcements, append, acknowledgement. The
-first ones run on the caller's thread; the rest on threads of the log, as its answers come. No thread waits.
+first steps run on the caller's thread, the others on threads of the log, as its answers come. No thread waits.
 Thread-safe.
 """
 
@@ -67,10 +67,10 @@ class RecordToken:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedWrite:
-    """`samples`: accepted samples, in the records of `tokens`. Refused rows occur only in a partial write.
+    """`samples`: accepted samples, in the records of `tokens`. Only a partial write has refused rows.
 
     refused: samples of refused rows, by reason. refused_rows: all refused rows; offenders are the first of them.
-    retry_after_s: rows were refused for the rate of their source, and the request may be sent again after this time.
+    retry_after_s: time after which the request may be sent again, when rows were refused for the rate of their source.
     """
 
     tokens: list[RecordToken]

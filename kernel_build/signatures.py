@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import numpy as np
 from numba.core import types
 
-# By scalar type: numba's type, the code.
+# numba's type and the code of each scalar type.
 SCALARS: dict[Any, tuple[types.Type, str]] = {
     int: (types.int64, "l"),
     float: (types.float64, "f"),
@@ -21,7 +21,7 @@ SCALARS: dict[Any, tuple[types.Type, str]] = {
     np.uint32: (types.uint32, "u"),
     np.uint64: (types.uint64, "L"),
 }
-# By the type of elements. The code is Python's of the module `struct`.
+# numba's type by the type code of elements, as in the module `struct`.
 ELEMENTS: dict[Any, tuple[types.Type, str]] = {
     np.int64: (types.int64, "q"),
     np.uint64: (types.uint64, "Q"),

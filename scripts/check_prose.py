@@ -67,6 +67,12 @@ RULES = (
     Rule(re.compile(r"\b(?:is|are|was|were) none\b"), "is none", '"there is no ...", or "... does not exist"'),
     _anywhere("of (?:its|their|our|your|his|one's) own", "of its own", '"a separate ...", or "its own ..."'),
     _anywhere("(?:has|have|had|having) to say", "has to say", "a verb of the field: reports, contains, states"),
+    _anywhere(
+        "(?:that|which) (?:is|are|was|were) no (?!(?:longer|more|less)\\b)[a-z]+",
+        "that is no ...",
+        '"that is not a ..."',
+    ),
+    _anywhere("(?:without|waits? for|makes?|finds?|out of) room", "room", "capacity, memory or space"),
 )
 
 
@@ -113,6 +119,14 @@ _ALSO_NOUNS = _words(
 _NOT_AN_OBJECT = _words("and as at but by for from in into of on or per than to with")
 _NOT_A_SUBJECT = _NOT_AN_OBJECT | {"the", "a", "an", "its"}
 _NOUN_GOES_ON = _words("and by for in of on or per")
+_PREPOSITIONS = (
+    "after|against|as|at|before|behind|below|beside|between|beyond|by|during|for|from|in|on|since|until|with|within|"
+    "without"
+)
+# "At most" and its like begin a bound, which is a noun.
+_OPENING_PREPOSITION = re.compile(rf"(?:{_PREPOSITIONS})\s(?!least\b|most\b|few\b|many\b)", re.IGNORECASE)
+# The text of a parameter in a docstring: "start_ms: of the range".
+_PARAMETER_OF = re.compile(r"(?:^|(?<=[.;] ))`?[a-z_][a-z_0-9]*`?(?:, `?[a-z_][a-z_0-9]*`?)*: of\s")
 _TOKEN = re.compile(r"[a-z']+|[^a-z'\s]+")
 
 Line = tuple[int, str]
@@ -184,6 +198,7 @@ def check_python(path: str, source: str) -> Iterator[Finding]:
         for paragraph in _paragraphs(enumerate(text.split("\n"), docstring.lineno)):
             yield from check_lines(path, paragraph)
         yield from _check_opening(path, docstring.lineno, text)
+        yield from _check_parameters(path, docstring.lineno, text)
         if isinstance(body[0], ast.Expr) and docstring is body[0].value:
             yield from _check_module(path, docstring.lineno, text)
     for block in _comments(source):
@@ -204,6 +219,23 @@ def _check_opening(path: str, line: int, text: str) -> Iterator[Finding]:
     if re.match(r"(?:of|those)\s", clause, re.IGNORECASE) and not has_verb(clause):
         instead = "the noun first: the limit of, samples of, parts of"
         yield Finding(path, line, _excerpt(text.strip(), 0, 0), "opens with of, without its noun", instead)
+    if not _OPENING_PREPOSITION.match(text.strip()):
+        return
+    first = re.split(r"(?<=[.!?])\s", text.strip(), maxsplit=1)[0]
+    if not has_verb(first):
+        instead = "a sentence, or the noun first: the pause after, the bytes beside"
+        yield Finding(path, line, _excerpt(first, 0, 0), "opens with a preposition, without a verb", instead)
+
+
+def _check_parameters(path: str, line: int, text: str) -> Iterator[Finding]:
+    if ": of" not in text:
+        return
+    joined = " ".join(text.split())
+    for match in _PARAMETER_OF.finditer(joined):
+        instead = "its noun: the start of, the labels of"
+        yield Finding(
+            path, line, _excerpt(joined, match.start(), match.start()), "a parameter's text opens with of", instead
+        )
 
 
 def _stems(word: str) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ class TsdbDataSource(DataSource):
             return StreamSampleWriter(sample_options(self.options, schema, stream=True))
 
     def _import(self, schema: StructType) -> FrameWriter:
-        """The option job_id names the import; the same rows again change nothing."""
+        """The option job_id names the import; a repeat with the same rows changes nothing."""
         check_names(self.options, IMPORT, "an import")
         columns_of(schema, versions=True)
         job_id = self.options.get("job_id")

@@ -19,7 +19,7 @@ _RAISED = re.compile(r"^(?:tsdb\.model\.errors\.)(\w+): (?:\[(\w+)\] )?(.*)$", r
 _PYTHON = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 TEXT_MAX = 2_000
 WORKER_LATE = "worker_late"
-_CONNECT_BACK = "Python worker failed to connect back"  # Text of Spark. It waits 10 s, which is a constant.
+_CONNECT_BACK = "Python worker failed to connect back"  # A text of Spark, which waits 10 s. That time is a constant.
 
 UNFROZEN_OBJECTS_MAX = 5_000  # Collecting 5,000 objects takes 2 ms.
 
@@ -71,7 +71,7 @@ def error_of(text: str) -> TsdbError:
 
 
 def keep_loaded() -> None:
-    """At the end of a task, exclude all objects loaded so far from later garbage collections.
+    """Exclude all objects loaded so far from later garbage collections. Called at the end of a task.
 
     PySpark collects garbage after every task. With pyarrow and PySpark in memory, 200,000 objects, each
     collection takes 90 ms of CPU, more than many tasks. Garbage is collected before the freeze. A worker loads more

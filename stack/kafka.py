@@ -84,7 +84,7 @@ class KafkaCluster:
         self._client = dict(client or {})
         self._detached = detached
         self._classes = classes
-        self._jvm: list[str] = []  # Options of all JVMs of this cluster, from the first start on.
+        self._jvm: list[str] = []  # Options of all JVMs of this cluster, kept over restarts.
         self._temporary = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="kafka-stack-"))
         self._ports: Ports | None = None

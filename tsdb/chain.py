@@ -283,7 +283,7 @@ class Stage:
 
 
 def freshness_ms(chain: Chain, link: Link) -> int:
-    """Time since the message was due, or without a due time since its chain began; at least 0."""
+    """Time since the message was due, at least 0. Without a due time it counts from the begin of the chain."""
     since = link.since_ms if link.due_at_ms is None else link.due_at_ms
     return max(0, chain.now_ms() - since) if since is not None else 0
 

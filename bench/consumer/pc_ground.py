@@ -94,7 +94,9 @@ class FinishedCounter:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the first begin to the last end; with an edge, between the first and the last measured end."""
+        """Seconds from the first begin to the last end. With an edge, seconds between the first and the last measured
+        end.
+        """
         return self.ended_at - self.began_at
 
 

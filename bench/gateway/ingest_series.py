@@ -67,7 +67,7 @@ def node_data(hosts: int = NODE_HOSTS) -> SentSeries:
 
 
 def node_data_once() -> SentSeries:
-    """The host's metrics with their own distances in time; the newest sample is now."""
+    """The host's metrics with their own intervals. The newest sample has the present time."""
     labels, values, times_ms = _node_columns()
     shifted = times_ms + (int(time.time() * 1000) - int(times_ms[-1]))
     return SentSeries([canonical_labels(one) for one in labels], values, shifted)

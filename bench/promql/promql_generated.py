@@ -35,7 +35,7 @@ from support.promql.differential.queries.selectors import Times
 from support.promql.differential.targets import HttpTarget
 from support.promql.notation import STALE
 
-COPIES = 5  # Series with a label `instance`. Together with the other series they are some 500.
+COPIES = 5  # Number of series with a label `instance`. All series together are some 500.
 CLIENTS = 8
 REFUSALS = (400, 422)
 VISIBLE_WITHIN_S = 60.0

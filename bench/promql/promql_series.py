@@ -83,7 +83,7 @@ class PromqlSeries:
 async def _send_all(
     sender: HttpSender, connection: int, encode: RemoteWriteBodies, requests: Iterator[WorkloadRequest]
 ) -> None:
-    """Send what is left of the requests; all connections draw from one iterator."""
+    """Send the remaining requests. All connections take them from one iterator."""
     for request in requests:
         answer = await sender.send(connection, encode(request))
         if answer != OK:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 8
-WARM_UP = 2  # Rounds. The JVM compiles its code while it runs, so the first rounds take twice the CPU.
+WARM_UP = 2  # Number of rounds. The JVM compiles its code while it runs, so the first rounds take twice the CPU.
 RECORD_SAMPLES = 100  # One record for each instance, as gateways write.
 CLOSES_MS = PRODUCTION.grace_ms + PRODUCTION.late_minute_ms  # After its end a window is closed for every engine.
 ROOT = Path(__file__).parents[2]

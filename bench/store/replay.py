@@ -33,7 +33,7 @@ Given = dict[int, list[Poll]]
 
 
 def main(argv: Sequence[str]) -> dict[str, object]:
-    """For each size of record: records and samples per CPU second, and the ratio to consume + kernel."""
+    """Records and samples per CPU second for each size of record, and the ratio to consume + kernel."""
     parser = argparse.ArgumentParser(prog="bench replay", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a quarter of the samples, fewer rounds")
@@ -116,7 +116,8 @@ def _replay(log: Log, records: int) -> tuple[Spent, int]:
     starts = dict.fromkeys(heads, 0)
     progress = {partition: PartitionProgress(0) for partition in heads}
     feed = SeriesFeed(log, heads, starts, 0)
-    feed.catch_up(list(heads), SystemClock(), 60.0)  # Before the measurement: it does not include reading the series.
+    # The series are read before the measurement, which does not include them.
+    feed.catch_up(list(heads), SystemClock(), 60.0)
     found, steps = 0, 0
     with spent() as result:
         reader = log.reader({(METRICS, partition): 0 for partition in heads})

@@ -152,8 +152,8 @@ class PartitionQueue:
         self._lock = threading.Lock()  # Guards all below; the log is called without it.
         self._waiting: deque[Part] = deque()
         self._waiting_bytes = 0
-        self._in_flight = 0  # Records.
-        self._sends = False  # A thread takes parts and appends them: the others leave theirs to it.
+        self._in_flight = 0  # Number of records in flight.
+        self._sends = False  # Whether a thread takes parts and appends them. Other threads leave their parts to it.
         self._overdue = False  # The wait of the waiting parts has ended.
         self._meets = False  # The waiting parts wait although nothing is in flight.
 
@@ -249,7 +249,8 @@ class PartitionQueue:
         except TsdbError as error:
             on_done(error)
         except Exception as error:
-            # A bug. It must not end here: the parts would never be answered, and the partition would send no more.
+            # This error is a bug. If it ended the thread here, the parts would never be answered, and the partition
+            # would send no more.
             logger.error("append failed", partition=self._partition, error=str(error), exc_info=error)
             on_done(TsdbError("internal error of the gateway; its log has the details"))
 

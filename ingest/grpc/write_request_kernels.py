@@ -14,7 +14,7 @@ from tsdb.codec.memory_kernels import copy_bytes
 LABELS, SAMPLE_COUNTS, TS_MS, VALUES, PARTIAL = 1, 2, 3, 4, 5
 VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
 
-# Columns of `out` of scan_kernel. Fields 2 to 4: start and end, 0 and 0 when absent.
+# Columns of `out` of scan_kernel. Fields 2 to 4 have their start and end, which are 0 when absent.
 OUT_ROWS, OUT_LABEL_BYTES, OUT_PARTIAL, OUT_SPANS = 0, 1, 2, 3
 OUT = OUT_SPANS + 6
 

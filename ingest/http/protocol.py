@@ -4,9 +4,8 @@ The receiver checks method, token, content type and encoding, bounds and expands
 threads, writes the rows, waits for the log without a thread, and sends what `answer` makes of the outcome. So a
 protocol is two functions and a description:
 
-    def decode(call: WriteCall) -> Decoded:
-        rows = decode_lines(call.body)                   # Rows; raises InvalidRequest for a body that is no good
-        return Decoded(rows)
+def decode(call: WriteCall) -> Decoded: rows = decode_lines(call.body)                   # Rows; raises InvalidRequest
+for a body that is not valid return Decoded(rows)
 
     def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
         if outcome.error is None:
@@ -204,8 +203,9 @@ def _invalid(reason: str) -> int:
 
 
 def error_headers(error: TsdbError) -> tuple[tuple[str, str], ...]:
-    """Headers of a refusal: retry-after for 429 and 503, in whole seconds; connection for a gateway that clients must
-    leave; www-authenticate for 401."""
+    """Headers of a refusal: retry-after in whole seconds for 429 and 503, connection for a gateway that clients must
+    leave, www-authenticate for 401.
+    """
     status = status_of(error)
     if status == 401:
         return (("www-authenticate", "Bearer"),)

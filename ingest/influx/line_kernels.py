@@ -45,7 +45,8 @@ DONE, LABELS_FULL, ROWS_FULL = 0, -1, -2
 ) = range(1, 15)  # fmt: skip
 REASONS = 15
 
-# Fields of `state`. LINE: the number of the line, from 1. AT: where a step ended, or the byte that the step refuses.
+# Fields of `state`. LINE: the number of the line, from 1. AT: the position at which a step ended, or of the byte that
+# it refuses.
 POSITION, LINE, AT, ROWS, LABELS, STRINGS, LISTED, PREFIX, TAGS, NAMES, STAMP = range(11)
 STATES = 11
 # Fields of `rules`.

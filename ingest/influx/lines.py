@@ -22,7 +22,7 @@ from tsdb.model import defaults
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits
 
-LISTED_MAX = 16  # Refused lines with a text. A text for each of many lines would cost more than the write.
+LISTED_MAX = 16  # Most refused lines with a text. Texts of all lines could cost more than the write.
 SHOWN_BYTES_MAX = 80
 ROW_BYTES = 48  # Bytes of the arrays of one row, its entry in `Rows` included.
 REASONS: Mapping[int, tuple[str, str]] = {

@@ -100,7 +100,7 @@ def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
 
 
 def outcome_answer(version: int, outcome: Outcome) -> HttpAnswer:
-    """The answer to a write; version: 1 or 2, of the path."""
+    """The answer to a write. version: the version of the path, 1 or 2."""
     report = outcome.decoded.detail if outcome.decoded is not None else None
     assert report is None or isinstance(report, LineReport)
     refused = sum(report.refused.values()) if report else 0

@@ -109,11 +109,10 @@ def _json(answer: dict[str, object]) -> bytes:
 
 
 def bearer(head: HttpHead) -> str | None:
-    """`Bearer TOKEN`, from `Authorization: Token T`, from a password (Basic, or the query's `p`), or as the sender
-    wrote it.
+    """The credentials as `Bearer TOKEN`. They come from `Authorization: Token T`, from a password (Basic, or the
+    query's `p`), or have this form already.
 
     InfluxDB 1 has names and passwords. As in InfluxDB 2 the password is the token, and the name is not used.
-
     """
     given = head.headers.get("authorization", "").strip()
     scheme, _, rest = given.partition(" ")

@@ -55,7 +55,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 PATHS = ("/api/v1/otlp/v1/metrics", "/otlp/v1/metrics", "/v1/metrics")
-# Memory of a JSON body as Python objects and as protobuf, as a multiple of its size. VALUES_MAX bounds the rest.
+# A JSON body takes this multiple of its size as Python objects and as protobuf. VALUES_MAX bounds the rest.
 JSON_COPIES = 8
 
 NAME = "opentelemetry.proto.collector.metrics.v1.MetricsService"
@@ -93,7 +93,9 @@ def otlp_http(decoder: OtlpDecoder) -> WriteProtocol:
 
 
 def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
-    """200 with an ExportMetricsServiceResponse, or the error as a Status; in the content type of the request."""
+    """Answers 200 with an ExportMetricsServiceResponse, or the error as a Status, in the content type of the
+    request.
+    """
     detail = outcome.decoded.detail if outcome.decoded else None
     exported = detail if isinstance(detail, ExportedPoints) else None
     success = response(exported, outcome.result, outcome.error)
@@ -210,7 +212,7 @@ def http_answer(media_type: str, answer: Message) -> HttpAnswer:
 
 
 def http_error(media_type: str, error: TsdbError) -> HttpAnswer:
-    """The status of the error; a Status as the body."""
+    """The HTTP status of an error, and a Status message as the body."""
     status = to_status(error)
     status.message = error_text(error)
     return HttpAnswer(status_of(error), _encoded(media_type, status), _content_type(media_type), error_headers(error))

@@ -322,7 +322,8 @@ def rows_kernel(
 
     symbols: int64 (2 x symbols,), filled here. The other arrays have the counted sizes; label_starts and starts one
     more. row_bytes_max: the largest size of the labels of one row. totals[LABEL_BYTES]: bytes of labels; above
-    len(labels) the labels are cut and all else is whole. totals[METADATA]: filled entries, repeated ones left out.
+    len(labels) the labels are cut and all else is whole. totals[METADATA]: number of filled entries, without repeated
+    ones.
     """
     end = len(data)
     pos = 0

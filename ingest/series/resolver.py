@@ -29,7 +29,7 @@ REASONS = {
     TOO_MANY: "labels_too_many",
     TOO_LONG: "labels_too_long",
 }
-# Errors of the refused rows after the listed ones. Their text is not shown.
+# Error of all refused rows after the listed ones; its text is not shown.
 _UNLISTED = {code: InvalidRequest(reason, reason=reason) for code, reason in REASONS.items()}
 _UNLISTED_CONFLICT = InvalidRequest("id_conflict", reason="id_conflict")
 

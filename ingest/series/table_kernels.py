@@ -333,7 +333,9 @@ def _admit(
     now_ms: int,
     series_id: np.uint64,
 ) -> int:
-    """Position of an empty row for a series that has none; NO_ROW, or ENLARGE: double the directory first."""
+    """Position of an empty row for a series without a row. It is NO_ROW without an empty row, and ENLARGE when the
+    directory must be doubled first.
+    """
     mixed = series_id * factor
     place = _place(mixed, depth)
     page = int(directory[place])

@@ -46,7 +46,7 @@ def retry_delay_ms(failures: int) -> int:
 
 
 def _stopped_request(runs: JobRuns) -> Due | None:
-    """A requested run that ended with its application; the request still counts, also of a kind without a schedule."""
+    """A requested run that ended with its application. The request still counts, also for a kind without a schedule."""
     last = runs.last
     if last is None or last.end_ms is None or last.outcome is None or last.cause is not Cause.REQUEST:
         return None

@@ -7,7 +7,9 @@ from tsdb.ops.health import Details
 
 
 def state_text(state: JobState, *, live: bool = True) -> str:
-    """running, paused, failed N times, idle; without a live application: stopped. Paused is shown in any case."""
+    """The state as text: running, paused, failed N times, or idle. It is stopped without a live application, and paused
+    is shown in any case.
+    """
     runs = state.runs
     if live and runs is not None and runs.is_running:
         return "running"

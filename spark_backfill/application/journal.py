@@ -68,7 +68,7 @@ class Journal:
         self.view = JobsView()
 
     def refresh(self) -> None:
-        """Apply the records since the last call; at the first call, all of `meta`.
+        """Apply the records since the last call. The first call applies all of `meta`.
 
         Raises ConfigMismatch (meta) and UnknownVersion for the last record of a key, once: the next call goes on after
         it. Raises Unavailable.

@@ -1,4 +1,4 @@
-"""Stream offsets: the planner's state after a batch, and the work of that batch. Pure; JSON in the checkpoint.
+"""Stream offsets: the planner's state after a batch, and the work of that batch. Pure. The checkpoint has them as JSON.
 
 The offset at the end of a batch determines its work, so a repeated batch does the same. Equal offsets give equal JSON
 text, because Spark compares the texts.

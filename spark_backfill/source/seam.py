@@ -54,7 +54,8 @@ def newest_loaded(store: ChunkStore) -> Mapping[int, Loaded]:
 def check_loaded(store: ChunkStore, log: Log | None, partitions: int, span: TimeSpan, next_step: str) -> int:
     """End of what is loaded, ms. Raises Unavailable (history_behind) when the span ends later.
 
-    log: None: `loaded` of the newest log that history knows. next_step: the recommendation in the error's text.
+    log: without it the numbers are `loaded` of the newest log that history knows. next_step: the recommendation in the
+    error's text.
     """
     loaded = newest_loaded(store) if log is None else store.loaded(log.topic_id(METRICS))
     through_ms = loaded_through(loaded, partitions)

@@ -118,7 +118,7 @@ class Announce:
     places: Places
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: announce each row of partition, pack_id, series_id, epoch, canonical.
+        """The function for `mapInArrow`. It announces each row of partition, pack_id, series_id, epoch, canonical.
 
         Yields one row, `records`, when the log has all of them.
         """

@@ -138,7 +138,7 @@ def test_a_poll_that_waits_ends_with_a_record_with_a_wake_and_at_its_timeout(log
             reader.poll(WITHIN_S)
             other.join()
             assert 0.3 <= time.monotonic() - began < WITHIN_S / 2
-        reader.wake()  # Before the poll: it ends the next one.
+        reader.wake()  # A wake before the poll ends that poll.
         reader.poll(WITHIN_S)
         assert time.monotonic() - began < WITHIN_S
 

@@ -519,7 +519,9 @@ def test_a_token_not_applied_in_time_is_unavailable_and_named(served: Served) ->
 def trimmed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Node | QuerierNode, int]]:
-    """A store over a log whose first record is gone, or a querier without a history over it; the next record's time."""
+    """A store over a log without its first record, or a querier over that store without a history; and the time of the
+    next record.
+    """
     with LogFactory(f"sqlite:///{tmp_path_factory.mktemp('trimmed')}/log.db", "") as factory:
         log = make_topics(factory, 1)
         now_ms = time.time_ns() // 1_000_000

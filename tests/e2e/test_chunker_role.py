@@ -70,7 +70,7 @@ def test_windows_of_written_samples_close_by_themselves_and_become_chunks(
         rows = tsdb_json("chunks", "status", *log)["partitions"]
         return all((row["emitted_through_ms"] or 0) >= through_ms for row in rows)
 
-    # Late are those that a busy machine appended after their window had closed; they follow it.
+    # Samples that a busy machine appended after their window had closed are late, and follow the window.
     wait_until(lambda: chunks_made(chunker) >= SAMPLES, EMITTED_WITHIN_S)
     wait_until(emitted, EMITTED_WITHIN_S)
     rows = map(json.loads, tsdb_ok("chunks", "dump", *log, "--output", "json").decode().splitlines())

@@ -24,7 +24,8 @@ from support.senders.remote_write import request_1, snappy
 from support.servers.logs import wait_until
 from support.servers.processes import Role
 
-# Index of the first bucket, and counts; bucket i of schema 0 ends at 2 ** i. Before: up to 8; after: up to 0.5.
+# Index of the first bucket, and counts; bucket i of schema 0 ends at 2 ** i. Boundaries reach 8 before the change, and
+# 0.5 after it.
 BEFORE = (-1, [4, 3, 2, 1, 5])
 AFTER = (-3, [1, 3, 6])
 EMPTY: tuple[int, list[int]] = (0, [])

@@ -63,7 +63,7 @@ def test_a_section_runs_as_printed(section: list[Block], tmp_path: Path) -> None
 
 @contextlib.contextmanager
 def shell(script: str, sink: object) -> Iterator[subprocess.Popen[bytes]]:
-    """bash in the project's root; what it leaves behind in the background goes with it."""
+    """Run bash in the project's root. Its background processes end with it."""
     running = subprocess.Popen(
         ["bash", "-c", script],
         cwd=ROOT,
@@ -83,7 +83,7 @@ def shell(script: str, sink: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def stack(verb: str) -> bytes:
-    """`python -m stack`; its JSON."""
+    """Runs `python -m stack` and returns its JSON."""
     command = [sys.executable, "-m", "stack", verb]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=WITHIN_S).stdout
 

@@ -108,7 +108,7 @@ def test_a_full_disk_refuses_writes_answers_reads_and_passes(deployment: Deploym
             assert write_once(deployment.gateway, 5.0).error is not None
     finally:
         process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
-    deployment.store.wait_ready(WITHIN_S)  # Without a write: a gateway that is not ready gets none.
+    deployment.store.wait_ready(WITHIN_S)  # No write is made, because a gateway that is not ready receives none.
     lines = deployment.store.log_file.read_text().splitlines()
     assert sum("writes refused" in line and "log-writer" in line for line in lines) <= 2
     assert write_once(deployment.gateway, 30.0).error is None

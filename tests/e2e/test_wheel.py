@@ -79,7 +79,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment / "bin" / "python"
 
 
-@pytest.mark.timeout(BUILD_WITHIN_S + 300)  # The first test builds.
+@pytest.mark.timeout(BUILD_WITHIN_S + 300)  # The first test builds the wheel.
 def test_mypy_sees_our_types_in_an_installed_wheel(python: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

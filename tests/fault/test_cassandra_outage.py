@@ -26,7 +26,7 @@ from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.lifecycle import Deadline
 
 WITHIN_S = 120.0
-QUEUED, UNTIL_FULL_S = 100, 0.25  # Writes of 500 kB queued at once; the wait after each further one.
+QUEUED, UNTIL_FULL_S = 100, 0.25  # Writes of 500 kB that are queued at once, and the wait after each further write.
 IMPATIENT = HistorySettings(write_timeout_s=1.0, read_timeout_s=1.0)
 WRITERS = 8
 

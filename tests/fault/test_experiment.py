@@ -32,7 +32,7 @@ PARTITIONS_HELD = "0-1"
 SERIES, SAMPLES = 24, 50
 READS = 80
 WITHIN_S = 90.0
-# Scheduling noise of a machine with other tests. A read that waited for the experiment would take its 30 s.
+# Covers the scheduling noise of a machine with other tests. A read that waited for the experiment would take its 30 s.
 MORE_S = 0.5
 LAG_MS_MAX = 5_000
 SLOW_BYTES_PER_S = 5_000

@@ -33,7 +33,7 @@ from tsdb.log.kafka.operations.state import PartitionReplicas
 from tsdb.log.settings import LogSettings
 from tsdb.model.clock import SystemClock
 
-FAIL_OVER_WITHIN_S = 120.0  # Against for ever: a dead leader does not come back by itself.
+FAIL_OVER_WITHIN_S = 120.0  # Bounds the wait, because a dead leader does not come back by itself.
 REFUSALS = 2 * WRITERS
 MIB = 1 << 20
 PARTITION_BYTES = 2 * MIB

@@ -175,7 +175,7 @@ class Day:
             self.ends[kind] = self.step + next(self.lengths)
 
 
-# Without shrinking: an example takes half a second, and the first difference in it is short to read.
+# Examples are not shrunk: one takes half a second, and its first difference is short to read.
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(texts=crons, delays_ms=delays, taken=lengths, ended=results, acts=events)

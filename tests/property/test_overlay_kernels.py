@@ -16,7 +16,9 @@ some_margin = st.integers(0, 3)
 
 
 def run(ts: list[int], margin: int, room: int = 0) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """The run at `margin`, each sample with its place as value and, negated, as order; what is around must stay."""
+    """Writes the run at `margin`. The value of each sample is its position, and its order the negated position. Samples
+    around the run must stay.
+    """
     size = margin + len(ts) + room + margin
     arrays = np.full(size, 777, np.int64), np.full(size, 777.0), np.full(size, 777, np.int64)
     arrays[0][margin : margin + len(ts)] = ts

@@ -22,7 +22,7 @@ BROKERS = range(1, 8)
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Two topics over up to seven brokers, some of them dead, with or without racks; replicas in sync at random."""
+    """Two topics over up to seven brokers, some of them dead, with or without racks. Random replicas are in sync."""
     brokers = draw(st.sets(st.sampled_from(BROKERS), min_size=1))
     racks = {broker: draw(st.sampled_from("abc")) for broker in brokers} if draw(st.booleans()) else None
     topics = {}

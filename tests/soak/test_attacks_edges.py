@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 CONNECTIONS = 1_000
 CALLS = 100
 BOMBS = 64
-STRANGERS = 300  # On each port, with 200 descriptors; each connects again as soon as it is closed.
+# Connections on each port of a process with 200 descriptors. Each connects again as soon as it is closed.
+STRANGERS = 300
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def kill_under_telegraf(deployment: Deployment, scratch: Path, output: str) -> N
     with Telegraf(built(TELEGRAF), scratch, deployment.gateway.http, output, TOKEN) as telegraf:
         telegraf.wait_for_lines(LINES)
         deployment.gateway.kill()
-        threading.Event().wait(2.0)  # Some flushes of Telegraf meet no gateway.
+        threading.Event().wait(2.0)  # Long enough for some flushes of Telegraf without a gateway.
         deployment.gateway.start()
         telegraf.wait_for_lines(LINES)
     with deployment.reader() as reader:
@@ -93,7 +93,7 @@ def kill_under_relay(deployment: Deployment, scratch: Path, name: str) -> None:
     with relay(name, scratch, deployment.gateway.http) as one, deployment.reader() as reader:
         one.send(REQUESTS)
         deployment.gateway.kill()
-        one.send(REQUESTS)  # Into the queue of the relay.
+        one.send(REQUESTS)  # The relay queues these samples.
         deployment.gateway.start()
         one.send(REQUESTS)
         samples = one.judge(reader)

@@ -23,7 +23,7 @@ def test_5000_whole_systems_keep_every_promise() -> None:
 
 
 def failures_of(seeds: range) -> list[Failure]:
-    """Failures of these seeds, distributed over the profiles; the first one shrunk to few steps."""
+    """Failures of these seeds, distributed over the profiles. The first failure is reduced to few steps."""
     found: list[Failure] = []
     for seed in seeds:
         profile = PROFILES[seed % len(PROFILES)]

@@ -87,7 +87,7 @@ def record(log: Log, times: int) -> int:
 
 
 def dense_record(numbers: range, now_ms: int, random: np.random.Generator) -> bytes:
-    """Some samples of each series, up to now; values that no codec makes small."""
+    """Some samples of each series up to now, with values that do not compress."""
     series = sorted((pack_of(number), id_of(number)) for number in numbers)
     packs, lengths = np.unique(np.array([pack for pack, _ in series], np.uint64), return_counts=True)
     ids = np.repeat(np.array([one for _, one in series], np.uint64), SAMPLES)

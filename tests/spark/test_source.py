@@ -34,7 +34,7 @@ Row = tuple[tuple[tuple[str, str], ...], int, int]
 
 
 def samples() -> pa.Table:
-    """LABELS x STEPS, over a border of windows; values of all sorts, bit for bit."""
+    """Samples of LABELS at STEPS, across a border of windows, with values of all kinds."""
     rng = np.random.default_rng(3)
     count = len(LABELS) * STEPS
     values = rng.normal(size=count)
@@ -100,7 +100,7 @@ def test_a_frame_comes_back_bit_for_bit_whole_or_narrowed(spark: SparkSession, g
     counted = wide.where(wide.instance == "i2").groupBy("instance", "rack").count().collect()
     assert [tuple(row) for row in counted] == [("i2", None, 2 * STEPS)]
 
-    # A row a series and window; flat again they are the same samples.
+    # Each row has a series and a window. Flattened, the rows are the same samples.
     runs = read(spark, ground, rows="runs", splits=8, partial="true")
     window_ms = ground.shared.time_set.window_ms
     windows = {(START_MS + step * STEP_MS) // window_ms for step in range(STEPS)}

@@ -27,7 +27,7 @@ JOBS = KUBERNETES / "components/jobs"  # The one component that is in no overlay
 EXPERIMENT = KUBERNETES / "experiment"
 KUSTOMIZATION = "kustomization.yaml"
 KUBERNETES_RELEASES = ("1.32", "1.37")
-RUN_WITHIN_S = 240.0  # Tens of milliseconds on an idle machine.
+RUN_WITHIN_S = 240.0  # A run takes tens of milliseconds on an idle machine.
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def spark_settings(manifest: Manifest) -> dict[str, str]:
 
 
 def spark_defaults(text: str) -> dict[str, str]:
-    """Settings of a file spark-defaults.conf: a name and a value a line."""
+    """Settings of a file spark-defaults.conf, which has a name and a value in each line."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return {name: value.strip() for name, _, value in (line.partition(" ") for line in lines)}
 

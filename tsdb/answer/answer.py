@@ -181,7 +181,9 @@ class SealedColumns:
         return SealedColumns(self.samples, *[array.copy() for array in self.arrays()])
 
     def freeze(self) -> None:
-        """Make the arrays unwritable, as those of a message are: kernels are compiled for one kind."""
+        """Make the arrays read-only, like the arrays of a message, because kernels are compiled for one kind
+        of array.
+        """
         for array in self.arrays():
             array.flags.writeable = False
 

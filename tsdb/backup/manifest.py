@@ -27,8 +27,7 @@ Body = TypeVar("Body")
 class LoaderPosition:
     """The commits of the loader in one partition; None without a commit.
 
-    since_ms: all records of `chunks` from `chunks` on have this broker time or a later one.
-
+    since_ms: a broker time that no record of the topic `chunks` from offset `chunks` on precedes.
     """
 
     chunks: Position | None

@@ -84,7 +84,7 @@ def _new_plan(
     log: Log, store: ChunkStore, admin: HistoryAdmin, group_id: str, topics: Sequence[str], clock: Clock
 ) -> BackupPlan:
     now_ms = clock.now_ms()
-    # In this order: all below a commit was in history before it, and history holds what `loaded` claims.
+    # The order matters: records below a commit were in history before it, and history has all that `loaded` claims.
     positions = read_positions(log, group_id, now_ms)
     standing = ClaimsSnapshot.read(store, log.topic_id(METRICS))
     tokens = store.row_splits(max(TOKEN_RANGES_MIN, store.chunk_bytes() // FILE_BYTES))

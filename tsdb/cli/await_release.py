@@ -60,7 +60,7 @@ def await_release(
 
 
 def release_of(version: str) -> Release:
-    """The release in a version: (1, 2, 3) of 1.2.3rc1; () for a version without a number."""
+    """The numbers of a version: (1, 2, 3) of 1.2.3rc1, and () for a version without a number."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()
 

@@ -33,7 +33,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})")
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # The syntax of a token in RFC 6750, section 2.1.
 
 
 @dataclass(frozen=True, slots=True)

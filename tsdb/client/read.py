@@ -57,8 +57,9 @@ class ValueKeywords(LabelKeywords, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SeriesInfo:
-    """A series, and the times of its oldest and newest sample in memory, ms since the epoch, UTC; None without
-    samples."""
+    """A series with the times of its oldest and newest sample in memory, ms since the epoch, UTC. The times are None
+    without samples.
+    """
 
     series_id: int
     canonical: bytes

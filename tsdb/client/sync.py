@@ -103,7 +103,7 @@ class Client:
     def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
     ) -> Listed[SeriesInfo]:
-        """Matching series (None: all). Further keywords: those of tsdb.client.read.series."""
+        """Series that match; None selects all. Further keywords: see tsdb.client.read.series."""
         return self.run(read.series(selector, **ask), timeout_s=timeout_s)
 
     def series_groups(
@@ -143,7 +143,7 @@ class Client:
     def query(
         self, text: str, at_ms: int | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
     ) -> QueryResult:
-        """The value of a PromQL expression at a time (None: now). Keywords: those of tsdb.client.query.query."""
+        """The value of a PromQL expression at a time, by default now. Keywords: see tsdb.client.query.query."""
         at_ms = round(time.time() * 1000) if at_ms is None else at_ms
         return self.run(query(text, at_ms, **ask), timeout_s=timeout_s)
 

@@ -64,7 +64,7 @@ def _build(linked: bool) -> bytes:
 
 @cache
 def _path(module: str) -> str | None:
-    """The source file of a module; None for a name that is no module. No package of ours is imported for it."""
+    """The source file of a module; None for a name that is not a module. No package of ours is imported for it."""
     top, _, rest = module.partition(".")
     roots = [os.path.join(CHECKOUT, top)] if top in PACKAGES else _roots(top)
     for root in roots:

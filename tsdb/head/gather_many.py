@@ -38,7 +38,7 @@ from tsdb.head.slices.rows import LATE_COLUMNS, OPEN_COLUMNS, OPEN_COUNT, OPEN_L
 from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.head.state import HeadState
 
-# 64 MiB. Above it only the requested range is copied, and no later read can reuse that copy.
+# 64 MiB. Above this number only the requested range is copied, and later reads cannot reuse the copy.
 SAMPLES_MAX = 4 << 20
 _EVER_MS, _NEVER_MS = -(1 << 62), 1 << 62  # Before and after any time that a sample may have.
 _GONE = -1  # A taken_out count that no head ever has, so that no read reuses this copy.
@@ -85,7 +85,7 @@ class HeadsSnapshot:
 
 
 class HeadsSnapshotCache:
-    """The last snapshot of several heads: many reads find nothing changed since. Thread-safe."""
+    """Keeps the last snapshot of several heads, because many reads come before the next change. Thread-safe."""
 
     def __init__(self) -> None:
         self._last: HeadsSnapshot | None = None
@@ -333,7 +333,7 @@ def ends_of(parts: Sequence[NDArray[np.generic]]) -> NDArray[np.int64]:
 
 
 def _nothing(heads: int, refs: int) -> UnsealedCache:
-    """Before anything was collected: of heads that have since changed."""
+    """State before the first collection; heads never equal it."""
     point = CapturePoint(
         np.full(heads, _GONE, np.int64),
         np.empty((0, OPEN_COLUMNS), np.int64),

@@ -53,7 +53,7 @@ _NO_SLICES = rows_of(())
 
 ANNOUNCED_WINDOWS = 2  # A gateway announces each series it writes once a window; after two no gateway writes it.
 ROUNDS_A_WINDOW = 8  # Checks per window. Each check passes over all series.
-RELEASE_AFTER = 400  # Rounds of maintenance, more than a minute: far longer than a read keeps refs.
+RELEASE_AFTER = 400  # Rounds of maintenance. They take more than a minute, which is far longer than a read keeps refs.
 
 
 class Head:

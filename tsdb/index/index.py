@@ -290,7 +290,7 @@ class SeriesIndex:
         return self._labels.largest_groups(names, self.all_refs(), limit)
 
     def label_bytes(self, refs: NDArray[np.uint32] | None = None) -> int:
-        """Bytes of the canonical labels of refs (default: all series), each series counted in full."""
+        """Bytes of the canonical labels of refs, by default of all series. Each series counts in full."""
         return self._labels.arena.bytes_of(self.all_refs() if refs is None else refs)
 
     def _pairs(

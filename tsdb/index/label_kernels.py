@@ -187,7 +187,7 @@ def _family_code(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
 
 @helper
 def family_end_kernel(data: NDArray[np.uint8], start: Any, end: Any) -> Any:
-    """(end of the metric family of the name data[start:end], number of the suffix after it; 0: none)."""
+    """(end of the metric family of the name data[start:end], number of the suffix after it, 0 without a suffix)."""
     first = 0
     for number in range(_SUFFIX_ENDS.size):
         length = _SUFFIX_ENDS[number] - first

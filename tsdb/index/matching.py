@@ -26,7 +26,7 @@ BITMAPS_MAX = 64  # A union takes 1 us per bitmap; checking the labels of one re
 REFS_PER_BITMAP = 50
 
 SELECTORS_MAX = 256
-# 8 MiB. A larger answer is not cached. A text counts as the number of refs that take the same memory.
+# 8 MiB. A larger answer is not cached. A text counts as the number of refs with the same memory.
 REFS_MAX = 1 << 21
 REF_BYTES = 4
 Matchers = tuple[Matcher, ...]

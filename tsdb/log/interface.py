@@ -296,7 +296,7 @@ class Group(Protocol):
     def poll(
         self, timeout_s: float, *, max_records: int = POLL_RECORDS_MAX, max_bytes: int = POLL_BYTES_MAX
     ) -> list[Event]:
-        """See LogReader.poll; over the assigned partitions. A change of the partitions ends it early too."""
+        """See LogReader.poll. It reads the assigned partitions, and a change of them ends it early too."""
 
     def wake(self) -> None:
         """See LogReader.wake for the contract."""

@@ -35,7 +35,7 @@ UI_POINTS_MAX = 100_000
 UI_SERIES_MAX = 500
 UI_ROWS_MAX = 1_000
 
-# Connections and calls of a server.
+# Limits of the connections and calls of a server.
 HTTP_CONNECTIONS_MAX = 2048
 HTTP_HEADER_TIMEOUT_S = 10.0
 HTTP_IDLE_TIMEOUT_S = 75.0
@@ -49,12 +49,12 @@ GRPC_CONNECTIONS_MAX = 4096
 GRPC_IDLE_TIMEOUT_S = 300.0
 SEND_TIMEOUT_S = 30.0
 
-# Memory of heads, and their snapshots.
+# Limits of the memory of heads, and of their snapshots.
 MEMORY_SOFT_BYTES = 6 << 30
 MEMORY_HARD_BYTES = 8 << 30
 WATCH_SAMPLES_MAX = 65_536
 
-# The loader, and its connection to history.
+# Limits of the loader, and of its connection to history.
 LOAD_CONCURRENCY = 64
 LOAD_BUFFER_BYTES_MAX = 128 << 20
 LOAD_SERIES_REMEMBERED_MAX = 1_000_000

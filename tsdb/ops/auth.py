@@ -44,7 +44,7 @@ _file_valid.set(1)
 
 log = get_logger(__name__)
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # The syntax of a token in RFC 6750, section 2.1.
 
 
 class Tokens:

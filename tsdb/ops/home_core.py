@@ -27,9 +27,9 @@ import psutil
 from tsdb.ops.periodic import Periodic
 
 EVERY_S = 1.0
-MOVE_SHARE = 0.25  # Share of a core. The threads move when another core has so much more time for them.
+MOVE_SHARE = 0.25  # Share of a core. The threads move to a core that has at least this much more time for them.
 MOVE_CHANCE = 0.5
-IDLE_SHARE = 0.05  # Share of a core. A process that used less needs no measurement, which takes 2 ms.
+IDLE_SHARE = 0.05  # Share of a core. A process that used less is not measured, because a measurement takes 2 ms.
 LARGE_BYTES = 1 << 19
 CROWD = 32  # Number of bound threads that worked in an interval.
 

@@ -116,7 +116,7 @@ class ParallelConsumer:
         self._wake()
 
     def pause(self) -> None:
-        """Begin no more records; running ones go on to their end."""
+        """Begin no more records. Running records continue to their end."""
         self.control = replace(self.control, paused=True)
 
     def resume(self) -> None:

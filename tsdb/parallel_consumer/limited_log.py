@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tsdb.parallel_consumer.clock import Clock
 
 EVERY_S = 60.0
-KEYS_MAX = 1_000  # Bound of causes times scopes within one EVERY_S. Beyond it all scopes of a cause share one line.
+KEYS_MAX = 1_000  # Most pairs of cause and scope within one EVERY_S. Beyond it all scopes of a cause share one line.
 
 log = logging.getLogger("tsdb.parallel_consumer")
 

@@ -160,7 +160,7 @@ def _shown(text: str) -> str:
 
 
 def literals_of(text: str) -> frozenset[bytes] | None:
-    """All values that match the whole pattern; None for a pattern that is no list of literals."""
+    """All values that match the whole pattern; None for a pattern that is not a list of literals."""
     if _ANY_META.search(text) is None:
         return frozenset(text.encode().split(b"|"))
     parser = _ListParser(text)

@@ -215,7 +215,8 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             try:
                 self._answer(write, outcome)
             except BaseException as error:
-                # A bug in a callback. The other answers must still be delivered; the next write raises the error.
+                # The error is a bug in a callback. The other answers must still be delivered, and the next write raises
+                # the error.
                 self._error = error
                 report_failure(error, self._thread_name)
         with self._changed:

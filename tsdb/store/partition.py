@@ -212,8 +212,8 @@ class Partition:
             if high_watermark != self._high_watermark:
                 self._stable = None
             self._high_watermark, self._high_watermark_at = high_watermark, at
-            # Observed even without reads. Otherwise the first read after an idle stretch would see the lag of the last
-            # read.
+            # The partition is observed even without reads. Otherwise the first read after an idle stretch would see the
+            # lag of the last read.
             self._evaluator.observe(self._progress.next_offset, high_watermark, at)
 
     def check_going(self) -> None:

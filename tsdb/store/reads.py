@@ -92,7 +92,7 @@ class StoreReads:
         return answer
 
     def series(self, spec: SeriesSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[SeriesAnswer]:
-        """Exact or an error; see tsdb.store.series."""
+        """The answer is exact, or an error. See tsdb.store.series."""
         partitions = self._ready_partitions(spec.options, call)
         tolerance = Tolerance.of(spec.options, self._max_lag_ms)
         limits = self._limits.lowered(spec.series_max, 0, 0)

@@ -92,7 +92,7 @@ class StoreReporter(Periodic):
         if even_unchanged or shown is None or shown[1] is not state:
             sizes = head.sizes()
         elif shown[0] is not readiness:
-            sizes = shown[2]  # A sum over all slices and parts of the index, of the same state.
+            sizes = shown[2]  # The sum over all slices and parts of the index for the same state.
         else:
             return None
         self._shown[partition.partition] = readiness, state, sizes

@@ -51,7 +51,8 @@ def gather(
         head, one = partition.evaluate()
         if one.readiness.reason or tolerance.max_lag_ms is not None:
             tolerance.check_fresh(one, query.end_ms)
-        # Before the series are selected: a series registered later must have no sample below the stated offset.
+        # The offset is taken before the series are selected: a series registered later must have no sample below the
+        # stated offset.
         state = head.state()
         if not query.partial and (state.holes or not state.reaches(query.start_ms)):
             # Coverage only rises and takes its holes along, so such a read is refused before anything is gathered.

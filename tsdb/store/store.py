@@ -77,7 +77,7 @@ class Store:
             log_, METRICS, partitions, now_ms=clock.now_ms(), hold_ms=options.hold_ms, time_set=options.time_set
         )
         self.snapshots = self._snapshots()
-        self._series_next: dict[int, int] = {}  # First announcement to read, of partitions restored from a snapshot.
+        self._series_next: dict[int, int] = {}  # First announcement to read, by partition restored from a snapshot.
         self._looked_for: set[int] = set()  # Partitions whose snapshot was used or passed over.
         self.partitions: dict[int, Partition] = {}
         for partition in partitions:
@@ -257,6 +257,6 @@ def _chosen(offsets: Mapping[int, int], partitions: Mapping[int, Partition]) -> 
 
 
 def _shares(partitions: Sequence[int], workers: int) -> list[list[int]]:
-    """Partitions assigned to workers in turn; never more workers than partitions."""
+    """Assigns partitions to workers in turn. There are never more workers than partitions."""
     count = max(1, min(workers, len(partitions)))
     return [list(partitions[first::count]) for first in range(count)]

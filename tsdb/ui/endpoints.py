@@ -147,7 +147,7 @@ class Refreshes:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()  # Guards _answers; an innermost lock.
-        # By key: the time at which the evaluation began, and its answer. The oldest is first.
+        # The time at which the evaluation began, and its answer, by key. The oldest is first.
         self._answers: OrderedDict[Hashable, tuple[float, Future[bytes]]] = OrderedDict()
 
     def answer(self, key: Hashable, query: RunningQuery, make: Callable[[], bytes]) -> bytes:

@@ -86,8 +86,8 @@ def decode_states(header: reader_pb2.SelectHeader) -> tuple[MemoryState, ...]:
 
 
 def encode_coverage(states: Iterable[MemoryState], experiment: str) -> reader_pb2.CoverageResponse:
-    """The coverage of a process of this experiment; empty for production. Queriers of production find no partition in
-    that of an experiment, so they route no read there.
+    """The coverage of a process of this experiment; empty for production. An experiment's coverage has no partitions
+    for queriers of production, so they route no read there.
     """
     encoded = list(map(encode_state, states))
     if not experiment:

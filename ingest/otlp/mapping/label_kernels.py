@@ -33,7 +33,8 @@ PIECES = b"__name__\xff_sum_count_bucket\xffle\xff\xffquantile\xff+Inf"
 FAMILY = 0
 SUM_SUFFIX, COUNT_SUFFIX, BUCKET = (PIECES.index(piece) for piece in (b"_sum", b"_count", b"_bucket"))
 LE, QUANTILE_LABEL, INFINITE = (PIECES.index(piece) for piece in (b"\xffle\xff", b"\xffquantile\xff", b"+Inf"))
-ROW_BYTES_MAX = 48  # Bytes of a row beside family, value of `le` or `quantile`, and the labels of resource and point.
+# Bytes of a row beside its family, its value of `le` or `quantile`, and the labels of resource and point.
+ROW_BYTES_MAX = 48
 # Columns of the table of families; a metric is a row.
 (NAME_IN_ARENA, NAME_IN_ARENA_END, METRIC_CONTEXT, CONTEXT_BYTES, METRIC_REFUSED), FAMILY_COLUMNS = range(5), 5
 # Columns of the contexts' table: the labels of one resource or scope are consecutive rows, and the context of a metric

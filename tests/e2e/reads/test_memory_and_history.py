@@ -17,7 +17,7 @@ WINDOWS = 22
 KINDS = ("node", "cloud") if CLOUD_1M.exists() else ("node",)
 
 
-# Each place and each kind of data once; other pairs are drills.
+# Each kind of history and each kind of data once. The drills have the other pairs.
 PAIRS = [
     *(pytest.param("embedded", kind, marks=[pytest.mark.soak] if kind != KINDS[-1] else []) for kind in KINDS),
     *(pytest.param("servers", kind, marks=[pytest.mark.soak] if kind != KINDS[0] else []) for kind in KINDS),

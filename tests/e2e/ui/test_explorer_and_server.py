@@ -213,7 +213,7 @@ def test_the_first_paint_comes_within_a_second(explorer: Explorer) -> None:
 
 def test_500_series_of_1000_points_are_drawn_within_a_second_of_the_answer(explorer: Explorer, served: Seeded) -> None:
     explorer.page.set_viewport_size({"width": 1200, "height": 900})
-    explorer.open("fleet_load * 1", start=served.end_ms - POINTS * 1000, end=served.end_ms)  # A step of a second.
+    explorer.open("fleet_load * 1", start=served.end_ms - POINTS * 1000, end=served.end_ms)  # The step is one second.
     took_ms: list[float] = []
     while len(took_ms) < TRIES and min(took_ms, default=math.inf) >= DRAWN_MS:
         explorer.page.evaluate(WATCH_DRAWING)

@@ -10,7 +10,7 @@ from support.browser.accessibility import serious_findings
 from support.browser.pictures import differing_share
 from support.browser.watched_page import WatchedPage, watched_page
 
-ORIGIN = "http://127.0.0.1:9"  # Playwright answers, nothing listens.
+ORIGIN = "http://127.0.0.1:9"  # Playwright answers requests of this origin; no server listens.
 POLICY = "default-src 'self'; script-src 'self' 'unsafe-inline'; img-src *"
 WHOLE = "<!doctype html><html lang=en><title>t</title><main><h1>t</h1>{}</main></html>"
 

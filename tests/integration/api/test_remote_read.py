@@ -146,7 +146,7 @@ def _query(address: str, path: str, **parameters: Any) -> Any:
 
 
 def _comparable(results: list[dict[Labels, Points]]) -> list[dict[Labels, Points]]:
-    """Without two things of Prometheus's answer: it has series without samples, and -0 has no sign."""
+    """Removes two differences of Prometheus's answer: series without samples, and the sign of -0."""
     return [
         {labels: [_positive(*point) for point in points] for labels, points in result.items() if points}
         for result in results

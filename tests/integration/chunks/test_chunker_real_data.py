@@ -58,14 +58,16 @@ class Scrapes:
         return rows[np.lexsort((self.ids[rows], self.packs[rows]))]
 
     def record(self, rows: NDArray[np.int64], change: float = 0.0) -> bytes:
-        """One scrape as a log record; change: added to every value."""
+        """One scrape as a log record. change: is added to every value."""
         packs, lengths = np.unique(self.packs[rows], return_counts=True)
         values = self.values[rows] + change if change else self.values[rows]
         return encode_record(packs, lengths.astype(np.uint32), self.ids[rows], self.ts_ms[rows], values)
 
 
 def write_all(log: Log, scrapes: Scrapes, rng: random.Random) -> tuple[Samples, int]:
-    """Every scrape: most at once, some minutes late, some twice with other values; what readers must see, the end."""
+    """Append every scrape: most at once, some minutes late, some twice with other values. Returns the samples that
+    readers must see, and the end.
+    """
     first_ms = int(scrapes.moments[0])
     for canonical in scrapes.canonical:
         number = series_id(canonical)

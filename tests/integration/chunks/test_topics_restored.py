@@ -123,7 +123,7 @@ def test_topics_made_anew_end_as_if_nothing_had_been_lost(tmp_path: Path) -> Non
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Iterator[Ground]:
-    """With a backup in the folder `backup`; all compacted topics were made anew since."""
+    """A log with a backup in the folder `backup`, whose compacted topics were created anew after it."""
     with ground(f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db") as made:
         made.append_windows()
         made.back_up(tmp_path / "backup")

@@ -61,7 +61,7 @@ def consumer_of(source: KafkaSource | TransactionalSource, handle: Callable[[Rec
 
 @contextmanager
 def reading(ground: Ground, topics: list[str], seen: Counter[bytes], **more: Any) -> Iterator[ParallelConsumer]:
-    """A member of the ground's group that only counts; `more`: start, settings."""
+    """A member of the ground's group that only counts. `more`: the options start and settings."""
     settings = {**ground.settings, "group.id": ground.topic, **more.pop("settings", {})}
 
     def handle(record: Record) -> None:

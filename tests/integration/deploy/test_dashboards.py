@@ -53,7 +53,7 @@ class Server:
     names: frozenset[str]
 
     def ask(self, path: str, **parameters: Any) -> Any:
-        """The data of an answer; the request is a POST as Grafana's."""
+        """The data of an answer. The request is a POST, like Grafana's."""
         body = urlencode(parameters, doseq=True).encode()
         with urlopen(Request(f"http://{self.address}/api/v1/{path}", body), timeout=60) as answer:
             read = json.loads(answer.read())

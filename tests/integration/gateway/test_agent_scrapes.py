@@ -192,7 +192,7 @@ def by_job(samples: dict[bytes, dict[int, int]]) -> dict[str, Stored]:
 
 
 def numbered(stored: Stored, times: list[int], scrapes: int) -> Stored:
-    """Times of scrapes become their numbers; later scrapes and the durations go."""
+    """Replaces times of scrapes by their numbers, and removes later scrapes and the durations."""
     numbers = {ts_ms: number for number, ts_ms in enumerate(times)}
     kept: Stored = {}
     for labels, values in stored.items():
@@ -274,7 +274,7 @@ def prometheus_of(folder: Path, address: str) -> dict[str, Stored]:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Stored, Stored]]:
-    """By row: what Prometheus sent to its remote write, and what the agent would send."""
+    """Samples that Prometheus sent to its remote write, and samples that the agent would send, by row."""
     for _ in range(RUNS_MAX):
         with pages_served() as address:
             theirs = prometheus_of(tmp_path_factory.mktemp("prometheus"), address)

@@ -11,7 +11,7 @@ from support.servers.logs import wait_until
 from support.servers.processes import tsdb_ok
 
 ALL_CORES = os.sched_getaffinity(0)
-WRITE_THREADS_MIN = 3  # The gRPC server's, a call's, and the writer of the log.
+WRITE_THREADS_MIN = 3  # Names of the threads of the gRPC server, of a call, and of the log's writer.
 
 
 def cores_of_threads(pid: int) -> list[set[int]]:

@@ -85,7 +85,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 def write_all(way: Pipeline) -> np.typing.NDArray[np.int64]:
-    """Write as a canary that never failed; its sample times."""
+    """Write like a canary that never failed. Returns the sample times."""
     ticks = LAYOUT.ticks(START_MS, START_MS + WINDOWS * WINDOW_MS)
     rows, shape = np.arange(LAYOUT.series), (LAYOUT.series, len(ticks))
     values = values_of(

@@ -34,7 +34,7 @@ PARTITIONS = 3
 WINDOWS = 12
 SCRAPES = WINDOWS * WINDOW_MS // 5_000
 OUTAGE = range(5, 7)  # Windows that end while no loader runs.
-READS = 6  # Random ones at each stage.
+READS = 6  # Random reads at each stage.
 LAST_READS = 200
 SOURCES = ("memory", "history", "both")
 
@@ -157,7 +157,8 @@ def test_stores_of_any_depth_and_history_answer_as_one(pipeline: tuple[Pipeline,
                     at += 1
                 node.wait_ready()
                 healthy = number not in OUTAGE
-                reads.random_ones(READS, first_ms, end_ms, may_refuse=True)  # Closed, perhaps not emitted.
+                # These windows are closed, and may not be emitted yet.
+                reads.random_ones(READS, first_ms, end_ms, may_refuse=True)
                 with way.chunking(end_ms - WINDOW_MS):
                     reads.random_ones(READS, first_ms, end_ms, may_refuse=True)  # Emitted, not loaded.
                 if healthy:

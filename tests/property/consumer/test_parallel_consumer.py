@@ -36,7 +36,7 @@ POLICY = ErrorPolicy(
 
 
 class Shop:
-    """A handler with effects and some failures; checks the order."""
+    """A handler with effects and some failures, which checks the order."""
 
     def __init__(self, seed: int, failing: float) -> None:
         self._random = random.Random(seed)

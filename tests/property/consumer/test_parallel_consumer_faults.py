@@ -55,7 +55,7 @@ OPTIONS = Options(concurrency=6, poll_records_max=10, drain_s=1_000.0, rebalance
 
 
 class Ledger:
-    """A handler of records and of columns that fails at random; the record of all members' work."""
+    """A handler of records and of columns that fails at random, and records the work of all members."""
 
     def __init__(self, seed: int, failing: float) -> None:
         self._random = random.Random(seed)

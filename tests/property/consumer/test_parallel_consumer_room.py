@@ -83,7 +83,7 @@ def test_with_any_stuck_partitions_the_bound_holds_and_the_others_go_on(
     poll_records_max: int,
     seed: int,
 ) -> None:
-    """Partitions get stuck and go on in turns; in the end some stay stuck, and the others are read to their end."""
+    """Partitions stop and continue in turns. In the end some stay stuck, and the others are read to their end."""
     count, turns, last = stands
     # The first poll knows no partitions yet: it must not give all capacity to one.
     options = Options(

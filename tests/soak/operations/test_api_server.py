@@ -189,7 +189,7 @@ def test_pods_above_the_level_restricted_are_refused(
 
 
 def test_an_upgrade_changes_an_installed_overlay_once_the_job_is_deleted(server: ApiServer) -> None:
-    """docs/deploy.md: another image, `kubectl delete job setup`, `kubectl apply`."""
+    """Changes the image as docs/deploy.md describes it: `kubectl delete job setup`, then `kubectl apply`."""
     objects = known(OVERLAYS["overlays/small"])
     check_taken(server.apply(objects), len(objects))
     newer = [Manifest(one.file, _with_tag(one.value, "9.9.9")) for one in objects]

@@ -49,7 +49,7 @@ def test_a_dropped_keyspace_comes_back_from_a_backup_while_samples_flow(
         roles.wait_loaded(old[1])
         made = timed("backup", "history", "backup", folder, *places)
         roles.wait_loaded(newer[1])
-        # By then memory has let go of the old windows: history answers for them.
+        # Memory has dropped the old windows by then, so history answers for them.
         roles.wait_forgotten(old[1])
         before = roles.answers(*old), roles.answers(*newer)
         assert before[0].raw[2], "there are samples"

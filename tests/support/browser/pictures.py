@@ -12,7 +12,7 @@ from PIL import Image
 
 KEPT = Path(__file__).parents[2] / "e2e" / "ui" / "pictures"
 BLOCK = 8  # Pixels. Within a block the edges of letters average out.
-LEVELS = 24  # Difference of 255. A block differs when a channel of its average differs by more.
+LEVELS = 24  # Difference in steps of 255. A block differs when a channel of its average differs by more.
 SHARE_MAX = 0.01  # Of the blocks may differ.
 COLOURS = 64
 

@@ -359,7 +359,7 @@ producer.close()
 
 
 class Child:
-    """A consumer in a separate process; `seen`: the numbers of its handled records."""
+    """A consumer in a separate process. `seen`: the numbers of its handled records."""
 
     def __init__(self, ground: Ground, folder: Path, mode: str, pause_s: float) -> None:
         self._seen = folder / f"seen-{uuid.uuid4().hex[:6]}"
@@ -499,7 +499,7 @@ consumer.join(600)
 
 
 def transactions_killed(bootstrap: str, kills: int, seed: int) -> Figures:
-    """For a kill at any instant: a reader of committed records sees each output once, by key in order."""
+    """Kills at any instant. A reader of committed records sees each output once, by key in order."""
     ground, source = Ground(bootstrap), random.Random(seed)
     command = [sys.executable, "-c", TRANSACTIONAL, bootstrap, ground.topic, ground.wait]
     for kill in range(kills + 1):

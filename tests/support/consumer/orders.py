@@ -1,4 +1,4 @@
-"""A topic of orders in a broker in memory: filled by seed; and the records that its commits mark as finished."""
+"""Fills a topic of orders in a broker in memory by a seed, and lists the records that its commits mark as finished."""
 
 from __future__ import annotations
 

@@ -82,10 +82,9 @@ def series_entry(partition: int, number: int, epoch: int = 0) -> tuple[Entry, An
 def staged(
     topic_id: str, partitions: int, windows: int, packs: int, seed: int, *, first_window: int = 0
 ) -> tuple[list[Entry], Expected]:
-    """Windows of chunks with late ones, deletions, repeats, holes and markers; in the order of the appends.
-
-    first_window: how many windows were staged before. Each partition's progress markers state an offset of `series`
-    that it has passed by then.
+    """Windows of chunks, with late chunks, deletions, repeats, holes and markers, in the order of the appends.
+    first_window: number of windows staged before. Each partition's progress markers state an offset of `series` that it
+    has passed by then.
     """
     source, expected = random.Random(seed), Expected()
     entries: list[Entry] = []

@@ -47,9 +47,9 @@ class Feeder:
             self.twins[partition].apply([Record(offset, broker_ms, tuple(samples))])
 
     def tick(self, partition: int, broker_ms: int, *, import_tick: bool = False) -> int:
-        """A record without samples; its offset."""
+        """Append a record without samples. Returns its offset."""
         return self.value(partition, encode_tick(import_tick), broker_ms)
 
     def value(self, partition: int, value: bytes, broker_ms: int) -> int:
-        """Any bytes; their offset."""
+        """Append any bytes. Returns their offset."""
         return self.log.append_sync(METRICS, partition, value, timestamp_ms=broker_ms).offset

@@ -174,7 +174,7 @@ def check_says_why(role: Role, path: Path) -> None:
         began = time.monotonic()
         status, body = role.ready()
         took_s.append(time.monotonic() - began)
-        # On a real disk some writes still fit: SQLite reuses the space of its write-ahead log.
+        # Some writes still fit on a real disk, because SQLite reuses the space of its write-ahead log.
         assert status == 200 or str(path) in body["message"], body
     assert role.lines_logged() - lines_before <= LINES_MAX
     assert statistics.median(took_s) <= ANSWER_WITHIN_S  # A machine that stands still delays some of them.

@@ -229,7 +229,7 @@ class _HttpBombing:
                     del left[connection]
                 else:
                     left[connection] = rest
-            time.sleep(0.01)  # A burst for each, and not a busy core.
+            time.sleep(0.01)  # Sends a burst to each without a busy loop.
         for connection in left:
             connection.close()
 

@@ -1,6 +1,7 @@
 """Drills at the edges: connections and bombs against each port of a deployment, with a bystander beside them.
 
-control: an untouched server, measured at the same time; without one, figures from before the attack are compared with.
+control: an untouched server, measured at the same time. Without it the figures are compared with those before the
+attack.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def no_descriptors(role: Role, *, connections: int, calls: int, control: Role | 
         lines_before = role.lines_logged()
         process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, limit[1]))
         with RssPeak(process.pid) as rss, Attack(_crowds(role, connections)):
-            # Before the figures: connections that time out together leave gaps.
+            # Waits before the figures are taken, because connections that time out together leave gaps.
             wait_until(lambda: process.num_fds() >= HELD_MIN, 20.0)
             held = process.num_fds()
             quiet, attacked = _figures(bystander, quiet, control, calls)

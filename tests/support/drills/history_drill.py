@@ -69,8 +69,9 @@ class HistoryDrill:
                 self._look(self.healthy, "loaded", end_ms, random_reads)
 
     def read_evicted(self, window_ends: Sequence[int], *, random_reads: int) -> None:
-        """After memory has dropped all these windows: read every edge, random ranges, and samples that came days
-        late."""
+        """Read every edge, random ranges, and samples that came days late, after memory has dropped all these
+        windows.
+        """
         way, window_ms = self._way, self._way.times.window_ms
         # The chunk stage's ticks let that time pass in the log.
         gone_ms = way.feed_all() + self._hold_ms + 2 * window_ms

@@ -127,7 +127,9 @@ def reasons(store: Role) -> dict[int, str]:
 
 
 def check_alone(store: Role, full: int, healthy: Sequence[WriteResult]) -> None:
-    """Only the full partition waits, saying why; the healthy sources of the others are answered."""
+    """Check that only the full partition waits, with its reason, and that healthy sources of other partitions are
+    answered.
+    """
     wait_until(lambda: reasons(store).get(full) == "memory_hard", 200.0)
     wait_until(lambda: not any(reason for number, reason in reasons(store).items() if number != full), 200.0)
     message = store.ready()[1]["partitions"][str(full)]["message"]

@@ -28,7 +28,7 @@ MIB = 1 << 20
 CALLS = 64
 FAR_AWAY = 1 << 40
 WITHIN_S = 60.0
-# Beside answers_bytes_max: one block that is decoded for each answer under way, messages in the transport.
+# Memory beside answers_bytes_max: one decoded block for each running answer, and messages in the transport.
 BESIDE_BYTES = 250 * MIB
 
 NAME, LONG_NAME = "attacked", "attacked_long"

@@ -120,7 +120,9 @@ class StagedLog:
         return None
 
     def put_into(self, history: FakeHistory, position: int, emitted_through_ms: int) -> None:
-        """Rows of all windows that end by then, and of late samples below position; announcements of all of them."""
+        """Rows of all windows that end by this time, and of late samples below position, with the announcements of all
+        their series.
+        """
         chunks: dict[tuple[int, int, Kind, int], dict[tuple[int, int], tuple[int, int]]] = {}
         for record in self.records:
             for number, ts, value in record.samples:

@@ -115,7 +115,7 @@ def plain_channel(server: GrpcServer) -> Iterator[grpc.Channel]:
 
 
 def call_raw(channel: grpc.Channel, method: str, data: bytes) -> bytes:
-    """Any bytes to any method; the answer's bytes."""
+    """Sends any bytes to any method. Returns the answer's bytes."""
     call = channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
     answer: bytes = call(data, timeout=10)
     return answer

@@ -101,7 +101,7 @@ class _HeldReader:
 
 
 class JumpingClock(SystemClock):
-    """The machine's clocks; wall and monotonic time move forward together on request."""
+    """The machine's clocks. On request wall and monotonic time move forward together."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0

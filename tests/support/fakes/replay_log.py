@@ -42,11 +42,11 @@ class ReplayLog:
         return cast(Log, self)
 
     def put(self, value: bytes, partition: int = 0, *, broker_ms: int | None = None, gap: int = 0) -> int:
-        """A record of the log, with `gap` offsets of no record behind it; its offset."""
+        """Append a record, with `gap` offsets without a record behind it. Returns its offset."""
         return self._put((METRICS, partition), None, value, broker_ms, gap)
 
     def put_samples(self, *samples: tuple[int, int, float], partition: int = 0, broker_ms: int | None = None) -> int:
-        """A record of (series number, ts_ms, value); its offset."""
+        """Append a record of (series number, ts_ms, value). Returns its offset."""
         return self.put(encoded(*samples), partition, broker_ms=broker_ms)
 
     def announce(self, *numbers: int, partition: int = 0, epoch: int | None = None) -> None:

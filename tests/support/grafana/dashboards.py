@@ -44,8 +44,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A template variable whose values are those of a label. selector: the selector of the series; empty: the empty of
-    all.
+    """A template variable whose values are those of a label. selector: the selector of the series; an empty one selects
+    all series.
     """
 
     name: str

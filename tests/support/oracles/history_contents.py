@@ -39,7 +39,7 @@ def _columns(rows: Iterable[ChunkRow]) -> tuple[NDArray[np.generic], ...]:
 
 
 def _checksum(*columns: NDArray[np.generic]) -> str:
-    """For each (series, time), in ascending order: value and order of the sample with the highest order."""
+    """Value and order of the sample with the highest order, for each (series, time) in ascending order."""
     series_id, ts_ms, value, order = columns
     rank = np.lexsort((order, ts_ms, series_id))
     series_id, ts_ms, value, order = (column[rank] for column in (series_id, ts_ms, value, order))

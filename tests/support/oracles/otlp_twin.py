@@ -214,7 +214,7 @@ def label_name(key: str, rules: TwinRules) -> str:
 
 
 def metric_name(metric: Any, rules: TwinRules) -> str:
-    """Units: the few of the generated metrics; tests/unit/ingest/otlp has the table of all."""
+    """The units of the generated metrics alone. tests/unit/ingest/otlp has a table of all units."""
     kind = metric.WhichOneof("data")
     units = {
         "": "", "1": "", "s": "seconds", "ms": "milliseconds", "By": "bytes", "{request}": "",

@@ -83,7 +83,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """line: number of the line, from 1. times: the times of a range query; at_ms: the at of an instant query, else the
+    """line: number of the line, from 1. times: the times of a range query; at_ms: the time of an instant query, or the
     end of the range.
     """
 

@@ -19,7 +19,7 @@ METRIC_NAME = "__name__"
 STALE_BITS = 0x7FF0_0000_0000_0002
 STALE = float(np.array([STALE_BITS], np.uint64).view(np.float64)[0])
 
-Labels: TypeAlias = tuple[tuple[str, str], ...]  # Sorted by name; no empty values.
+Labels: TypeAlias = tuple[tuple[str, str], ...]  # The labels are sorted by name and have no empty values.
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def parse_series(text: str) -> Series:
 
 
 def labels_of(labels: Mapping[str, str]) -> Labels:
-    """Labels in their order; an empty value is an absent label."""
+    """Labels in the order of the text. A label with an empty value is left out."""
     return tuple(sorted((name, value) for name, value in labels.items() if value))
 
 

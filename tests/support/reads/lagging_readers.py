@@ -102,7 +102,7 @@ class LagDrill:
                 else:
                     found.whole += 1
             over_http = not over_http
-            time.sleep(READ_EVERY_S)  # Between two reads; no claim depends on it.
+            time.sleep(READ_EVERY_S)  # Pause between two reads. No claim depends on it.
         return found
 
     def _over_http(self, now_ms: int) -> tuple[set[int], list[str]]:

@@ -23,7 +23,9 @@ Addresses = Mapping[str, Sequence[str]]
 
 
 class Names:
-    """Names and their addresses. A context manager. Thread-safe. age_s: how late a change shows; it only grows."""
+    """Names and their addresses. A context manager. Thread-safe. age_s: delay after which a change shows. It only
+    grows.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -77,6 +79,6 @@ class Names:
         lines = [f"{address} {name}" for name, all_of in addresses.items() for address in all_of]
         text = "\n".join(["127.0.0.1 localhost", *lines, ""]).encode()
         assert len(text) <= FILE_BYTES
-        # In place: the mounts of running pods are of this very file.
+        # The file is written in place, because running pods mount this very file.
         with self._hosts.open("r+b" if self._hosts.exists() else "wb") as file:
             os.pwrite(file.fileno(), text.ljust(FILE_BYTES, b"\n"), 0)

@@ -27,7 +27,8 @@ class Workload:
     def __init__(self, value: Mapping[str, Any], new_pod: NewPod) -> None:
         self.name = str(value["metadata"]["name"])
         self._spec = value["spec"]
-        self._replicas: int = self._spec.get("replicas", 2)  # Without a number an autoscaler decides: at least 2.
+        # An autoscaler decides when the object has no number; it gives at least 2.
+        self._replicas: int = self._spec.get("replicas", 2)
         self._ready_s: float = self._spec.get("minReadySeconds", 0)
         self._new_pod = new_pod
         self._lock = threading.Lock()  # Guards _pods and _gone.

@@ -82,7 +82,7 @@ def callback_of_a_future() -> None:
         pool.submit(future.set_result, None).result()
 
 
-# One function a kind of thread or callback; each fails by an exception.
+# One function for each kind of thread or callback. Each fails by an exception.
 DYING: Mapping[str, Callable[[], object]] = {
     "thread of a library": lambda: threading.Thread(target=broken).start(),
     "new thread": lambda: new_thread(broken, "new").start(),

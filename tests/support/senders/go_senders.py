@@ -37,7 +37,7 @@ extensions:
 
 @dataclass(frozen=True, slots=True)
 class GoSender:
-    """package: the package of its main function. tags: of the build.
+    """package: the package of its main function. tags: build tags.
 
     source: a main package of ours in one file, which imports `package`; None: that is the main package. module: the
     module of the package, where it replaces others; a build takes these replacements over. published: the version of

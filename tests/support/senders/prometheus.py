@@ -156,8 +156,8 @@ def node_exporter() -> Iterator[str]:
 def agent(
     folder: Path, jobs: Mapping[str, str], targets: Mapping[str, str], *, scrape_s: int = 1, shards: int = 2
 ) -> Iterator[Agent]:
-    """A started agent. jobs: name -> scraped address; targets: name -> address of a receiver. shards: the least; with
-    one, all targets share a queue.
+    """A started agent. jobs: name -> scraped address; targets: name -> address of a receiver. shards: least number of
+    shards. With one shard all targets share a queue.
     """
     with Ports(1) as ports:
         made = Agent(folder, jobs, targets, ports.numbers[0], scrape_s, shards)

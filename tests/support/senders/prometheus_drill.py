@@ -62,7 +62,7 @@ class Sending:
         wait_until(drained, DRAINED_WITHIN_S)
 
     def kill_gateway(self) -> None:
-        """SIGKILL, a scrape without it, and a new start."""
+        """Kill the agent, wait for a scrape without it, and start it again."""
         self.deployment.gateway.kill()
         self.wait_for_scrapes(1)
         self.deployment.gateway.start()
@@ -74,7 +74,7 @@ class Sending:
         self.agent.start()
 
     def check(self) -> int:
-        """End the agent and compare; the number of samples."""
+        """End the agent and compare. Returns the number of samples."""
         self.wait_for_scrapes(2)
         self.drain()
         self.agent.stop()
@@ -88,7 +88,8 @@ class Sending:
         return count(sent)
 
     def wait_for_metadata(self, url: str, prefix: str = "") -> None:
-        """Until the topic has that of all targets: the agent must repeat what an outage of the log made fail.
+        """Wait until the topic has the metadata of all targets: the agent must repeat requests that failed in an outage
+        of the log.
 
         A broker that has just come back may have no controller yet; its log counts as one without metadata.
         """

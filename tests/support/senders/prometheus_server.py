@@ -17,7 +17,7 @@ STARTS_WITHIN_S = 60.0
 
 @contextmanager
 def prometheus_server(scratch: Path) -> Iterator[str]:
-    """The address of the server; it scrapes nothing."""
+    """Starts the server and returns its address. It scrapes nothing."""
     config = scratch / "prometheus.yml"
     config.write_text("global: {}\n")
     ports = Ports(1)

@@ -16,7 +16,7 @@ from support.servers.deployments import Deployment
 from support.servers.logs import wait_until
 
 SCRAPE_S = 2
-FRESH_WITHIN_S = 60.0  # Against for ever: a queue that sends the refused samples again never comes to the next ones.
+FRESH_WITHIN_S = 60.0  # Bounds the wait: a queue that sends refused samples again never comes to the next ones.
 FIRST_WITHIN_S = 60.0
 ROUNDS_MIN = 3
 SERIES_MAX = 50  # source_series_max of the gateway.

@@ -14,7 +14,9 @@ WITHIN_S = 60.0
 
 
 def make_compacting_topics(logs: LogFactory, partitions: int) -> None:
-    """All topics, broker times as written; the compacted ones have small segments and wait for nothing."""
+    """Settings of all topics. Broker times are as written, and compacted topics have small segments that are compacted
+    at once.
+    """
     admin = logs.topics()
     for spec in topic_specs(partitions, replication=1, timestamp_type=CREATE_TIME):
         least = {**spec.least, "retention.ms": -1}

@@ -59,7 +59,7 @@ def on_kafka(
 def create_topics(
     bootstrap: str, *, replication: int = 1, partitions: int = PARTITIONS, time_set: str = "production"
 ) -> Sequence[str]:
-    """Topics under a new prefix; the arguments that name them."""
+    """Create topics under a new prefix. Returns the arguments that name them."""
     log = ("--log", f"kafka://{bootstrap}", "--log-prefix", f"e{uuid.uuid4().hex[:12]}.")
     sizes = ("--partitions", str(partitions), "--replication", str(replication))
     tsdb_ok("topics", "create", *log, *sizes, "--time-set", time_set)

@@ -25,7 +25,9 @@ PARTITIONS = 4
 
 
 def label_set(number: int, *, name: str = "m", instance: int = 0) -> bytes:
-    """Canonical labels of one of many series; those of one instance share a partition, those of one name a pack."""
+    """Canonical labels of one of many series. Series of one instance share a partition, and series of one
+    name a pack.
+    """
     return canonical_labels({"__name__": name, "job": "j", "instance": f"i{instance}", "n": str(number)})
 
 
@@ -70,7 +72,7 @@ class Bench:
         partial: bool = False,
         timeout_s: float = 10.0,
     ) -> AcceptedWrite:
-        """One request, now; values count up from 0."""
+        """One request with the present time. Values count up from 0."""
         return self.submit(
             labels, ts_ms=ts_ms, values=values, counts=counts, partial=partial, timeout_s=timeout_s
         ).result()

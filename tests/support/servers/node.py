@@ -141,7 +141,7 @@ class Node:
 
     @contextmanager
     def wait_ready_on_entry(self) -> Iterator[Self]:
-        """As `with node`; the block begins when the node is ready."""
+        """Like `with node`, but the block begins when the node is ready."""
         with self:
             yield self.wait_ready()
 

@@ -24,7 +24,7 @@ TSDB = (sys.executable, "-m", "tsdb.cli.main")
 def run_tsdb(
     *arguments: str, timeout_s: float = 300.0, stdin: bytes | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """One client command to its end; the caller judges the exit code."""
+    """Run one client command to its end. The caller checks the exit code."""
     return subprocess.run(
         [*TSDB, *arguments],
         input=stdin,
@@ -121,7 +121,7 @@ class Role:
         return self.process.wait(timeout_s)
 
     def terminate_within(self, drain_s: float) -> int:
-        """Check that SIGTERM ends the process after a drain of at most drain_s; its exit code."""
+        """Check that SIGTERM ends the process after a drain of at most drain_s. Returns its exit code."""
         began = time.monotonic()
         code = self.terminate(drain_s + SLOW_S)
         print(f"SIGTERM ended {self.arguments[0]} within {time.monotonic() - began:.1f} s, exit code {code}")
@@ -131,7 +131,7 @@ class Role:
         return len(self.log_file.read_text().splitlines())
 
     def ready(self) -> tuple[int, Any]:
-        """Status and JSON of /-/ready; status 0 while nothing listens."""
+        """Status and JSON of /-/ready. The status is 0 while nothing listens."""
         try:
             with urllib.request.urlopen(f"http://{self.http}/-/ready", timeout=5) as answer:
                 return answer.status, json.loads(answer.read())

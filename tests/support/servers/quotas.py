@@ -13,7 +13,9 @@ KEY = "consumer_byte_rate"
 
 
 def throttle_readers(cluster: KafkaCluster | SharedBroker, bytes_per_s: int, client_id: str = "") -> None:
-    """Limit the bytes that clients of this id fetch together; empty: all clients. Other requests are not limited."""
+    """Limit the bytes that clients of this id fetch together. An empty id means all clients. Other requests are not
+    limited.
+    """
     _alter(cluster, client_id, "--add-config", f"{KEY}={bytes_per_s}")
 
 

@@ -21,7 +21,7 @@ from tsdb.log.topics import CREATE_TIME
 PARTITIONS = 3
 IMPATIENT = HistorySettings(write_timeout_s=1.0, read_timeout_s=1.0)
 LIFE_S_MAX = 1.0
-LOADED_WINDOWS = 5  # Before history goes away: the first of them have left memory by then.
+LOADED_WINDOWS = 5  # Windows before the outage of history. The first of them have left memory by then.
 
 Strike = Callable[[CassandraNode], Callable[[], None]]
 

@@ -132,7 +132,7 @@ def store_maintain(world: World, rng: random.Random) -> None:
 
 
 def store_start(world: World, rng: random.Random) -> None:
-    """A store of some depth; at times one whose memory begins right behind what is loaded."""
+    """Start a store with a random depth of memory. Sometimes its memory begins right behind the loaded records."""
     if len(world.stores) >= STORES_MAX:
         return
     hold_ms = rng.randint(TIMES.least_hold_ms, 2 * TIMES.least_hold_ms)
@@ -234,7 +234,7 @@ def loader_step(world: World, rng: random.Random) -> None:
 
 
 def loader_replace(world: World, rng: random.Random) -> None:
-    """A new loader starts; the former one may not notice for some steps, as in chunker_replace."""
+    """Start a new loader. The former one may not notice it for some steps, as in chunker_replace."""
     if world.loaders:
         world.loaders[-1].group.unaware = rng.choice([0, 1, 5, 20])
     world.start_loader(rng.randrange(1 << 30))
@@ -244,7 +244,7 @@ def loader_replace(world: World, rng: random.Random) -> None:
 
 
 def loader_kill(world: World, rng: random.Random) -> None:
-    """SIGKILL for the loader; its statements in flight take effect or not."""
+    """Kill the loader. Each of its statements in flight takes effect or not."""
     if world.loaders:
         world.loaders.pop().kill()
 

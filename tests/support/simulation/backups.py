@@ -23,7 +23,7 @@ from tsdb.log.topics import TopicAdmin
 from tsdb.model.errors import InvalidRequest
 
 PARTS = 8
-COMPACTION_LAG_MS = 1 << 40  # `compact` tells what is compacted; no schedule lasts as long.
+COMPACTION_LAG_MS = 1 << 40  # Longer than any schedule; `compact` decides which records are compacted.
 
 
 class Interrupted(Exception):

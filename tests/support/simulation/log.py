@@ -244,7 +244,7 @@ class SimulatedLog:
     def _store(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> Appended:
         stretch = self.stretches[topic, partition]
         back_ms = self.random.choice([0, 0, 1, self.faults.back_ms]) if self.faults.back_ms else 0
-        # Readers count on steps back of less than `ahead`.
+        # Readers rely on clocks that step back by less than `ahead`.
         broker_ms = max(self._clock.now_ms() - back_ms, stretch.latest_ms - self._ahead_ms + 1)
         record = LogRecord(stretch.high, broker_ms, key, value)
         share = self.faults.damaged.get(topic, 0.0)

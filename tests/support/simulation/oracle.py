@@ -28,7 +28,7 @@ METRICS_PER_SOURCE = 2
 Sample = tuple[int, int, int]
 """Series id, ts_ms, bits of the value."""
 Orders = dict[tuple[int, int], tuple[int, int]]
-"""By (series id, ts_ms): (order, bits of the value)."""
+"""(order, bits of the value) by (series id, ts_ms)."""
 
 
 class Violation(AssertionError):

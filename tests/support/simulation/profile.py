@@ -120,7 +120,7 @@ DOWNSAMPLED = ALL.more(
 # Profiles for the rules of one kind.
 
 STARTS = replace(SELECTS.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
-# Without snapshots and waiting answers: the rule needs a store that starts from the log with late samples in it.
+# Snapshots and waiting answers are off, because the rule needs a store that starts from a log with late samples.
 PLAIN_STARTS = replace(
     STARTS.more("starts", store_snapshot=0, store_restart=0), faults=replace(FAULTS, held_samples=0.0)
 )

@@ -241,7 +241,9 @@ Allowed = dict[int, tuple[set[int], bool]]
 def _allowed(
     world: World, span_ms: tuple[int, int], wanted: Callable[[Source], bool], *, allow_holes: bool
 ) -> list[tuple[Source, Allowed]]:
-    """Samples that may be shown of each series, by time. With allow_holes any may be missing: warnings are texts."""
+    """Samples that may be shown of each series, by time. With allow_holes any sample may be missing, because warnings
+    are only texts.
+    """
     found = []
     for source in filter(wanted, world.sources):
         answered = Answered.of(encode_state(world.stated[source.partition]), span_ms[0], moved=world.moved)

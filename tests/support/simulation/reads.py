@@ -1,4 +1,6 @@
-"""Reads of a simulation, each compared with the oracle; components move in the middle of them."""
+"""Executes the reads of a simulation, moves components in the middle of them, and compares each answer with
+the oracle.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def refused(world: World, request: object, error: TsdbError, *, allow_holes: boo
 
 
 def read_stores(world: World, rng: random.Random) -> None:
-    """The same of two stores, without history; where both have applied as much, their bytes are equal."""
+    """Execute the read on two stores without history. Stores that have applied the same records answer equal bytes."""
     start_ms, end_ms = range_of(world, rng)
     query = SelectQuery(EVERYTHING, start_ms, end_ms)
     answers: dict[tuple[tuple[int, int], ...], bytes] = {}
@@ -147,7 +149,7 @@ def range_of(world: World, rng: random.Random) -> tuple[int, int]:
 
 
 def check_read(world: World, service: QuerierService, query: SelectQuery, wanted: Callable[[Source], bool]) -> str:
-    """Raises Violation unless the answer is the oracle's or a refusal; the reason of a refusal, or empty."""
+    """Raises Violation unless the answer is the oracle's or a refusal. Returns the reason of a refusal, or ""."""
     try:
         result = select(service, query, world.caller())
     except TsdbError as error:

@@ -61,7 +61,7 @@ def compact(world: World, rng: random.Random) -> None:
 def _passed(world: World, topic: str, partition: int) -> int:
     high = world.log.stretches[topic, partition].high
     if (world.log.topic_id(METRICS), partition) not in world.history.loaded_rows:
-        # The next loader starts from zero. One that does already has to come to its end without more compaction.
+        # The next loader starts from zero. A load from zero that is already running must end without more compaction.
         return 0 if world.loaders else high
     committed = world.groups[LOADERS].committed.get((topic, partition))
     return committed.next_offset if committed else 0

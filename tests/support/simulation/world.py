@@ -153,7 +153,7 @@ class World:
         self.compacted: Counter[tuple[str, int]] = Counter()  # Below these offsets topics were compacted.
         self.went_back = False  # Whether history was restored.
         self._thread = threading.get_ident()
-        # In memory where the system has such a folder: snapshots are synchronised with the disk.
+        # The folder is in memory where the system has one, because snapshots are synchronised with the disk.
         self._scratch = tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if Path(MEMORY_FOLDER).is_dir() else None)
         self.start_gateway()
         self.start_querier()
@@ -282,7 +282,7 @@ class World:
             group.refused = group.lost_ack = 0.0
 
     def keep_owners(self) -> None:
-        """Zombies end; every kind of component lives."""
+        """End the zombies, and start every kind of component that does not live."""
         for chunker in self.chunkers[:-1]:
             chunker.close()
         for loader in self.loaders[:-1]:

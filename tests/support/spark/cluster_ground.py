@@ -78,7 +78,7 @@ class Fault:
 
 
 def kill_executors(ground: Ground) -> None:
-    """SIGKILL to the executors of one host; its worker starts others."""
+    """Kill the executors of one host with SIGKILL. Its worker starts others."""
     found = ground.cluster.executors(HOSTS[0])
     assert found, "no executor to kill"
     for executor in found:

@@ -26,7 +26,9 @@ WINDOW_WITHIN_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class StageCheck:
-    """Records of the log; chunks, windows and bytes of keys and values that equal those of an uninterrupted stage."""
+    """Counts of the records in the log, and of the chunks, windows and bytes that equal those of an uninterrupted
+    stage.
+    """
 
     records: int
     chunks: int

@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parents[2]
 
 
 class DriverProcess:
-    """Started at once; `kill` is SIGKILL for all of it, driver, JVM and workers alike."""
+    """Starts at once. `kill` sends SIGKILL to driver, JVM and workers."""
 
     def __init__(self, scratch: Path, module: str, *arguments: str) -> None:
         path = os.pathsep.join([str(TESTS), str(TESTS.parent)])

@@ -112,7 +112,7 @@ class StreamService:
         self._thread.start()
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the driver's processes whose names contain this text; to all of them for an empty one."""
+        """Kill the driver's processes whose names contain this text with SIGKILL. An empty text means all of them."""
         killed = 0
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -191,7 +191,9 @@ def test_the_jobs_are_an_addition_to_chunkers_alone() -> None:
 
 @pytest.mark.parametrize("component", ["jobs", "canary"])
 def test_objects_that_a_component_adds_are_in_the_namespace_of_the_base(component: str) -> None:
-    """In another one the settings are missing: kustomize finds their hashed name within a namespace alone."""
+    """In another namespace the settings are missing, because kustomize finds their hashed name only within one
+    namespace.
+    """
     assert {one.namespace for one in rendered(KUBERNETES / "components" / component)} == {"kafka-tsdb"}
 
 

@@ -1,4 +1,6 @@
-"""Files in deploy/ match the product: objects their schemas, command lines the command, expressions the metrics."""
+"""Files in deploy/ match the product: objects match their schemas, command lines the command, expressions the
+metrics.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ CHUNKER = next(
     one for one in OVERLAYS["overlays/secure-small"] if one.name == "chunker" and one.kind == "apps/v1/Deployment"
 )
 PARTITIONS = 18
-CALLED = {"querier": ["querier", "querier-pods"]}  # Names by which others call a role; otherwise its own.
+# Names by which other roles call a role, where it is not the name of the role.
+CALLED = {"querier": ["querier", "querier-pods"]}
 by_server = pytest.mark.parametrize("server", [*SERVERS, CHUNKER], ids=[*(one.name for one in SERVERS), "chunker"])
 by_overlay = pytest.mark.parametrize("overlay", SECURED)
 

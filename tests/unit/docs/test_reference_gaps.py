@@ -19,7 +19,7 @@ UP = {"__name__": "up", "job": "a"}
 
 
 def rows(part: str) -> list[tuple[str, str]]:
-    """Reference and this project, of the rows of one part."""
+    """The columns of the reference and of this project, in the rows of one part."""
     table = PAGE.read_text().partition(HEADING)[2].partition("\n## ")[0]
     cells = [re.split(r"(?<!\\\\)\|", line)[1:-1] for line in table.splitlines() if line.startswith("| ")]
     return [(there.strip(), here.strip()) for name, there, here in cells if name.strip() == part]

@@ -191,7 +191,7 @@ SENDS: dict[str, Send] = {
     "OTLP over gRPC": by_otlp_grpc,
     "Ingest.Write": by_write,
 }
-# With the good part written: Ingest.Write does it on request.
+# The good part is written; Ingest.Write does it on request.
 PARTIAL: dict[str, Send] = {**SENDS, "Ingest.Write": partial(by_write, partial=True)}
 OVER_GRPC = {"OTLP over gRPC", "Ingest.Write"}
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from tsdb.ops.http.bodies import HttpHead
 
 FORM = "application/x-www-form-urlencoded"
-KEPT_CHARS_MAX = 1024  # Characters of a remembered parameter. There are 4,095 others: some 20 MB at worst.
+KEPT_CHARS_MAX = 1024  # Characters of a remembered parameter. With 4,096 of them the memory is some 20 MB at worst.
 _SPECIAL = re.compile("[%+;]")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})

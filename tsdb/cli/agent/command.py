@@ -24,7 +24,7 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.errors import InvalidRequest
 from tsdb.ops.logs import configure_logging
 
-SCRAPE_TIMEOUT_MAX_S = 10.0  # Prometheus' default. The timeout is at most one interval.
+SCRAPE_TIMEOUT_MAX_S = 10.0  # The default of Prometheus. The timeout is at most one interval.
 LAST_WAIT_SLACK_S = 1.0  # Extra wait, so that scrapes of the last round end by their own timeout.
 
 

@@ -134,7 +134,7 @@ def run(
     """Measure until duration_ms is over (None: until interrupted). Returns the number of rounds.
 
     Rounds start on a fixed grid from the first one, so that their spacing does not drift. Samples of a slow source go
-    into a later batch; the source misses the rounds that begin while it is busy, and delays no other source. gather_s:
+    into a later batch. The source misses rounds that begin while it is busy, and delays no other source. gather_s:
     longest wait of a round for its sources. last_wait_s: the wait after the last round.
     """
     began = clock.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-NARROW = 70  # Width in columns. On a narrower terminal a long option name is on the line above its explanation.
+NARROW = 70  # Width in columns. A narrower terminal shows a long option name on the line above its explanation.
 INDENT = 2  # Indent of the lists on a help page.
 NAME_COLUMNS = 30
 NAME_COLUMNS_NARROW = 14

@@ -27,7 +27,7 @@ class Figure:
         return float(self.shown.replace(",", "")) * self.scale
 
 
-# CPU of gateway and store together, with the log in Kafka, by the samples of a request.
+# CPU of gateway and store together by the number of samples in a request, with the log in Kafka.
 REQUEST_CPU_S = {
     10: Figure("Write", "| Kafka, 3,500 series | 10 | 64 | {} ms a request |", "0.56", 1e-3, "CPU s a request"),
     100: Figure("Write", "| Kafka, 3,500 series | 100 | 64 | {} ms a request |", "0.69", 1e-3, "CPU s a request"),

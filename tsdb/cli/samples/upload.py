@@ -25,7 +25,9 @@ GATHER_S = 0.1  # Shortest time between two sends, so that a request collects th
 
 @dataclass(slots=True)
 class Tally:
-    """The result of `tsdb write`. refused: samples that the gateway refused; offenders: some of the reasons."""
+    """The result of `tsdb write`. refused: number of samples that the gateway refused. offenders: some of the
+    reasons.
+    """
 
     samples: int = 0
     requests: int = 0

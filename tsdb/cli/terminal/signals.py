@@ -16,7 +16,7 @@ def stop_signals() -> Iterator[threading.Event]:
     stopping = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        # On another thread: an event's `set` blocks for ever in a handler that interrupts its `wait`.
+        # Set on another thread, because an event's `set` blocks for ever in a handler that interrupts its `wait`.
         _thread.start_new_thread(stopping.set, ())
 
     numbers = (signal.SIGTERM, signal.SIGINT)

@@ -25,7 +25,7 @@ class Kind(IntEnum):
     BASE = 0  # All samples of the window below its decision offset.
     LATE = 1  # Samples of one late minute.
     IMPORT = 2
-    FOLDED = 3  # The merge of other chunks.
+    FOLDED = 3  # A chunk that merges other chunks.
 
 
 @dataclass(frozen=True, slots=True)

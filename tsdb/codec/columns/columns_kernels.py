@@ -37,7 +37,7 @@ SCALED = 128  # A scale byte and a zigzag varint follow.
 BITS = 129  # The first byte; 8 bytes follow.
 
 DENSE_FORMS = 3
-MULTIPLES_FROM = 3  # Bytes a value. A smaller column consists of small integers.
+MULTIPLES_FROM = 3  # Bytes for each value. A smaller column consists of small integers.
 
 __all__ = [
     "decode_times_kernel",

@@ -20,7 +20,7 @@ from tsdb.codec.varint_kernels import get_varint, put_varint
 DICTIONARY = 131
 ENTRIES_MAX = 128
 SLOTS = 512  # Slots of the hash table, a power of two well above ENTRIES_MAX.
-HASH = -7046029254386353131  # 2^64 / golden ratio, odd
+HASH = -7046029254386353131  # 2^64 divided by the golden ratio, as an odd number.
 
 
 @helper

@@ -19,7 +19,7 @@ from tsdb.codec.memory_kernels import as_int64, load_i64, store_i64
 MULTIPLES = 180  # First byte. 8 bytes of the base, a headed frame of multiples and a headed frame of remainders follow.
 SAMPLED = 24
 # Euclid's algorithm multiplies the rounding of the values by the quotient: 2^-52 x 2^21 stays below ZERO.
-SMALLEST_BASE = 2.0**-21  # Share of the largest value.
+SMALLEST_BASE = 2.0**-21  # A share of the largest value.
 ZERO = 2.0**-28  # Share of the largest value. A remainder this small is rounding.
 # Share of a base: a multiple may differ this much from a whole number while the base is still being refined.
 NEAR = 0.05

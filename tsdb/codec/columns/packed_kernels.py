@@ -25,7 +25,8 @@ SHORT_HEADS = np.array(
     + [way << 3 | ENTROPY << 1 | stepped for way in (DELTA, SLOPE, LEVEL_AROUND, RISE_AROUND) for stepped in (0, 1)]
 )
 EXCEPTED = 128  # Flag in the scale byte: exceptions follow the frame.
-FLOATS_TRIED_FROM = 5  # Bytes a value. From here on, a scale may gain nothing over the bits of the float.
+# Bytes for each value. With as many or more, a scale may gain nothing over the bits of the float.
+FLOATS_TRIED_FROM = 5
 
 
 @helper

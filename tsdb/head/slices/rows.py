@@ -16,8 +16,8 @@ Rows = Array2[np.int64]
 # Stands in place of a ref for a sample too far ahead of its broker time. No reader sees the sample.
 IGNORED_REF = 0xFFFFFFFE
 
-# An open slice. Entries are appended; a series' entries are chained from its newest: `last` (per ref) and `prev` (per
-# entry) hold a position plus one, 0 ends the chain, so that fresh pages of zeros are an empty table.
+# An open slice. Entries are appended. The entries of a series are a chain from the newest: `last` (per ref) and `prev`
+# (per entry) have a position plus one, and 0 ends the chain. So fresh pages of zeros are an empty table.
 (
     OPEN_START,  # ms, inclusive
     OPEN_END,  # ms, exclusive

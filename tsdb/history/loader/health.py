@@ -61,8 +61,9 @@ def health_problem(
 def partition_health(
     status: Status, ends: HighWatermarks, problem: HealthProblem, now: float
 ) -> dict[int, PartitionHealth]:
-    """Health by partition number; `chunks` and `series` count together. A lag alone is no reason for a bad state; it is
-    a detail."""
+    """Health by partition number; `chunks` and `series` count together. A lag alone does not make the state bad; it is
+    a detail.
+    """
     numbers = sorted({number for _, number in status.partitions})
     reason = problem.reason
     if not reason and not _answers(ends, now):
@@ -73,8 +74,8 @@ def partition_health(
 
 
 def lag_records(place: TopicPartition, part: PartitionStatus, ends: HighWatermarks, now: float) -> int | None:
-    """Records between the finished position and the end of the log. None while the end is unknown, and for 0 as of an
-    old answer: records may have come since.
+    """Records between the finished position and the end of the log. None while the end is unknown, and when an old
+    answer gives 0, because records may have come since.
     """
     high = ends.high.get(place)
     if high is None:

@@ -181,7 +181,9 @@ class Loader:
         self._consumer.close()
 
     def join(self, timeout_s: float) -> bool:
-        """After close: wait until all in flight is in history and committed. Raises the error that broke the loader."""
+        """Wait, after `close`, until all records in flight are in history and committed. Raises the error that broke
+        the loader.
+        """
         deadline = Deadline.after(timeout_s)
         if not self._consumer.join(deadline.remaining()):
             return False

@@ -43,7 +43,7 @@ class Raises:
         self._wake = wake
         self._lock = threading.Lock()  # Guards all below; no other lock is taken under it.
         self._last: dict[int, Loaded] = {}
-        self._lives: dict[int, int] = {}  # Number of starts of a partition. Answers to an earlier start are ignored.
+        self._lives: dict[int, int] = {}  # Number of starts of each partition. Answers to an earlier start are ignored.
         self._due: list[tuple[Loaded, OnDone]] = []
         self._replaced: set[int] = set()  # Partitions that must start from zero and have not yet.
         self._older: dict[int, Loaded] = {}  # Claims of an older copy of history, to be withdrawn.

@@ -86,7 +86,7 @@ class Fetch:
         self._record_bytes = BYTES_GUESS
         self._clock = clock
         self._polled_at = clock.monotonic()
-        self._polled_s = 0.0  # Time of all polls.
+        self._polled_s = 0.0  # Total time of all polls.
         self._moves: dict[TopicPartition, Wait] = {}  # State at the last event. waited_s is `_polled_s` of that moment.
         self._woken = False
         self.stuck = Stuck()  # Set by the watch.

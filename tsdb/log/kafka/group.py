@@ -106,7 +106,8 @@ class KafkaGroup:
         self._joining_since: float | None = None
         self._without_since: float | None = None  # Time since which it has no partitions.
         self._renewed_at = 0.0
-        self._must_renew = ""  # The reason for a new consumer. The watch sets it, the next poll takes it.
+        # The reason for a new consumer. The watch sets it, and the next poll reads and clears it.
+        self._must_renew = ""
 
     def join(
         self, topics: Sequence[str], listener: GroupListener, *, followers: Mapping[str, str] | None = None

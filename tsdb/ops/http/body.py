@@ -28,7 +28,7 @@ _STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # A status of ngi
 
 
 class Answers:
-    """Answers of other threads on their way to the event loop: one wake-up for all that come together."""
+    """Passes answers of other threads to the event loop. Answers that come together need one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -38,7 +38,7 @@ from tsdb.parallel_consumer.record import Position, Record, TopicPartition
 from tsdb.parallel_consumer.source import Polled, PolledColumns, SourceListener
 
 TIMEOUT_S = 10.0
-CONFIRM_WAIT_S = 1.0  # Longer than any healthy answer. Unconfirmed records wait for the next poll.
+CONFIRM_WAIT_S = 1.0  # A healthy answer takes less time. Unconfirmed records wait for the next poll.
 HELD_MAX = 10_000  # A member polls even while records wait for a confirmation, and each poll may return one.
 PATTERN = "^"  # A topic with this prefix is a pattern, as in the client library.
 

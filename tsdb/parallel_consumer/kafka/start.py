@@ -67,7 +67,7 @@ class StartRule:
                 if answer.offset >= 0:
                     found[answer.topic, answer.partition] = answer.offset
         for topic_partition in partitions:
-            if topic_partition not in found:  # For a time: the partition may have no record at or after it.
+            if topic_partition not in found:  # The partition may have no record at or after the time.
                 low, high = consumer.get_watermark_offsets(KafkaPartition(*topic_partition), timeout=timeout_s)
                 found[topic_partition] = low if self.name == EARLIEST else high
         return found

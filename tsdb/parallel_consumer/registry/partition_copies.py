@@ -43,7 +43,7 @@ class PartitionCopies:
         self.reported = start
         self.committed: Position | None = None
         self.handed_back: Position | None = None
-        self._waiting: deque[Entry] = deque()  # Read, not handed over.
+        self._waiting: deque[Entry] = deque()  # Copies that were read and not handed over yet.
         self._open: dict[int, Entry] = {}  # Entries by offset, ascending.
         self._end: int | None = None
 

@@ -12,7 +12,7 @@ from tsdb.parallel_consumer.scheduling.task import Task, TaskOwner
 
 
 def block_task(columns: RecordColumns, slot: int, owner: TaskOwner, lane: Hashable) -> Task:
-    """A task of many records; for one row, a task of one record."""
+    """A task for the rows of a block. A single row becomes a task of one record."""
     block = columns if len(columns) > 1 else None
     return Task(columns.record(0), slot, owner, lane, columns.size, block=block)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tsdb.parallel_consumer.record import TopicPartition, key_text
 from tsdb.parallel_consumer.scheduling.task import Task
 
-STALLS_MAX = 16  # Stalls in one Status.
+STALLS_MAX = 16  # Most stalls in one Status.
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Stall:
 
     @classmethod
     def of(cls, task: Task, age_s: float) -> Stall:
-        """The stall of a task; for a block, of its first record."""
+        """The stall of a task. The stall of a block is the stall of its first record."""
         record = task.record
         return cls(record.topic_partition, record.offset, record.key, task.failures + task.blocked, age_s, task.error)
 

@@ -19,7 +19,7 @@ from tsdb.selector.tokens import PLAIN_LABEL, quoted
 Values = NDArray[np.float64]
 MANY_SIDE = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
 ONE_SIDE = "multiple matches for labels: grouping labels must ensure unique matches"
-TRIMS = frozenset({"</", ">/"})  # Operators for native histograms.
+TRIMS = frozenset({"</", ">/"})  # Operators of native histograms.
 
 
 def scalars(node: Binary, left: Scalar, right: Scalar) -> Scalar:

@@ -81,7 +81,7 @@ def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int6
     otherwise the times of the steps."""
     own = context.times_ms
     references: list[tuple[bool, NDArray[np.int64]]] = []
-    # A part, and the subqueries around it, from outside to inside.
+    # A part of the query, and the subqueries around it from outside to inside.
     pending: list[tuple[Expression, tuple[Subquery, ...]]] = [(base, ())]
     while pending:
         node, around = pending.pop()

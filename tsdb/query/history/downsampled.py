@@ -31,7 +31,7 @@ from tsdb.query.reduction import Reduction
 READ_AGAIN_S = 60.0  # The job runs at most once an hour.
 FAILED_AGAIN_S = 10.0
 
-# For each aggregation of a query: the derived series that it needs, and how their samples in one step are aggregated.
+# The derived series that each aggregation of a query needs, and the aggregation of their samples in one step.
 _NEEDS: Mapping[int, Mapping[str, int]] = {
     steps.LAST: {LAST: steps.LAST},
     steps.AVG: {SUM: steps.SUM, COUNT: steps.SUM},

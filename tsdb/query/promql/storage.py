@@ -25,7 +25,7 @@ from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCall
 
 SAMPLE_BYTES = 16
-SERIES_BYTES = 64  # Beside the labels: the object that holds them, its place in a list, and a start.
+SERIES_BYTES = 64  # Bytes beside the labels: the object of the labels, its entry in a list, and a start.
 
 NO_SERIES = StoredSeries((), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
 

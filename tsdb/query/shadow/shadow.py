@@ -44,7 +44,7 @@ from tsdb.v1 import reader_pb2
 THREADS = 2
 CHECK_EVERY_S = 60.0  # A shadow may be replaced by one of another log, or of other partitions.
 WAITING_MAX = 64
-NO_PROMQL = "no_promql"  # The refusal of a store.
+NO_PROMQL = "no_promql"  # Code of a store's refusal.
 
 log = get_logger(__name__)
 

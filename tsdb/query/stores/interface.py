@@ -22,7 +22,7 @@ class StoreReader(Protocol):
 
     @property
     def name(self) -> str:
-        """Address of the store, for messages; unique within a querier."""
+        """Address of the store in messages. It is unique within a querier."""
 
     def states(self) -> Mapping[int, MemoryState]:
         """Its last known states, by partition; empty while it does not answer."""

@@ -136,7 +136,7 @@ class Routing:
 
 
 def best_states(stores: Stores, topic_id: str, partitions: Iterable[int]) -> list[MemoryState]:
-    """For each partition with an answering store: the state of the store that a read would choose now."""
+    """The state of the store that a read would choose now, for each partition with an answering store."""
     routing = Routing(stores, topic_id, NO_START_MS, history=False)
     states = []
     for partition in partitions:

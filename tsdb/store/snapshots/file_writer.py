@@ -26,7 +26,8 @@ HEADER = struct.Struct("<8sIIQQI")  # Magic, version, directory bytes and offset
 HEADER_BYTES = 64
 PAGE_BYTES = 4096  # A mapped group begins at a page; all arrays begin at multiples of ARRAY_BYTES.
 ARRAY_BYTES = 8
-SLACK_BYTES = 64  # After a mapped group: decoders load whole words, which may begin in an array and end behind it.
+# Bytes after a mapped group. Decoders load whole words, which may begin in an array and end behind it.
+SLACK_BYTES = 64
 MAPPED = "slice"  # First word in the names of groups that are mapped at a start.
 PIECE_BYTES = 4 << 20  # Written between two calls of `pause`, which also bounds what a sync has to write at once.
 SUFFIX = ".writing"

@@ -78,7 +78,7 @@ class Snapshots:
             self._hand_over(partition, head, series_next_offset)
 
     def join(self, timeout_s: float) -> bool:
-        """After the workers have ended: write what they left. False: not finished yet."""
+        """Write the remaining snapshots after the workers have ended. False: not finished yet."""
         self.writer.close()
         ended = self.writer.join(timeout_s)
         if ended:

@@ -31,7 +31,7 @@ from tsdb.ui.pages.page import PageCall
 POINTS_MIN = 16  # Points of a line, however many lines there are.
 
 STEP_MS_MIN = 1000
-STEPS = 480  # About one for two pixels of a wide graph.
+STEPS = 480  # About one point for two pixels of a wide graph.
 STEPS_ASKED_MAX = 2000
 _NICE_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 

@@ -12,7 +12,7 @@ from tsdb.selector.tokens import QueryError
 
 
 def names_in(text: str) -> frozenset[str]:
-    """`rate`, `sum`, `atan2` and so on; none of a text that does not parse."""
+    """The parts of a query, such as `rate`, `sum` and `atan2`. A text that does not parse has no parts."""
     try:
         root = parse(text, ALL_FEATURES)
     except QueryError:

@@ -15,7 +15,7 @@ from support.promql.notation import labels_of
 METRIC = "flow_total"
 SERIES = 10_000
 REQUEST_SERIES = 250
-PAUSE_S = 0.05  # 5,000 samples/s; each series every 2 s.
+PAUSE_S = 0.05  # 5,000 samples a second, which is a sample of each series every 2 s.
 
 
 @contextmanager

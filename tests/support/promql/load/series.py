@@ -33,7 +33,7 @@ def send(connection: http.client.HTTPConnection, series: Sequence[StoredSamples]
 
 
 def fill(address: str, base_ms: int, series: int) -> int:
-    """Send the copies to HOST:PORT; the number of series."""
+    """Send the copies to HOST:PORT. Returns the number of series."""
     sent = 0
     with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
         for one in copies(base_ms, series):

@@ -36,7 +36,8 @@ from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.request_bytes import RequestBytes
 
 BYTES_MAX = 64 << 10
-gz = partial(gzip.compress, mtime=0)  # Without the time: names and bytes of the cases are the same in each process.
+# The time of compression is left out, so that names and bytes of the cases are the same in each process.
+gz = partial(gzip.compress, mtime=0)
 
 
 def ids(value: object) -> str | None:
@@ -45,7 +46,7 @@ def ids(value: object) -> str | None:
 
 
 def decode(call: WriteCall) -> Decoded:
-    """A line of numbers, each a row with one sample; `bad` is refused, `bug` fails."""
+    """Decodes a line of numbers, each into a row with one sample. `bad` is refused, `bug` fails."""
     if call.body.startswith(b"bad"):
         raise InvalidRequest("byte 0 is no number", reason="malformed_request")
     assert not call.body.startswith(b"bug")

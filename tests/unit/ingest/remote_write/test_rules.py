@@ -340,7 +340,9 @@ def test_metadata_of_2_0_is_that_of_the_family(server: WriteServer) -> None:
 
 
 def native(message: Any, *, floats: bool = False, stale: bool = False) -> None:
-    """Add a histogram of schema 0: one in (0.5, 1], two in (1, 2], a gap, one in (8, 16]; one zero, one negative."""
+    """Add a histogram of schema 0. It has one value in (0.5, 1], two in (1, 2], a gap, one in (8, 16], one zero and one
+    negative value.
+    """
     one = message.timeseries[0].histograms.add(schema=0, zero_threshold=0.001, timestamp=NOW_MS)
     one.sum = number(STALE) if stale else 18.5
     if stale:

@@ -1,4 +1,6 @@
-"""Announcements: on the topic `series`, acknowledged, before the first sample; renewed in time, spread, for nothing."""
+"""Announcements are acknowledged on the topic `series` before the first sample. They are renewed in time, and renewals
+are spread and delay no write.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from tsdb.history.sqlite.database import PUT_CHUNK
 
 MIB = 1 << 20
 ROWS, ROW_BYTES = 1_280, 64 << 10
-# A group as rows, as columns, as Parquet's pages and as bytes of a file, each with a copy; and rows read ahead of it.
+# Memory of a group as rows, as columns, as Parquet's pages and as bytes of a file, each with a copy, and of rows read
+# ahead.
 BYTES_MAX = 12 * GROUP_BYTES
 
 

@@ -18,7 +18,7 @@ Answer = list[tuple[bytes, NDArray[np.int64], NDArray[np.float64]]]
 
 
 def answer(ticks: Sequence[int] = range(10, 20), runs: Sequence[int] | None = None) -> Answer:
-    """All series at these seconds; by default the first sample of each begins a run."""
+    """All series at these seconds. By default the first sample of each series begins a run."""
     ts_ms = np.array(ticks, np.int64) * 1000
     run = np.arange(len(ts_ms)) if runs is None else np.array(runs)
     return [

@@ -89,7 +89,8 @@ def seen_in_part(fill: Callable[[NDArray[np.uint64], int], None]) -> bool:
     thread.start()
     seen = False
     while thread.is_alive():
-        ends = int(out[0]), int(out[-1])  # In this order: a kernel with the GIL comes between no two of these reads.
+        # The order matters: a kernel with the GIL cannot run between two of these reads.
+        ends = int(out[0]), int(out[-1])
         seen |= ends[0] != 0 and ends[1] == 0
     thread.join()
     return seen

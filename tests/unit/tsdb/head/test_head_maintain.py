@@ -17,7 +17,7 @@ def live(offset: int, now_ms: int, *, series: int = 0) -> Record:
 
 
 def run(head: Head, *, start_ms: int = 1000, records: int = 100, every_ms: int = 5, first_offset: int = 0) -> int:
-    """A series every few ms, maintained after each record; returns the last broker time."""
+    """Apply a sample every few ms, with maintenance after each record. Returns the last broker time."""
     now_ms = start_ms
     for number in range(records):
         now_ms = start_ms + number * every_ms

@@ -46,7 +46,7 @@ def source_of(labels: Labels) -> bytes:
 
 
 def oracle(series: Sequence[Labels], by: By) -> Counter[bytes]:
-    """Series of each group; by label, of each label value."""
+    """Number of series of each group, or by label of each label value."""
     tally: Counter[bytes] = Counter()
     for labels in series:
         if by is By.SOURCE:

@@ -29,7 +29,7 @@ from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.tls import ServerTls
 
-# Without limits of time that a test comes near: a probe that is answered did not wait for one of them.
+# Time limits far above the time of a test, so an answered probe did not wait for one of them.
 PATIENT = HttpLimits(header_timeout_s=600.0, idle_timeout_s=600.0, request_timeout_s=600.0)
 SMALL = replace(PATIENT, connections_max=8, requests_max=2)
 GET_READY = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"

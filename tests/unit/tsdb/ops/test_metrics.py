@@ -65,7 +65,7 @@ print(len(names))
 
 @pytest.mark.slow
 def test_every_module_can_be_loaded_again() -> None:
-    """In another process: the classes of this one must stay the same."""
+    """Runs in another process, because the classes of this process must stay the same."""
     done = subprocess.run([sys.executable, "-c", RELOADED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert int(done.stdout) > 500

@@ -1,4 +1,4 @@
-"""Pages of other sites are refused; programs, our own pages and proxies go on."""
+"""Pages of other sites are refused. Programs, our own pages and proxies are answered."""
 
 from __future__ import annotations
 

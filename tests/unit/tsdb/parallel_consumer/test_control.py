@@ -1,4 +1,4 @@
-"""Control: rates, quotas, blocked keys, pauses, the newest of a key, the breaker; in virtual time, and from a file."""
+"""Control sets rates, quotas, blocked keys, pauses, compaction and the breaker, in virtual time and from a file."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_stalled_partition_leaves_the_others_their_rate() -> None:
 
 @pytest.mark.parametrize("standing", [1, 2, 3])
 def test_stuck_partitions_leave_the_others_all_slots_within_the_bound(standing: int) -> None:
-    """Partitions get stuck one after another; handlers take 10 ms, and there is always a record that could run."""
+    """Partitions stop one after another. Handlers take 10 ms, and there is always a record that could run."""
     clock, slots = VirtualClock(), 8
     broker, times = broker_of(4_000, partitions=4), Times(clock)
     options = Options(concurrency=slots, records_max=400, poll_records_max=50)

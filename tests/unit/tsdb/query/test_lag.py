@@ -16,7 +16,7 @@ from tsdb.v1 import reader_pb2
 MATCHERS = wire_matchers('{job="test"}')
 Options = reader_pb2.ReadOptions
 Read = Callable[[Seam, int, Options], Sequence[str]]
-PAST_MS = START_MS + WINDOW_MS  # The lag of history alone.
+PAST_MS = START_MS + WINDOW_MS  # Only history lags.
 LAG_MS = 3_000
 
 

@@ -1,4 +1,6 @@
-"""A read that the memory of the store of this process answers goes to that store alone; other reads to all sources."""
+"""A read that the store of this process can answer from memory goes to that store alone. Other reads go to
+all sources.
+"""
 
 from __future__ import annotations
 

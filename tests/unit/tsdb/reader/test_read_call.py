@@ -83,7 +83,7 @@ def calls(stub: Any) -> dict[str, Any]:
     """Each kind of read, with an invalid pattern."""
     matchers = [common_pb2.Matcher(type=common_pb2.Matcher.REGEX, name="long", value=SLOW_PATTERN)]
     watch = reader_pb2.WatchRequest(matchers=matchers)
-    # From a token before the newest record: the samples of that record are selected at once.
+    # The token is from before the newest record, so the samples of that record are selected at once.
     getattr(watch, "from").add(topic_id=TOPIC_ID, partition=0, record_offset=0)
     return {
         "Select": lambda **how: list(

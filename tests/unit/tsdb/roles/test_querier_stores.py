@@ -1,5 +1,6 @@
-"""The way from a querier to its stores: names, TLS by the name and not the address, a token; and settings that do not
-make sense are refused."""
+"""A querier finds its stores by names, checks TLS by the name and not the address, and sends a token. Contradictory
+settings are refused.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tsdb.codec.bits_kernels import leading_zeros, multiply_high, trailing_zeros
 from tsdb.codec.jit import helper
 from tsdb.codec.memory_kernels import load_u64, store_u64
 
-TEXT_BYTES_MAX = 26  # `-0.00000` and 17 digits are 25 bytes; with an exponent 24.
+TEXT_BYTES_MAX = 26  # `-0.00000` and 17 digits are 25 bytes; a number with an exponent has 24.
 SCRATCH_BYTES = 48  # 24 digits, and the bytes that a read touches behind them.
 _DIGITS = 24
 _EXPONENT_MIN, _EXPONENT_MAX = -292, 324
@@ -28,7 +28,7 @@ _INTEGER_MAX = 2.0**53
 
 
 def powers_of_ten() -> NDArray[np.uint64]:
-    """(617, 2): 10**k for k from -292 on, high and low 64 bits of a mantissa of 128 bits, rounded up."""
+    """A table (617, 2) of 10**k for k from -292 on: the high and low 64 bits of a mantissa of 128 bits, rounded up."""
     rows = []
     for k in range(_EXPONENT_MIN, _EXPONENT_MAX + 1):
         if k >= 0:

@@ -21,7 +21,7 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import LabelSets, distinct
 
 SMALL_CELLS = 256  # Labels of so few rows are faster in Python than as arrays.
-KEPT_CHARS_MAX = 256  # Characters of a remembered label. There are 4,095 others: some 4 MB at worst.
+KEPT_CHARS_MAX = 256  # Characters of a remembered label. With 4,096 of them the memory is some 4 MB at worst.
 PIECE_BYTES = 1 << 18  # A piece of this size stays in the cache of a core until it is copied.
 _VECTOR = (b'},"value":', b"}")
 _MATRIX = (b'},"values":[', b"]}")

@@ -71,7 +71,8 @@ def label_values(call: ApiCall) -> Result:
 
 
 def unescaped_name(name: str) -> str:
-    """A label name of a path. With the prefix U__ it is escaped: `__` is an underscore, `_2e_` a character by its code.
+    """A label name of a path. A name with the prefix U__ is escaped: `__` is an underscore, `_2e_` a character by its
+    code.
 
     A text without this form is the name itself, as in Prometheus.
     """

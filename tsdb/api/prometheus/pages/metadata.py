@@ -26,8 +26,9 @@ class FamiliesCache:
         self._value = LogValue("metadata", read, clock, every_s=refresh_s, again_s=AGAIN_S)
 
     def families(self) -> Families:
-        """All families, as of the last REFRESH_S; an older copy while the log does not answer. Raises what `read`
-        raises without a copy, and Unavailable (log_slow)."""
+        """All families, at most REFRESH_S old; older while the log does not answer. Raises what `read` raises without a
+        copy, and Unavailable (log_slow).
+        """
         known = self._value.get()
         return Families(known.value, None if known.is_fresh else self._clock.monotonic() - known.at)
 

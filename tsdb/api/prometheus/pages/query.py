@@ -230,7 +230,7 @@ def _array(rows: Iterator[memoryview]) -> Iterator[bytes | memoryview]:
 
 
 def _limited(value: Block | Samples | Scalar | Text, limit: int) -> tuple[Block | Samples | Scalar | Text, bool]:
-    """The first `limit` series of a vector; whether it had more."""
+    """The first `limit` series of a vector, and whether it had more."""
     if not limit or not isinstance(value, Block | Samples) or len(value.labels) <= limit:
         return value, False
     rows = np.arange(limit)

@@ -22,7 +22,7 @@ from tsdb.query.promql.storage import NO_SERIES
 SAMPLE_BYTES = 16
 LABEL_COPIES = 6  # The texts, and each name and value by itself, by which series are sorted.
 MAX_LAG_MS = 1000  # The freshness objective.
-WARNINGS_MAX = 10  # Warnings of one answer that the log gets.
+WARNINGS_MAX = 10  # Most warnings of one answer in the log.
 
 # The handler does not answer with these; Prometheus's router and its proxies do.
 _KEPT_STATUS = frozenset({401, 404, 405})

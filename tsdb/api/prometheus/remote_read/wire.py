@@ -28,8 +28,8 @@ def message_head(number: int, size: int) -> bytes:
 def sample_fields(ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.uint8]:
     """The field `samples` of a TimeSeries: uint8 (samples, bytes of each).
 
-    Some 30 ns a sample; a message for each takes 1,400. Times have varints of one length, whose last groups may be
-    zero; decoders read them as others.
+    It takes some 30 ns a sample; a protobuf message for each takes 1,400. All times have varints of one length, whose
+    last groups may be zero. Decoders accept them.
     """
     is_short = not len(ts_ms) or (ts_ms.min() >= 0 and ts_ms.max() < SHORT_TIME_MS_MAX)
     time_bytes = _SHORT if is_short else _LONG

@@ -216,7 +216,7 @@ class LabelSets:
 
 
 def distinct(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
-    """(the distinct numbers, ascending; the index of each of `numbers` among them). numbers: not negative."""
+    """(the distinct numbers in ascending order, the index of each of `numbers` among them). numbers: not negative."""
     end = int(numbers.max(initial=0)) + 1
     if end > SPARSE * len(numbers) + SPARSE:
         found, places = np.unique(numbers, return_inverse=True)
@@ -298,7 +298,7 @@ def label_sets(pool: Pool, rows: Sequence[dict[str, str]]) -> LabelSets:
 
 
 def joined(first: LabelSets, second: LabelSets) -> LabelSets:
-    """The rows of both tables; those of the second follow."""
+    """The rows of the first table, followed by the rows of the second."""
     names = tuple(dict.fromkeys((*first.names, *second.names)))
     first.pool.admit(len(first) + len(second), len(names))
     numbers = [

@@ -83,7 +83,7 @@ class Selectors:
         return self.of(self._names.draw() if self._random.random() < 0.95 else "")
 
     def of(self, name: str) -> str:
-        """A selector of a metric; without a name by the pattern of one."""
+        """A selector of a metric by its name, or by a pattern of the name."""
         return f"{self._selector(name)}{self._modifiers()}"
 
     def range(self) -> str:

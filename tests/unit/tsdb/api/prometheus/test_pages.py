@@ -1,4 +1,4 @@
-"""Pages about text, status and what is not here; methods, origins and encodings of all."""
+"""Pages of text and status answer, missing pages are refused, and all check methods, origins and encodings."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tsdb.cli.samples.source import Format, read_rows
 from tsdb.model.errors import InvalidRequest
 
 FILES_A_FORMAT = 800
-WITHIN_CPU_S = 50.0  # Against a hang: it takes some hundred milliseconds.
+WITHIN_CPU_S = 50.0  # Ends a hang; a run takes some hundred milliseconds.
 PIECES = (b'"', b",", b"\n", b"{", b"}", b"\x00", b"\xff", b"1e999", b"-", b"9" * 30, b"\\", b"\r", b"null", b":", b"[")
 
 

@@ -56,7 +56,7 @@ def test_trouble_is_every_partition_s() -> None:
 def test_without_a_fresh_end_a_partition_is_unready(ends: HighWatermarks) -> None:
     health = partition_health(status(), ends, HealthProblem(), NOW)[2]
     assert health.reason == "log_unavailable"
-    assert health.details["series_lag_records"] is None  # 0 as of the last answer; records may have come since.
+    assert health.details["series_lag_records"] is None  # The last answer gives 0, and records may have come since.
 
 
 @pytest.mark.parametrize(

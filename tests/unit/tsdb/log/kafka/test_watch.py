@@ -25,7 +25,7 @@ P0, P1 = (METRICS, 0), (METRICS, 1)
 
 
 class FakeLog:
-    """High watermarks by partition; away: no lookup is answered."""
+    """High watermarks by partition. away: whether lookups stay unanswered."""
 
     def __init__(self) -> None:
         self.high = {0: 0, 1: 0}

@@ -233,7 +233,7 @@ def test_a_call_whose_request_arrives_before_its_eviction_is_handled() -> None:
 
 
 class _Reader:
-    """In place of a MessageReader: expands each request until `end`."""
+    """Stands in for a MessageReader, and expands each request until `end`."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []

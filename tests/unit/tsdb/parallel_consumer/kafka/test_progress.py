@@ -95,7 +95,7 @@ def progress(clock: VirtualClock, admin: FakeAdmin) -> StallDetector:
 
 
 def run(progress: StallDetector, clock: VirtualClock, seconds: float, *, has_partitions: bool = True) -> str:
-    """Polls four times a second; the first reason, or empty."""
+    """Poll four times a second. Returns the first reason, or ""."""
     for _ in range(int(4 * seconds)):
         clock.advance(0.25)
         why = progress.stuck(has_partitions=has_partitions)

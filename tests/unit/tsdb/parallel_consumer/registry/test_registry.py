@@ -1,5 +1,5 @@
-"""The registry in virtual time: acknowledged once durable, ended once finished; orphans expire once; none after a clean
-shutdown.
+"""The registry in virtual time: copies are acknowledged once durable, and end once finished; orphans expire once, and a
+clean shutdown leaves none.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class ByHand(SeededScheduler):
 
 
 class Bench:
-    """One consumer with streaks run by the test; `taken`: offsets in the order they began."""
+    """One consumer whose streaks the test runs. `taken`: offsets in the order of their begins."""
 
     def __init__(self, broker: MemoryBroker, **options: Any) -> None:
         self.clock = VirtualClock()

@@ -35,7 +35,7 @@ QUERIES = [
 
 
 def plain(node: Any) -> Any:
-    """A tree without places, its matchers sorted; floats by their text, so that NaN is equal to NaN.
+    """A tree without positions and with sorted matchers. Floats are compared by their text, so that NaN equals NaN.
 
     Several pairs of parentheses around a duration are printed as one, and a plus before one is left out.
     """

@@ -1,4 +1,6 @@
-"""Series and labels over the seam: those of memory and of history, each once; or a refusal, as for samples."""
+"""Series and labels over the seam are those of memory and of history, each once, or the read is refused, as for
+samples.
+"""
 
 from __future__ import annotations
 

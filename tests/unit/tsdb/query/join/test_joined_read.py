@@ -239,7 +239,8 @@ def test_the_limits_hold_for_memory_and_history_together(case: str) -> None:
 @pytest.mark.parametrize("allow_holes", [False, True])
 def test_the_memory_of_a_joined_answer_is_reserved_until_it_is_sent(*, allow_holes: bool) -> None:
     samples = len(NUMBERS) * (END_MS - START_MS) // STEP_MS
-    answers = AnswerBytes(8 * ORDERED_SAMPLE_BYTES * samples, wait_s=0.0, small_bytes=0)  # A read holds 2.3 of 8.
+    # A read has 2.3 of the 8 bytes.
+    answers = AnswerBytes(8 * ORDERED_SAMPLE_BYTES * samples, wait_s=0.0, small_bytes=0)
     seam = Seam(calls=ReadCalls(60.0, answers))
     query = SelectQuery(SELECTOR, START_MS, END_MS, options=ReadOptions(allow_holes=allow_holes))
     unread = messages(seam.service, query)

@@ -1,5 +1,6 @@
-"""The choice of a store: readiness, then depth, then lag; the next store after a refusal; the error when none is
-left."""
+"""A store is chosen by readiness, then depth, then lag. After a refusal the next store is called, and the last error is
+the answer.
+"""
 
 from __future__ import annotations
 
