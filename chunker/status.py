@@ -209,7 +209,7 @@ class ChunkerReporter(Periodic):
 
     @staticmethod
     def _lag_records(committed: Progress | None, high: int | None, at: float, now: float) -> int | None:
-        """None also for a lag of 0 as of an old answer: records may have come since."""
+        """None while the lag is unknown, and when an old answer gives 0, because records may have come since."""
         if committed is None or high is None:
             return None
         lag = high - committed.position

@@ -166,7 +166,7 @@ def _broker(count: int) -> MemoryBroker:
 
 
 def _fresh(broker: MemoryBroker) -> MemorySource:
-    """A new source over the broker; without the commits, so that all records are read again."""
+    """A new source over the broker. It has no commits, so all records are read again."""
     broker.commits.clear()
     source = MemorySource(broker)
     source.on_idle = time.sleep  # Otherwise waiting for a record or a commit is a busy loop.

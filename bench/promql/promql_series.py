@@ -41,7 +41,7 @@ class PromqlSeries:
         instances = -(-series // SERIES_PER_INSTANCE)
         random = np.random.default_rng(seed)
         rates = random.integers(1, 5_000, (series, 1))
-        # Far from 0, to which versions of Prometheus extrapolate differently.
+        # The values are far from 0, to which versions of Prometheus extrapolate differently.
         first = random.integers(10**8, 10**9, (series, 1))
         counters = first + np.cumsum(random.poisson(rates, (series, POINTS)), axis=1)
         self.labels = [

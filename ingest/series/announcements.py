@@ -76,7 +76,7 @@ class DueAnnouncements:
     which: NDArray[np.int64]
 
     def part(self, kept: NDArray[np.bool_]) -> DueAnnouncements:
-        """Some of the announcements."""
+        """A part of the announcements."""
         return replace(self, rows=self.rows[kept], epochs=self.epochs[kept], which=self.which[kept])
 
 

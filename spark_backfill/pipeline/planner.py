@@ -50,7 +50,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a batch brings one partition: to `position`, the first offset of the late minute `minute_ms`."""
+    """The end of a batch in one partition: `position` is the first offset of the late minute `minute_ms`."""
 
     minute_ms: int
     position: int

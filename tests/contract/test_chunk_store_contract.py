@@ -167,7 +167,7 @@ def test_the_bytes_of_all_chunks_are_known_about(store: ChunkStore, request: pyt
     if isinstance(store, SqliteStore):
         assert 250_000 <= store.chunk_bytes() < 500_000
         return
-    # Else a node estimates every five minutes, of what is in files by then.
+    # A node itself estimates every five minutes, from the rows that are in files by then.
     node: NodeAccess = request.getfixturevalue("cassandra")
     node.flush()
     node.estimate_sizes()
@@ -207,7 +207,8 @@ def test_a_key_that_no_column_holds_is_refused(store: ChunkStore, key: ChunkKey)
 def test_a_write_waits_for_room_and_is_refused_when_there_is_none_in_time(history_factory: HistoryFactory) -> None:
     settings = HistorySettings(part_bytes_max=100_000, inflight_bytes_max=100_000, write_timeout_s=0.5)
     store = history_factory.open(settings)
-    written(lambda done: store.write(row(1, 0).key, b"", done))  # Connected, and no longer slow for that reason.
+    # The store is connected now, so a slow answer has another reason.
+    written(lambda done: store.write(row(1, 0).key, b"", done))
     held, release = threading.Event(), threading.Event()
 
     def hold(_: object) -> None:

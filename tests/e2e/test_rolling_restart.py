@@ -24,9 +24,11 @@ SAMPLES = SERIES * POINTS
 THREADS = 4
 # Pause of a thread between requests. Some requests are always in flight, and two cores can still start a store.
 REST_S = 0.02
-ANSWERS = 60  # Between steps of the restart.
+ANSWERS = 60  # Number of answers between steps of the restart.
 MEASURED_ANSWERS = 800
-CORES_FOR_SPEED = 8  # Two stores, a gateway, a broker and the load's own threads: below, they only share the cores.
+# Two stores, a gateway, a broker and the load's own threads run at once. With fewer cores they only wait for each
+# other.
+CORES_FOR_SPEED = 8
 COST_MAX = 1.5
 SPEED_MIN = 1.8
 

@@ -58,7 +58,7 @@ class Load:
         target, give_up_at = self.count + count, time.monotonic() + WITHIN_S
         while self.count < target:
             assert time.monotonic() < give_up_at, f"{self.count} of {target}; refused {self.refused}"
-            time.sleep(0.02)  # Between looks; the claim is the condition.
+            time.sleep(0.02)  # Interval of checks. The loop's condition is the claim.
 
     def wait_for_refusals(self, count: int) -> None:
         """Wait until `count` writes were refused."""

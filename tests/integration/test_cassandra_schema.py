@@ -121,7 +121,8 @@ def test_statements_name_the_row_whose_replica_is_asked_and_may_be_asked_twice(
         assert one.is_idempotent
         assert len(one.routing_key_indexes) >= 2
     assert prepared.put_chunk.routing_key_indexes == [0, 1]
-    session.cluster.refresh_keyspace_metadata(hosts.keyspace)  # Otherwise it comes with an event, seconds later.
+    # The driver would refresh its schema with an event, seconds later.
+    session.cluster.refresh_keyspace_metadata(hosts.keyspace)
     (replica,) = session.cluster.metadata.get_replicas(
         hosts.keyspace, prepared.put_chunk.bind((1, 0, 0, 0, 0, 0, b"")).routing_key
     )

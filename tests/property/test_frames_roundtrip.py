@@ -13,7 +13,7 @@ from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.v1 import reader_pb2
 from tsdb.wire.select import FRAME_BYTES_MAX, FRAME_SAMPLES_MAX, column_frames, encode_block, raw_frames
 
-# Around the size of a frame, so that cuts fall within a series, between two, and on the last one.
+# Sizes around that of a frame, so that cuts fall within a series, between two series, and on the last one.
 counts = st.lists(
     st.one_of(st.just(0), st.integers(1, 40), st.integers(FRAME_SAMPLES_MAX - 50, 2 * FRAME_SAMPLES_MAX + 50)),
     max_size=8,

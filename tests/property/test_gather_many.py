@@ -106,7 +106,7 @@ def test_a_continued_capture_equals_a_capture_from_nothing(monkeypatch: pytest.M
                 heads[offset % 2].maintain()
                 offset += 1
             for head in heads if rests else ():
-                head.maintain()  # It moves late samples out of the late list when there is time.
+                head.maintain()  # Maintenance moves late samples out of the late list.
             bounds = now_ms + back, now_ms + back + length
             snapshot, anew = snapshot_many(heads, refs, *bounds, before, last), snapshot_many(heads, refs, *bounds)
             assert snapshot.states == anew.states == [head.state() for head in heads]

@@ -90,7 +90,7 @@ def test_bombs_on_the_http_port_of_a_role_without_grpc_harm_nobody(cluster: Clus
 
 
 def test_bombs_on_one_process_harm_nobody(standalone: Role, tmp_path: Path) -> None:
-    kinds = [*kinds_of(write=True), *kinds_of(write=False)[:6]]  # Those of services and HTTP are the same.
+    kinds = [*kinds_of(write=True), *kinds_of(write=False)[:6]]  # The kinds for services and HTTP are the same.
     with embedded(tmp_path) as control:
         bombs(
             standalone,

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 BASE_MS = 1_700_000_000_000
 PARTITIONS = 3
-RERUNS = 2  # Three runs together with the recorded drill.
+RERUNS = 2  # The recorded drill is one of three runs.
 
 
 def test_three_drills_of_100_kills_at_random_instants_leave_the_same_chunks(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import DEMO
 from tsdb.model.window import ceil_to, index_epoch
 
-# Of each partition the least is more than a driver that asks for one record gets along with it, 1 MiB.
+# Each partition has more than 1 MiB, which a driver gets along with one requested record.
 PARTITIONS, SERIES_EACH, SAMPLES, EVERY_MS = 2, 40, 20, 500
 TIMES = RecordedLog(PARTITIONS, windows=4)  # Only its times are used.
 FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)

@@ -1,4 +1,4 @@
-"""The session that all share runs Python tasks with our packages, its filters pushed and its times in UTC."""
+"""The shared session runs Python tasks with our packages, pushes filters into sources and has its times in UTC."""
 
 from __future__ import annotations
 

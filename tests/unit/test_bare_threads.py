@@ -13,7 +13,7 @@ PACKAGES = ("tsdb", "chunker", "ingest", "spark_backfill")
 STARTERS = {
     "tsdb/ops/threads.py",  # Starts all others.
     "tsdb/ops/lifecycle.py",  # The last resort: ends the process, and no failure of it can.
-    # Started by a signal handler, which must not take locks; it only sets an event.
+    # A signal handler, which must not take locks, starts this thread. It only sets an event.
     "tsdb/cli/terminal/signals.py",
     # A library that stands alone: `ParallelConsumer.failure` and `ExpiryScanner.join` report the failures.
     "tsdb/parallel_consumer/consumer.py",

@@ -37,7 +37,7 @@ class Findings:
 
     @property
     def empty(self) -> bool:
-        """Nothing was returned, and nothing had to be."""
+        """Whether nothing was returned, and nothing had to be returned."""
         return self.clean and not self.exact
 
 

@@ -108,7 +108,9 @@ class Paths:
         return (newest.end_ms - 1 - int(found.ts_ms.max())) // (newest.end_ms - newest.start_ms)
 
     def _selected(self, span: Range | NotYet, newest: Newest, after_ms: int = 0) -> Outcome:
-        """after_ms: sample time after the span that is read too, for what it names."""
+        """after_ms: the read goes on for this sample time after the span, and the outcome has the samples
+        found there.
+        """
         if isinstance(span, NotYet):
             return span
         end_ms = span.end_ms + after_ms

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
-PACKAGES = ("tsdb", "ingest", "spark_backfill")  # They have kernels.
+PACKAGES = ("tsdb", "ingest", "spark_backfill")  # Packages with kernels.
 SUFFIX = "_kernels"
 COMPILING = frozenset(
     {"compiler.py", "intrinsics.py", "levels.py", "objects.py", "signatures.py"}

@@ -115,7 +115,7 @@ class ClaimsSnapshot:
             )
 
 
-# Restored rows.
+# The rows were restored.
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class Log(Protocol):
         """High watermarks alone, fresh from the broker: one request over Kafka, where `watermarks` sends two."""
 
     def offsets_for_times(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int | None]:
-        """By partition, the first offset with a broker time >= the given ms; None: no record is at or after it."""
+        """The first offset with a broker time >= the given ms, by partition; None where no record is at or after it."""
 
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0

@@ -86,7 +86,7 @@ class TopicAdmin(Protocol):
         """Delete a topic. A missing topic is not an error."""
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """By partition, drop all records below an offset, which becomes the low watermark. Raises WrongTopic."""
+        """Drop all records of each partition below an offset, which becomes the low watermark. Raises WrongTopic."""
 
     def close(self) -> None:
         """Release the connection. A second call does nothing."""

@@ -82,8 +82,8 @@ class HomeCore(Periodic):
             _set_policy(kept, os.SCHED_OTHER if is_crowd else os.SCHED_BATCH)
         if len(cores) > 1 and before is not None:
             others = self._before.by_others(before, cores, self._core)
-            # By chance, because two processes that disturb each other on one core must not move to the same core at
-            # once.
+            # The core is chosen by chance, because two processes that disturb each other on one core must not move to
+            # the same core at once.
             if self._core not in others or random.random() < MOVE_CHANCE:
                 self._core = choose(self._core, others)
             self._keep(kept, {self._core})

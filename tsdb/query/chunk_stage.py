@@ -145,7 +145,7 @@ class ChunkStageWatch(Periodic):
         )
 
     def _progress(self, commit: Position | None) -> Progress | None:
-        """None for a commit that no engine can use: for the samples it is as good as none."""
+        """The progress in a commit. None for a commit that no engine can use, which counts as no commit."""
         if commit is None:
             return None
         try:

@@ -52,7 +52,7 @@ class Opened:
 
 
 def first_reason(*stalls: Callable[[], str]) -> Callable[[], str]:
-    """A function that gives the first reason of these; empty when none has any."""
+    """A function that gives the first reason of these functions; empty when all are."""
     return lambda: next(filter(None, (stalled() for stalled in stalls)), "")
 
 

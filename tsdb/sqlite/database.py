@@ -11,7 +11,7 @@ from urllib.parse import quote
 from tsdb.sqlite.errors import SqliteErrors
 
 BUSY_TIMEOUT_S = 10.0
-WAL_BYTES = 4 * 1024 * 1024  # Between checkpoints, and of the write-ahead file at rest.
+WAL_BYTES = 4 * 1024 * 1024  # Size of the write-ahead file between checkpoints, and at rest.
 
 
 def open_file(path: Path, *, create: bool) -> sqlite3.Connection:

@@ -23,7 +23,7 @@ from tsdb.ops.threads import new_thread, report_failure
 
 GROUP_WRITES_MAX = 10_000
 GROUP_BYTES_MAX = 16 * 1024 * 1024
-TRIAL_EVERY_S = 1.0  # Between trial writes while the disk is full.
+TRIAL_EVERY_S = 1.0  # Time between trial writes while the disk is full.
 
 log = get_logger(__name__)
 
@@ -169,7 +169,7 @@ class GroupWriter(ABC, Generic[Write, Outcome]):
             elif self._file.is_full and not ending:
                 self._try_to_grow(connection)
         except BaseException as error:
-            # These jobs are in no queue any more: `_fail` would not find them.
+            # These jobs are no longer in a queue, so `_fail` would not find them.
             for _, done in jobs:
                 done.set_exception(error)
             raise

@@ -30,7 +30,8 @@ from tsdb.store.readiness import (
 )
 
 LAG_REASONS = ("replaying", "lagging")  # Reasons that come from the lag alone.
-PAST_REASONS = ("", HIGH_WATERMARK_OLD)  # With these, ranges that end before the lag are exact: also without the log.
+# Reasons with which ranges that end before the lag are exact, even without the log.
+PAST_REASONS = ("", HIGH_WATERMARK_OLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +283,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """By default a read accepts neither. max_lag_ms: refuse a larger lag; None: the store's bound applies."""
+    """By default a read accepts neither a lag nor a hole. max_lag_ms: refuse a larger lag; None: the store's bound
+    applies.
+    """
 
     allow_stale: bool = False
     allow_holes: bool = False

@@ -139,7 +139,7 @@ class Watch:
     def _not_described(
         self, number: int, refs: NDArray[np.uint32], series_ids: NDArray[np.uint64]
     ) -> NDArray[np.uint32]:
-        # By id, because a ref may be reused for another series, and a fresh head has other refs.
+        # Labels are kept by id, because a ref may be reused for another series, and a fresh head has other refs.
         described = self._described[number]
         ids, first = np.unique(series_ids, return_index=True)
         fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]

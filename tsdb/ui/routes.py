@@ -82,7 +82,9 @@ class _Route:
 
 
 class _Files:
-    """All files. They are the same for everybody, so they need no token: the form for it uses them."""
+    """Serves all files. They are the same for everybody and need no token, because the form that asks for a token uses
+    them.
+    """
 
     name = files.PREFIX
     bytes_max = 0

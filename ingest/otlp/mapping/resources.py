@@ -40,7 +40,7 @@ class Resource:
 
     @property
     def source(self) -> str:
-        """Its job and instance, for messages."""
+        """Job and instance of the resource, for messages."""
         named = {label.name: label.value.decode(errors="replace") for label in self.labels}
         held = [f'{name.decode()}="{named[name][:SHOWN_MAX]}"' for name in (b"job", b"instance") if name in named]
         return ",".join(held) or "(no service.name)"

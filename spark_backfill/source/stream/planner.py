@@ -83,7 +83,8 @@ class StreamPlanner:
         """The log's present ends, after a check that the offset is of this log."""
         try:
             marks = self._watermarks()
-        except WrongTopic:  # Made anew since this process began: the check below reports it as after a restart.
+        # The topic was created anew since this process began. The check below reports it, as after a restart.
+        except WrongTopic:
             self.close()
             marks = self._watermarks()
         self._check(offset, len(marks))

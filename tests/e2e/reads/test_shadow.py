@@ -72,7 +72,9 @@ def test_a_lie_of_the_shadow_is_found_and_the_answers_stay_right(system: System,
 
 
 def test_promql_is_compared_through_a_querier_of_an_experiment(system: System, tmp_path: Path) -> None:
-    """That querier reads the store of its experiment alone, with production's beside it in its list."""
+    """The shadow's querier reads only the store of its experiment, although its list also has the stores of
+    production.
+    """
     log, experiment = system.log[:2], ("--experiment", "trial")
     with Role(tmp_path, "store", *log, *experiment) as store:
         stores = ("--stores", f"{store.grpc},{system.role.grpc}")

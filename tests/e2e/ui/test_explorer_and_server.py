@@ -122,7 +122,7 @@ def test_the_query_of_a_closed_page_ends(chromium: Browser, memory: UiServer) ->
     give_up_at = time.monotonic() + 10
     while running.all():
         assert time.monotonic() < give_up_at
-        time.sleep(0.01)  # Between looks; the claim is the loop's condition.
+        time.sleep(0.01)  # Interval of checks. The loop's condition is the claim.
 
 
 def test_a_partition_that_is_not_ready_is_said_with_the_next_step(chromium: Browser, memory: UiServer) -> None:

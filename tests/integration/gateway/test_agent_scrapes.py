@@ -251,7 +251,8 @@ def prometheus_of(folder: Path, address: str) -> dict[str, Stored]:
         try:
 
             def enough() -> bool:
-                found = times_of(recorder.samples(), "scrape_series_added")  # Of those of a target the last one sent.
+                # The agent sends this metric of a target last.
+                found = times_of(recorder.samples(), "scrape_series_added")
                 return all(
                     len(found.get(f"row{number}", ())) > len(row.pages) for number, row in enumerate(ROWS.values())
                 )

@@ -160,7 +160,8 @@ def test_stores_of_any_depth_and_history_answer_as_one(pipeline: tuple[Pipeline,
                 # These windows are closed, and may not be emitted yet.
                 reads.random_ones(READS, first_ms, end_ms, may_refuse=True)
                 with way.chunking(end_ms - WINDOW_MS):
-                    reads.random_ones(READS, first_ms, end_ms, may_refuse=True)  # Emitted, not loaded.
+                    # These windows are emitted, and not loaded yet.
+                    reads.random_ones(READS, first_ms, end_ms, may_refuse=True)
                 if healthy:
                     way.load(end_ms - WINDOW_MS)
                     reads.random_ones(READS, first_ms, end_ms, may_refuse=False)
@@ -173,7 +174,7 @@ def test_stores_of_any_depth_and_history_answer_as_one(pipeline: tuple[Pipeline,
 
 
 def _read_all_again(way: Pipeline, node: Node, ends: Sequence[int], rng: random.Random) -> None:
-    """By a querier over two stores, one of which began just now and holds less; each goes away in its turn."""
+    """Reads by a querier over two stores. One began just now and has fewer samples, and each goes away in its turn."""
     topic_id = way.log.topic_id(METRICS)
     with Node(way.log, store_options(DEMO), clock=way.clock).wait_ready_on_entry() as fresh:
         for addresses in ([node.address, fresh.address], [fresh.address, "127.0.0.1:1"]):

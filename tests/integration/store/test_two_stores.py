@@ -102,7 +102,7 @@ def payload(node: Node, request: reader_pb2.SelectRequest) -> tuple[list[bytes],
 
 
 def check_equal(first: Node, second: Node, seed: int, now_ms: int) -> None:
-    """Both are at the end of the log: every answer within what both hold is the same."""
+    """Check that both stores, at the end of the log, give the same answers for ranges that both have."""
     states = [node.client.coverage() for node in (first, second)]
     ends = [[(state.applied_offset, state.next_offset) for state in of] for of in states]
     assert ends[0] == ends[1]

@@ -17,7 +17,7 @@ from tsdb.parallel_consumer.record import TopicPartition
 from tsdb.parallel_consumer.testing import MemoryBroker, MemoryProducer, Simulation, VirtualClock
 
 TOPIC = "orders"
-RECORDS = 60  # Per partition.
+RECORDS = 60  # Records of each partition.
 VALUE = b"v" * 10
 
 

@@ -150,7 +150,7 @@ def _session(node: CassandraNode, user: str, password: str) -> Iterator[Session]
             cluster.shutdown()
             if time.monotonic() > give_up_at:
                 raise
-            time.sleep(1.0)  # Between attempts at another process; the login is the loop's condition.
+            time.sleep(1.0)  # Time between attempts. The login is the loop's condition.
     try:
         yield session
     finally:

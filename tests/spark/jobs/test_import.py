@@ -46,7 +46,9 @@ PARQUET = ImportLayout("parquet")
 
 
 def past_node(folder: Path) -> tuple[str, SamplesByWindow]:
-    """Some of the host's own metrics as if of 2020, in a file a task, and what history should hold."""
+    """Writes some of the host's own metrics with times of 2020 to one file for each task. Returns the folder and the
+    samples that history should have.
+    """
     table = pq.read_table(NODE_5S)
     table = table.filter(pa.array(table["labels"].combine_chunks().indices.to_numpy() % 5 == 0))
     times = table["ts_ms"].to_numpy() + PAST_MS - int(table["ts_ms"].to_numpy().min())

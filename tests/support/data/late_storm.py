@@ -60,7 +60,7 @@ class LateStorm:
         log.flush(60.0)
         ends = log.watermarks(SERIES, range(self.partitions))
         for partition, marks in ends.items():
-            # So that a loader that comes later does not begin from zero.
+            # A loader that comes later must not begin from zero.
             marker = ProgressMarker(log.topic_id(METRICS), EVERYTHING, EVERYTHING, marks.high)
             log.append_sync(CHUNKS, partition, encode_progress_marker(marker), key=encode_key(ProgressKey()))
 

@@ -47,7 +47,7 @@ class Figures:
     failures: list[str] = field(default_factory=list)
 
     def p99(self, kind: str) -> float:
-        """Seconds that one call of a hundred exceeds. Of fewer calls it is the slowest one."""
+        """The 99th percentile, in seconds. With fewer than a hundred calls it is the slowest one."""
         ordered = sorted(self.seconds[kind])
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
 

@@ -66,7 +66,9 @@ def freeze(cluster: KafkaCluster) -> Callable[[], None]:
 
 
 def broker_away(cluster: KafkaCluster, deployment: Deployment, strike: Strike, *, least_s: float) -> None:
-    """Nothing is told OK while the broker is away; what was, is read back after, and the newest write stands."""
+    """No write is answered OK while the broker is away. All writes with an OK are read back after the outage, and the
+    newest write of each series counts.
+    """
     with Writers(deployment.gateway.grpc, timeout_s=5.0) as writers:
         writers.wait_for_oks(OKS_BETWEEN)
         writers.wait_in_flight()
@@ -310,7 +312,7 @@ def _wait_until_well(running: Fleet, writers: Writers, since: float, *, within_s
                 del checks[name]
         late = time.monotonic() - since > within_s
         assert not (checks and late), f"{sorted(checks)} not within {within_s:g} s; others {took_s}; {_states(running)}"
-        time.sleep(LOOK_S)  # Between looks at other processes; the claim is the loop's condition.
+        time.sleep(LOOK_S)  # Interval of checks of other processes. The loop's condition is the claim.
     return took_s
 
 

@@ -97,7 +97,7 @@ def unread_answers(role: Role, encoding: reader_pb2.Encoding.ValueType = reader_
 
 @contextlib.contextmanager
 def far_waits(role: Role) -> Iterator[None]:
-    """As many reads as calls may run that wait for a record far away."""
+    """Keep as many reads waiting for a record far away as calls may run."""
     with stub_of(role) as stub:
         topic_id = stub.Coverage(reader_pb2.CoverageRequest(), timeout=WITHIN_S).partitions[0].topic_id
         token = common_pb2.Token(topic_id=topic_id, partition=0, record_offset=FAR_AWAY)

@@ -128,7 +128,7 @@ class Readers:
             try:
                 answer = clients[number].select(self._selector, *self._span, timeout_s=TRY_S)
             except Unavailable as error:
-                self._ready[number] = False  # Until the next look.
+                self._ready[number] = False  # Wait until the next check.
                 outcome.passed_on += 1
                 refusal = f"store {number}: {error.message} ({error.reason})"
                 continue

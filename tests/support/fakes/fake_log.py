@@ -166,7 +166,7 @@ class FakeLog:
         return answers[0]
 
     def flush(self, timeout_s: float) -> None:
-        """Nothing waits but what the test holds."""
+        """Does nothing: only answers that the test keeps back wait."""
 
     def watermarks(self, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
         return {partition: Watermarks(0, self._next[topic, partition]) for partition in partitions}

@@ -33,7 +33,7 @@ from tsdb.promql.syntax.features import ALL_FEATURES
 # Prometheus runs its scripts with these flags.
 OPTIONS = QueryOptions(features=ALL_FEATURES, delays_name_removal=True)
 MINUTE_MS = 60_000
-ERROR_CHARACTERS = 300  # Shown of an error.
+ERROR_CHARACTERS = 300  # Most characters of an error's text.
 
 # The value of these depends on start, end and step of a query, so an instant differs from the same time in a range.
 _OF_THE_RANGE = re.compile(r"(start|end|range|step)\(\)")

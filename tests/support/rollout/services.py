@@ -81,7 +81,7 @@ class ServiceAddress:
             for one in opened:
                 one.close()  # Sends the rest before.
         except OSError:
-            pass  # Passed on below: both connections are cut.
+            pass  # The error is passed on below, where both connections are cut.
         finally:
             for one in opened:
                 if not one.is_closing():

@@ -54,7 +54,7 @@ def main(url: str, prefix: str, base_ms: str, speed: str, began: str) -> None:
         running(log, chunker_options(), clock) as chunker,
     ):
         while not chunker.statuses():
-            time.sleep(0.05)  # Between looks.
+            time.sleep(0.05)  # Interval of checks.
         print("ready", flush=True)
         signal.pause()
 

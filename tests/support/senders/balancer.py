@@ -12,7 +12,9 @@ from itertools import cycle
 
 @contextlib.contextmanager
 def balancer(addresses: Sequence[str]) -> Iterator[str]:
-    """Its address. As a Service of Kubernetes before it learns of readiness: an open connection stays where it is."""
+    """The address of the balancer. It acts like a Service of Kubernetes before it learns of readiness: an open
+    connection stays where it is.
+    """
     turns = cycle(addresses)
 
     class Handler(socketserver.BaseRequestHandler):

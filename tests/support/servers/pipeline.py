@@ -48,7 +48,7 @@ class SetClock:
         time.sleep(seconds)
 
     def set(self, now_ms: int) -> None:
-        """It is that time now."""
+        """Set the present time."""
         self._now_ms = now_ms
 
 

@@ -68,7 +68,8 @@ class Role:
         wrapper: Sequence[str] = (),
         serves_grpc: bool = True,
     ) -> None:
-        self._ports = Ports(2)  # Still ours while the process is down: it comes back where it was.
+        # The ports stay reserved while the process is down, so it comes back at the same addresses.
+        self._ports = Ports(2)
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
         grpc: tuple[str, ...] = ("--grpc", self.grpc) if serves_grpc else ()
         self.arguments = [*arguments, *grpc, "--http", self.http]
@@ -151,7 +152,7 @@ class Role:
                 return
             if self.process.poll() is not None:
                 break
-            time.sleep(0.05)  # Between looks at another process; the claim is the loop's condition.
+            time.sleep(0.05)  # Interval of checks of another process. The loop's condition is the claim.
         tail = self.log_file.read_text(errors="replace")[-4000:]
         raise AssertionError(f"not ready within {within_s:g} s: {status} {why}; exit {self.process.poll()}\n{tail}")
 

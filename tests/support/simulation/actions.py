@@ -194,7 +194,7 @@ def chunker_step(world: World, rng: random.Random) -> None:
 
 
 def chunker_replace(world: World, rng: random.Random) -> None:
-    """Another chunker takes over; the one before does not know it yet."""
+    """Another chunker takes over, and the former chunker does not know it yet."""
     if world.chunkers:
         world.chunkers[-1].group.unaware = rng.choice([0, 1, 5, 20])
     world.start_chunker()

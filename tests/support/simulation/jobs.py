@@ -105,7 +105,9 @@ def import_on(world: World, rng: random.Random) -> None:
 
 
 def end_imports(world: World) -> int:
-    """Those whose records the loader has passed end: all that they wrote must be found. Returns how many."""
+    """End the imports whose records the loader has passed, and check that history has all that they wrote. Returns
+    their number.
+    """
     ended = 0
     for job in list(world.jobs.imports):
         read_back(world, job)

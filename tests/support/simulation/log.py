@@ -128,7 +128,9 @@ class SimulatedLog:
         stretch.keep(stretch.since(stretch.low))
 
     def compact(self, topic: str, partition: int, below: int) -> None:
-        """Of each key keep the last record below an offset, and all from there on; nulls that are last go too."""
+        """Keep the last record of each key below an offset, and all records from the offset on. A last record that is
+        null is removed too.
+        """
         stretch = self.stretches[topic, partition]
         last = {record.key: record.offset for record in stretch.records if record.offset < below}
         stretch.keep(
@@ -253,7 +255,8 @@ class SimulatedLog:
         )
         kept = replace(record, value=self._damage(value or b"")) if damaged else record
         if damaged and topic == SERIES:
-            stretch.high += 1  # No record at all: the acknowledgement was of a leader whose followers had nothing.
+            # The log has no record, because the leader that acknowledged it was replaced by a follower without it.
+            stretch.high += 1
         else:
             stretch.put(kept, self.random.choice([1, 2, 7]) if self.random.random() < self.faults.gap else 0)
         for heard in self.on_stored:

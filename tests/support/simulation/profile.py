@@ -138,7 +138,7 @@ AGAIN = replace(
     ),
     new_series=0.4,
     series_share=0.03,
-    faults=replace(FAULTS, held_samples=0.0),  # Its rules need many samples soon after each other.
+    faults=replace(FAULTS, held_samples=0.0),  # The rules of this profile need many samples in short succession.
 )
 NEW_SERIES = replace(SELECTS.more("new series", loader_step=120), new_series=0.4, series_share=0.1)
 BUSY = replace(

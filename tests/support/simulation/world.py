@@ -210,7 +210,7 @@ class World:
         self.known_stores.watched.pop(index)
 
     def start_chunker(self) -> None:
-        """It takes the partitions of the one before, if any, which goes on as a zombie."""
+        """Start a chunker. It takes the partitions of the chunker before it, which continues as a zombie."""
         self.chunkers.append(SimulatedChunker(self.log, self.clock, self.records_max, self.part_bytes_max))
 
     def zombies(self) -> list[SimulatedChunker]:

@@ -59,7 +59,7 @@ class PausingPlaces(Places):
         reached.touch()
         give_up_at = time.monotonic() + WITHIN_S
         while not go_on.exists() and time.monotonic() < give_up_at:
-            time.sleep(0.02)  # Between looks.
+            time.sleep(0.02)  # Interval of checks.
 
 
 class PausingSource(TsdbDataSource):

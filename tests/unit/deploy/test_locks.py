@@ -47,7 +47,7 @@ def test_a_lock_satisfies_pyproject(lock: str) -> None:
 
 @by_lock
 def test_a_lock_has_every_package_that_its_packages_need(lock: str) -> None:
-    """By the metadata of the packages installed here, whose versions may be others."""
+    """Uses the metadata of the packages installed here, which may have other versions."""
     pinned = pins(lock)
     needed = {
         canonicalize_name(one.name): name

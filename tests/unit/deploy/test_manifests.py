@@ -61,7 +61,7 @@ def test_every_command_line_is_one_of_the_command(where: str, arguments: list[st
         name = rest.pop(0)
         assert name in command.commands, f"{where}: no command {name}"
         command = command.commands[name]
-    # Parsed and not run: an unknown flag, a missing value or one that does not parse raises.
+    # The command is parsed and not run. An unknown flag, a missing value, or an invalid value raises.
     command.make_context("tsdb", rest, resilient_parsing=False)
 
 

@@ -140,7 +140,8 @@ def test_a_replica_is_replaced_only_while_the_others_of_its_shard_are_ready(over
         spec = one.value["spec"]
         assert spec["podManagementPolicy"] == "OrderedReady"
         assert "updateStrategy" not in spec or spec["updateStrategy"] == {"type": "RollingUpdate"}
-        # Long enough for queriers to find the new address: they resolve every 10 s what DNS keeps for 30 s.
+        # Long enough for queriers to find the new address: DNS keeps a name for 30 s, and queriers resolve it every 10
+        # s.
         assert spec["minReadySeconds"] >= 40
 
 
@@ -206,7 +207,7 @@ def test_roles_scale_by_cpu_and_have_no_fixed_number_that_an_apply_would_bring_b
 
 @by_overlay
 def test_settings_have_their_hash_in_the_name(overlay: str) -> None:
-    """Then a changed setting rolls the pods, and pods of the release before keep theirs."""
+    """With the hash a changed setting restarts the pods, and pods of the release before keep their settings."""
     maps = {one.name for one in OVERLAYS[overlay] if one.value["kind"] == "ConfigMap"}
     assert {name.rpartition("-")[0] for name in maps} <= {"kafka-tsdb", "spark"}
     for name in maps - {"kafka-tsdb-executors"}:

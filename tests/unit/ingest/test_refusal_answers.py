@@ -217,13 +217,13 @@ def draining(at: Served) -> None:
 
 
 def slow_broker(at: Served) -> None:
-    """Its clock is 11 minutes behind that of the gateway."""
+    """The clock of the broker is 11 minutes behind the clock of the gateway."""
     at.bench.log.broker_ahead_ms = -11 * 60_000
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Two samples, the first of which is refused; with `whole` the request is. again: waiting helps."""
+    """The refusal of the first of two samples, or with `whole` of the request. again: whether a later retry helps."""
 
     reason: str
     limits: IngestLimits

@@ -96,7 +96,7 @@ class PrometheusApi:
             return known
         endpoint, variable = endpoint_of(path) or (None, "")
         route = _Route(self, endpoint, variable, self._held)
-        if endpoint is not None and not variable:  # As many as there are endpoints.
+        if endpoint is not None and not variable:  # At most one entry for each endpoint is kept.
             self._routes[path] = route
         return route
 

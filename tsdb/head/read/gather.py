@@ -86,7 +86,7 @@ class Touched:
         """The slices that touch [start_ms, end_ms)."""
         starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
         first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
-        if first >= last:  # No slice: nor do other ranges between the same two slices touch one.
+        if first >= last:  # The range touches no slice, and other ranges between the same two slices touch none either.
             before = int(ends[first - 1]) if first else _NEVER
             after = int(starts[last]) if last < len(starts) else -_NEVER
             return cls(held.sealed[:0], before, after, before, after)

@@ -65,7 +65,7 @@ def collect_since_kernel(
     for head in range(ref_ends.size - 1):
         if goes_on[head]:
             _entries_before(open_rows, open_ends, old_open_rows, old_open_ends, head, after)
-        # These lookups come first and alone: a processor waits for many such lookups at once.
+        # These lookups come first and without other work, because a processor waits for many such lookups at once.
         here, newer_here = refs[ref_ends[head] : ref_ends[head + 1]], newer[ref_ends[head] : ref_ends[head + 1]]
         for row in range(open_ends[head], open_ends[head + 1]):
             last = u32_at(open_rows[row, OPEN_LAST], open_rows[row, OPEN_LAST_SIZE])

@@ -117,7 +117,7 @@ class KafkaAppender:
         _end(producer)
         self._answer_lost(self._take_older(float("inf")), "the log is closed", "log_closed")
 
-    # Watched.
+    # Methods of Watched.
 
     def look(self) -> None:
         """Replace a producer that leaves an append without an answer, and answer for it."""

@@ -24,7 +24,7 @@ _LARGE: _Kind = (InvalidRequest, "record_too_large")
 _BUG: _Kind = (TsdbError, "internal")
 
 _TABLE: dict[int, _Kind] = {
-    # No broker answers, or none that may: the state passes.
+    # No broker answers, or no broker that may answer. The state passes.
     KafkaError._TRANSPORT: _GONE,
     KafkaError._ALL_BROKERS_DOWN: _GONE,
     KafkaError._RESOLVE: _GONE,

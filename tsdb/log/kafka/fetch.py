@@ -82,7 +82,7 @@ class Fetch:
         self._failed: TsdbError | None = None  # The error that came with records. It is raised after them.
         # Partitions that are paused in the client library; a new assignment stays paused.
         self._paused: set[TopicPartition] = set()
-        self._assigned: set[TopicPartition] = set()  # Those of `owned` that the consumer has.
+        self._assigned: set[TopicPartition] = set()  # Partitions of `owned` that the consumer has.
         self._record_bytes = BYTES_GUESS
         self._clock = clock
         self._polled_at = clock.monotonic()

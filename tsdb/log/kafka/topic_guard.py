@@ -175,7 +175,7 @@ class TopicGuard:
         error = answer.exception()
         with self._lock:
             if known.pending is not request:
-                return  # Given up before.
+                return  # The request was given up before.
             known.pending = None
             if error is None:
                 self._compare_id(topic, known, request.sent_at, answer.result())

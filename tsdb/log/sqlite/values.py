@@ -22,7 +22,7 @@ DICTIONARY_BYTES = 256 * 1024
 RENEWAL_BYTES = 8 * 1024 * 1024  # Bytes of values after which a new dictionary is made, which costs a fortieth of them.
 LEVEL = 3
 VALUE_BYTES_MAX = 4 * 1024 * 1024  # Above the size of every record that the log accepts.
-DICTIONARIES_MAX = 64  # That one reader keeps.
+DICTIONARIES_MAX = 64  # Most dictionaries in the memory of one reader.
 
 PLAIN, ALONE = None, 0  # Codings. A positive coding is the number of a dictionary.
 

@@ -50,7 +50,8 @@ class Answers:
 
     def _send(self) -> None:
         self._woken = False
-        # Only these, because pieces of a stream may come as fast as they are sent, and the loop has other work.
+        # Answers that come meanwhile wait for the next turn: pieces of a stream may come as fast as they are sent, and
+        # the loop has other work.
         for _ in range(len(self._waiting)):
             exchange, answer = self._waiting.popleft()
             try:

@@ -105,8 +105,8 @@ def is_stale(error: KafkaError) -> bool:
 def commit_failed(error: KafkaError) -> CommitFailed:
     """Error of a commit: stale_member when no later commit can succeed.
 
-    STALE_MEMBER_EPOCH is not among those: a member of group.protocol=consumer is one epoch behind until its next
-    heartbeat.
+    STALE_MEMBER_EPOCH does not make a member stale: a member of group.protocol=consumer is one epoch behind until its
+    next heartbeat.
     """
     reason = "stale_member" if is_stale(error) else "unavailable"
     return CommitFailed(f"commit: {error.str()} ({error.name()})", reason=reason)

@@ -22,7 +22,7 @@ from tsdb.parallel_consumer.kafka.errors import TOPIC_GONE, passes, to_error
 from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.settings import FETCH_BACKOFF, connection_settings
 
-CHECK_EVERY_S = 1.0  # While nothing is read.
+CHECK_EVERY_S = 1.0  # Interval of checks while nothing is read.
 QUERY_S = 5.0
 LOST_AFTER_S = 2 * QUERY_S  # An answer that is later than its own timeout will never come.
 GONE_AFTER_S = 5.0  # A broker that has just started may not know a topic yet; a deleted one stays unknown.

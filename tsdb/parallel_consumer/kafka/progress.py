@@ -55,7 +55,7 @@ class StallDetector:
         self._settings: Any = with_logger(connection_settings(config))
         self._group = str(config.get("group.id", ""))
         self._clock = clock or SystemClock()
-        self._admin: Any = admin  # Made at the first doubt.
+        self._admin: Any = admin  # Created when records first seem to be missing.
         self._polled_at = self._clock.monotonic()
         self._polled_s = 0.0
         self._waits: dict[TopicPartition, _Wait] = {}

@@ -187,7 +187,8 @@ class RegistrySource:
         self._forget(partitions)
 
     def _read(self, timeout_s: float, records_max: int) -> Polled:
-        # Read no further ahead than the consumer can take, because records that are open at a crash become orphans.
+        # The source reads only as far as the consumer can take records, because records that are open at a crash become
+        # orphans.
         waiting = sum(part.waiting for part in self._parts.values())
         capacity = min(records_max, self._options.preparing_max) - waiting
         if self._paused_for_copies and waiting <= self._options.preparing_max // 2:

@@ -91,7 +91,7 @@ class Running:
             self._count(following)
 
     def hurry(self, now: float) -> None:
-        """Others wait for a slot: recall streaks that have had theirs long enough."""
+        """Recall streaks that have used their slots long enough, because other tasks wait for a slot."""
         if now - self._hurried_at >= HURRIED_S:
             self._hurried_at = now
             # Leave one task, because a streak that has no thread yet must not lose its slot again and again.

@@ -242,7 +242,7 @@ class Limit:
 
 class BreakerState(Enum):
     CLOSED = "closed"  # All records may begin.
-    OPEN = "open"  # None may.
+    OPEN = "open"  # No record may begin.
     PROBING = "probing"  # One task may run; its result decides.
 
 

@@ -117,7 +117,8 @@ def _subquery(context: EvaluationContext, node: Subquery) -> Step[Ranges]:
     visited = visits(inner.steps, context, range_ms)
     nodes = post_order(node.expression)
     reads = any(isinstance(one, VectorSelector) for one in nodes)
-    if not reads:  # Checked before the values are computed, because nothing that is read will allow more.
+    # The work is checked before the values are computed. The subquery reads no samples, which would allow more work.
+    if not reads:
         context.subqueries.add(len(nodes) * inner.steps + visited)
     before = context.in_hand.bytes
     block: Value = yield _evaluated(inner, node.expression)

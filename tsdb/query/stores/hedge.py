@@ -124,7 +124,7 @@ class Attempt:
 
 
 class HedgeError(Exception):
-    """Another store refused a share first. share: the share of that store."""
+    """The error of a share that another store has refused first. share: the share of that store."""
 
     def __init__(self, share: Share, error: TsdbError) -> None:
         super().__init__(error.message)

@@ -25,7 +25,7 @@ class StoreReader(Protocol):
         """Address of the store in messages. It is unique within a querier."""
 
     def states(self) -> Mapping[int, MemoryState]:
-        """Its last known states, by partition; empty while it does not answer."""
+        """The last known states of the store by partition. Empty while the store does not answer."""
 
     @property
     def apart(self) -> bool:
@@ -71,7 +71,7 @@ class InProcessStore(Protocol):
 
     @property
     def partitions(self) -> Mapping[int, object]:
-        """Its partitions, which never change."""
+        """The partitions of the store, which never change."""
 
     def select(self, spec: SelectSpec, call: ReadCall) -> Answer:
         """The whole answer of memory."""

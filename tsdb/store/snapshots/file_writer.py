@@ -29,7 +29,8 @@ ARRAY_BYTES = 8
 # Bytes after a mapped group. Decoders load whole words, which may begin in an array and end behind it.
 SLACK_BYTES = 64
 MAPPED = "slice"  # First word in the names of groups that are mapped at a start.
-PIECE_BYTES = 4 << 20  # Written between two calls of `pause`, which also bounds what a sync has to write at once.
+# Bytes written between two calls of `pause`. This also bounds the bytes that a sync writes at once.
+PIECE_BYTES = 4 << 20
 SUFFIX = ".writing"
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # Not every system has the cheaper function.

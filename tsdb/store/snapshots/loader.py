@@ -133,7 +133,7 @@ class SnapshotLoader:
         try:
             applied = first_records(self._log, METRICS, readable)
         except LostOffsets as error:
-            # Trimmed between the two requests, which does not happen twice.
+            # The log was trimmed between the two requests, which does not happen twice.
             raise Unavailable(error.message, reason="log_unavailable") from error
         return {p: LogAtSnapshot(starts[p], marks[p], series[p], applied.get(p)) for p in partitions}
 

@@ -31,7 +31,7 @@ class Probed:
 
 
 def p99(seconds: list[float]) -> float:
-    """Seconds that one of a hundred exceeds."""
+    """The 99th percentile, in seconds."""
     return _at(seconds, 0.99)
 
 

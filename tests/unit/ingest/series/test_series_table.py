@@ -119,7 +119,7 @@ def test_growing_loses_no_series_and_takes_less_than_110_bytes_each() -> None:
 
 
 def test_a_full_table_prefers_series_whose_announcement_is_over() -> None:
-    # Seeded: with random bytes one table of 25 keeps 90 or fewer.
+    # The bytes are seeded. With random bytes one table of 25 keeps 90 or fewer.
     table = SeriesTable(SMALL_BYTES, WINDOW_MS, entropy=random.Random(0).randbytes)
     know(table, range(1000), until_ms=WINDOW_MS)
     rows = len(table)

@@ -37,7 +37,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted(JobResult):
-    """Of these figures only the integer is recorded."""
+    """A result with several figures, of which only the integer is recorded."""
 
     job: str = "verify"
     items: int

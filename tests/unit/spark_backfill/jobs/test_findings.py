@@ -41,7 +41,7 @@ def said(key: ChunkKey | WindowKey, seen: KeyDigests, at: dict[int, Horizon] = A
         (IMPORT, KeyDigests(0, None, 3, b"a"), ["history missing"]),
         (IMPORT, KeyDigests(0, None, 12, b"a"), []),
         (IMPORT, KeyDigests(0, None, 3, NOTHING, b"a"), ["history extra"]),
-        # Not due yet.
+        # These keys are not due yet.
         (ChunkKey(7, 500, Kind.LATE, 50, 0), KeyDigests(0, None, 3, b"b"), []),
         (ChunkKey(7, 500, Kind.LATE, 45, 0), KeyDigests(0, b"a", 3, b"a"), []),
         (ChunkKey(7, 900, Kind.BASE, 30, 0), KeyDigests(0, b"a", 3, b"a"), []),

@@ -72,7 +72,7 @@ def test_the_series_spread_over_partitions() -> None:
 
 
 def test_all_series_of_one_time_are_one_request() -> None:
-    """Else one half of a write could be acknowledged without the other."""
+    """In two requests one half of a write could be acknowledged without the other."""
     layout, batch = Layout("n" * 100, 100, 64), WriteBatch()
     for canonical in layout.labels:
         batch.add(canonical, NOW_MS, 1.0)

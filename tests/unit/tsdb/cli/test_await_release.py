@@ -25,7 +25,7 @@ NEWER = (OWN[0] + 1,)
 
 
 def running(tls: ServerTls | None = None) -> OpsServer:
-    # Neither ready nor alive: the order of an upgrade asks for the release alone.
+    # The role is neither ready nor alive, because the order of an upgrade depends only on the release.
     return serve_ops("127.0.0.1", 0, lambda: Readiness("replaying"), lambda: Liveness(False, "stands still"), tls=tls)
 
 

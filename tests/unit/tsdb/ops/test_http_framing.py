@@ -90,7 +90,7 @@ class Served:
             with contextlib.suppress(ConnectionError):
                 for segment in segments:
                     peer.sendall(segment)
-                    threading.Event().wait(0.03)  # So that the next one is a segment for itself.
+                    threading.Event().wait(0.03)  # The pause makes the next piece a separate segment.
             return read_all(peer)
 
 

@@ -101,7 +101,8 @@ def test_a_stopped_partition_has_its_reason(reason: str) -> None:
 def test_a_lag_beyond_the_objective_is_measured_without_the_brokers_clock() -> None:
     evaluator = ReadinessEvaluator()
     for half in range(200, 260):
-        # Three seconds behind, by a broker whose clock is a minute ahead: its time alone says that nothing is missing.
+        # The partition is three seconds behind, and the broker's clock a minute ahead: by broker times alone nothing is
+        # missing.
         at = half / 2
         ahead_ms = int(at * 1000) + 60_000
         behind = evaluate(evaluator, at, next_offset=half - 6, high_watermark=half, applied_broker_ms=ahead_ms)

@@ -162,7 +162,7 @@ def _at(at: int | Edge | None) -> dict[str, Any]:
 
 
 def _matching(node: Binary) -> dict[str, Any] | None:
-    """None where a side is a number."""
+    """The matching of a binary operator; None where a side is a number."""
     if ValueType.SCALAR in (type_of(node.left), type_of(node.right)):
         return None
     matching = node.matching

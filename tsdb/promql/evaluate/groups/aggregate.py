@@ -170,7 +170,9 @@ def _ratio(context: EvaluationContext, node: Aggregation, block: Block, paramete
 
 
 def _place(labels: dict[str, str]) -> float:
-    """Where the hash of labels lies in [0, 1]: XXH64 of each text behind its length, as Prometheus hashes labels."""
+    """The hash of labels as a fraction in [0, 1]. It is XXH64 of each text behind its length, as Prometheus hashes
+    labels.
+    """
     data = b"".join(_sized(text.encode(errors="surrogateescape")) for pair in labels.items() for text in pair)
     return xxhash.xxh64_intdigest(data) / float(2**64 - 1)
 

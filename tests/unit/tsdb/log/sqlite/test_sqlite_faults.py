@@ -98,7 +98,7 @@ def test_a_closed_log_is_no_trouble(logs: Logs) -> None:
 
 
 def _fill(log: SqliteLog, stored: list[bytes]) -> None:
-    noise = Random(1)  # Other bytes would be stored compressed.
+    noise = Random(1)  # Random bytes, because other bytes would be stored compressed.
     for i in range(100):
         log.append_sync(METRICS, 0, b"%02d" % i + noise.randbytes(100_000))
         stored.append(b"%02d" % i)

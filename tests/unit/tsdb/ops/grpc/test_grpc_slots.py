@@ -23,7 +23,7 @@ from tsdb.ops.grpc.slots import RECENT_S, CallSlots, step_aside, waiting
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 
 WITHIN_S = 60.0
-MESSAGE_BYTES = 1 << 20  # More than the transport takes ahead of a reader.
+MESSAGE_BYTES = 1 << 20  # The transport reads fewer bytes ahead of a reader.
 
 
 def refusal(error: pytest.ExceptionInfo[Overloaded]) -> tuple[str, str]:

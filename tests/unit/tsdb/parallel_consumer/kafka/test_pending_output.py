@@ -46,7 +46,7 @@ def test_the_last_attempt_of_a_record_counts() -> None:
 
 
 def test_output_of_an_earlier_assignment_is_dropped_after_reassignment() -> None:
-    """Otherwise its output would be sent a second time, behind later ones of its key."""
+    """A kept output would be sent a second time, behind later output of its key."""
     pending = PendingOutput()
     pending.open([TOPIC_PARTITION])
 

@@ -436,7 +436,7 @@ def test_after_eight_hours_without_a_scanner_a_new_one_catches_up() -> None:
         began_s = world.clock.monotonic()
         steps = 0
         member = Member(world, handle)
-        for number in range(96):  # Some records every five minutes.
+        for number in range(96):  # Some records come every five minutes.
             world.fill(20)
             before = steps
             while committed(world) < sum(world.orders.ends.values()) or member.core.status.unfinished:

@@ -66,7 +66,7 @@ def read(
         return [share.store.select(spec, of)]
 
     for one in stores[1:]:
-        # Chosen after the first.
+        # A read chooses this store after the first one.
         one.known = {partition: replace(known, lag_ms=10_000) for partition, known in one.known.items()}
     routing = Routing(FakeStores(*stores), TOPIC_ID, 0, history=False)
     return open_all(routing, partitions, start, caller, refusal, plan or HedgePlan(AFTER_S))
