@@ -93,8 +93,9 @@ def _close_gaps(starts: Sequence[int], sizes: Sequence[int], ts: NDArray[np.int6
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Checked frames of one partition with decoded axes. room: int64 (series,), upper bound of the samples of each
-    series."""
+    """Checked frames of one partition with decoded axes. capacity: int64 (series,), upper bound of the samples of each
+    series.
+    """
 
     pieces: list[tuple[_Piece, _Axes]]
     over_counts: NDArray[np.int64]
@@ -294,7 +295,9 @@ def _overlay(
 
 
 def _writable(parts: list[NDArray[_Scalar]], none: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """One array that can be written: kernels are compiled once, for such arrays, and those of a message cannot."""
+    """The parts as one writable array. Kernels are compiled only for writable arrays, and the arrays of a message are
+    read-only.
+    """
     if len(parts) == 1 and parts[0].flags.writeable:
         return parts[0]
     return np.concatenate(parts) if parts else none

@@ -32,7 +32,9 @@ class NotYet:
 @dataclass(frozen=True, slots=True)
 class CoverageStart:
     """Where memory begins. first_ms, last_ms: lowest and highest start of coverage of the partitions that no longer
-    hold their whole log; None where all hold it. has_history: history has begun to be loaded for each of those."""
+    have their whole log; None where all have it. has_history: whether the load of history has begun for each of these
+    partitions.
+    """
 
     first_ms: int | None
     last_ms: int | None

@@ -15,8 +15,7 @@ RUN = 16  # Keys sorted by insertion before merging starts.
 def argsort_kernel(keys: NDArray[np.int64], start: int, places: NDArray[np.int64], scratch: NDArray[np.int64]) -> None:
     """Fill places so that keys[start + places[i]] ascend over i. places has each number from 0 to places.size - 1 once.
 
-    Bottom-up merge sort; two runs that are in order already are not merged. room: scratch memory, as large as places.
-
+    Bottom-up merge sort; two runs that are in order already are not merged. scratch: memory as large as places.
     """
     count = places.size
     for low in range(0, count, RUN):

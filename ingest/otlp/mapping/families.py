@@ -49,8 +49,8 @@ _DOUBLE = struct.Struct("<d")
 
 @dataclass(frozen=True, slots=True)
 class MappedMetrics:
-    """families, contexts: the tables of `layout`. names: names of the metrics, for messages. metadata: the metadata of
-    the accepted metrics. resources: one for each row of the resources' table. errors: refused metrics, by their row.
+    """families, contexts: the tables of `layout`. metadata: the metadata of the accepted metrics. resources: one for
+    each row of the resources' table. errors: refused metrics, by their row.
     """
 
     families: NDArray[np.int64]

@@ -163,7 +163,7 @@ def base_labels(
 
 @helper
 def _replaced(names: NDArray[np.uint8], at: int, end: int, kind: int, arena: NDArray[np.uint8]) -> bool:
-    """Whether the name is the one that buckets (le) or quantiles have: their label replaces the point's."""
+    """Whether the name is `le`, or `quantile` in a summary. The label of the bucket or quantile replaces it."""
     piece, size = (QUANTILE_LABEL, 8) if kind == SUMMARY else (LE, 2)
     return equal(names, at, end, arena, piece + 1, piece + 1 + size)
 

@@ -125,7 +125,7 @@ ROWS: dict[str, Row] = {
     "openmetrics with an unknown": Row(["# TYPE a unknown\n# UNIT a_s s\n# HELP a b\na 1\n# EOF\n"], OPEN),
     "openmetrics with a time in text": Row(["a 1 # EOF\n# EOF\n"], OPEN),
     "a text that ends as openmetrics": Row([f"a 1 {SOON}000\n# EOF\n"]),
-    # The way to the page.
+    # The path of the page.
     "gzip": Row([gzip.compress(BOTH.encode())], headers={"Content-Encoding": "gzip"}),
     "gzip cut": Row([gzip.compress(BOTH.encode())[:-4]], headers={"Content-Encoding": "gzip"}),
     "a redirect": Row([302, BOTH], headers={"Location": "again"}),

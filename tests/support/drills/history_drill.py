@@ -56,7 +56,7 @@ class HistoryDrill:
         self._stack.close()
 
     def reads(self) -> Reads:
-        """Counted on their own."""
+        """New reads with separate counts."""
         return Reads(self._way.oracle, self.querier, self._rng, self._missing)
 
     def run(self, window_ends: Sequence[int], *, outage: Collection[int], random_reads: int) -> None:

@@ -320,7 +320,7 @@ def _holds(check: Callable[[], bool]) -> bool:
     try:
         return check()
     except (OSError, TsdbError):
-        return False  # It answers nothing yet.
+        return False  # The broker does not answer yet.
 
 
 def _reads(role: Role, writers: Writers) -> bool:

@@ -19,8 +19,8 @@ Lie = Callable[[str, Any, Iterator[Any]], Iterator[Any]]
 
 
 class LyingReader:
-    """A context manager; `address` to call. lie: None passes answers on unchanged. held: an event; calls wait while it
-    is set.
+    """A context manager; `address` to call. lie: None passes answers on unchanged. released: an event; calls wait until
+    it is set.
 
     calls: the number of calls by method.
     """

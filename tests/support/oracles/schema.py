@@ -11,7 +11,7 @@ _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "int
 
 
 def faults(schema: Mapping[str, Any], value: Any, place: str = "") -> Iterator[str]:
-    """One line for each thing about the value that the schema does not allow."""
+    """One line for each part of the value that the schema refuses."""
     unknown = schema.keys() - _WORDS
     assert not unknown, f"the schema has {unknown}"
     if "const" in schema and value != schema["const"]:

@@ -31,7 +31,7 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 SERIES, POINTS = 200, 60
 SAMPLES = SERIES * POINTS
 SLOW_S = 3.0
-READ_WITHIN_S = 30.0  # The client's default.
+READ_WITHIN_S = 30.0  # The default of the client.
 STOP_WITHIN_S = 60.0
 QUERY = f"sum(count_over_time(known[{POINTS}s]))"
 FRESH_READS_BACK = 20  # Newest own writes that a fresh read has to show.

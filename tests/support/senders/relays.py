@@ -85,7 +85,7 @@ class Relay:
         self._ports.close()
 
     def send(self, requests: int) -> None:
-        """Give the relay that many requests of INSTANCES samples."""
+        """Give the relay requests of INSTANCES samples each. requests: their number."""
         for _ in range(requests):
             number = len(self._sent)
             ts_ms = self._base_ms - number

@@ -133,7 +133,8 @@ class Oracle:
     def allowed(
         self, partition: int, series: int, ts_ms: int, applied_offset: int, *, newer: bool, excused: bool = False
     ) -> tuple[set[int], bool]:
-        """(bits that may be shown, whether nothing may be). newer: beyond applied_offset too, out of history.
+        """(bits that an answer may show, whether it may show nothing). newer: whether samples beyond applied_offset may
+        come from history.
 
         excused: the answer names a hole there, so any sample may be missing. Nothing at all is allowed where a lost
         sample counts and no hole is named.

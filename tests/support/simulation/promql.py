@@ -210,7 +210,7 @@ def _result(
 
 
 def _samples_of_range(world: World, rng: random.Random) -> None:
-    """A range selector at one time, whose answer is the samples: each is checked, whatever else is in doubt."""
+    """A range selector at one time. Its answer has samples, and each is checked even when others are in doubt."""
     end_ms = world.clock.now_ms() - rng.choice([0, 0, rng.randint(0, 4 * TIMES.window_ms)])
     selector, range_ms = rng.choice(list(SELECTORS)), rng.choice([500, TIMES.window_ms, 4 * TIMES.window_ms])
     allow_holes = world.allows_holes(rng)

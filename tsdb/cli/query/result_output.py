@@ -145,7 +145,7 @@ def print_step_table(result: QueryResult, step_ms: int, rows_max: int) -> None:
 
 
 def print_value_table(result: QueryResult, rows_max: int) -> None:
-    """In the order of the result, which sort() and topk() choose: the value of each series."""
+    """Print the value of each series in the order of the result, which sort() and topk() choose."""
     found = _series(result)
     rows = ((_name(canonical), value_text(float(values[0]))) for canonical, _, values in _shown(found, rows_max))
     print_table(("series", "value"), rows, right=("value",))

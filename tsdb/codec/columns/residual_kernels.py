@@ -121,7 +121,7 @@ def lowest_level(steps: NDArray[np.int64], n: int) -> int:
 
 @helper
 def middle_level(steps: NDArray[np.int64], n: int, scratch: NDArray[np.int64]) -> int:
-    """Median of a few levels. `room` is scratch memory."""
+    """Median of a few levels. scratch: memory for them."""
     count = min(n, MIDDLE_OF)
     for sample in range(count):
         scratch[sample] = steps[sample * n // count]
@@ -130,7 +130,7 @@ def middle_level(steps: NDArray[np.int64], n: int, scratch: NDArray[np.int64]) -
 
 @helper
 def middle_rise(steps: NDArray[np.int64], n: int, scratch: NDArray[np.int64]) -> int:
-    """Median of a few changes. `room` is scratch memory."""
+    """Median of a few changes. scratch: memory for them."""
     count = min(n - 1, MIDDLE_OF)
     for sample in range(count):
         at = 1 + sample * (n - 1) // count

@@ -1,8 +1,9 @@
 """Scales: the exact maps between the float64 values of a column and the integers that are packed in their place.
 
-A map is used for a value only if its integer, put back through `to_bits`, gives the same 64 bits: -0.0, NaN payloads
-and everything that merely looks decimal fail that proof and are kept as exceptions. Codes: docs/formats/columns.md,
-"Scales". Only multiplication, division and rounding of IEEE doubles are used, so every machine decodes the same bits.
+A map is used for a value only if the inverse map gives the same 64 bits again: -0.0, NaN payloads and everything that
+only looks decimal fail that proof and are kept as exceptions. Codes: docs/formats/columns.md, "Scales". Only
+multiplication,
+division and rounding of IEEE doubles are used, so every machine decodes the same bits.
 
 A scale is chosen by trying it on a few values and then proving it for all. Where some fail, more digits are tried.
 """

@@ -101,7 +101,9 @@ class Resolutions:
         return None
 
     def _spans(self) -> Mapping[str, Downsampled]:
-        """The spans as last read. Without the log and without any, steps come from samples alone, which is exact."""
+        """The spans of the last read. Without the log, or without a span, steps are computed from samples alone, which
+        is exact.
+        """
         try:
             return self._value.get().value
         except Unavailable:

@@ -63,7 +63,7 @@ class Joins:
         return f"{matching}{chance.choice(('group_left', 'group_right'))} {chance.choice(('', '()', '(version)'))} "
 
     def info_arguments(self, selectors: Selectors) -> list[str]:
-        """A metric for `info`, and mostly labels to take."""
+        """A metric for `info`, and in most queries the labels to add."""
         chance = self._random
         metric = selectors.of(chance.choice(("requests_total", "up", "errors_total", "temperature_celsius")))
         data = chance.choice(("", '{region=~".+"}', '{__name__="build_info"}', '{version!=""}', '{region="eu"}'))

@@ -125,11 +125,11 @@ def test_one_partition_at_its_limit_leaves_the_shares_of_the_others(
     bound: int, count: int, data: st.DataObject
 ) -> None:
     parts = [_part(number) for number in range(count)]
-    room = ReadCapacity({part.topic_partition: part for part in parts}, Options(records_max=bound))
+    capacity = ReadCapacity({part.topic_partition: part for part in parts}, Options(records_max=bound))
     for part in data.draw(st.lists(st.sampled_from(parts), max_size=40)):
-        read = room.records()
+        read = capacity.records()
         if read <= 0:
-            for over_quota in room.over_quota():
+            for over_quota in capacity.over_quota():
                 over_quota.over_quota_records = over_quota.unfinished
         elif not part.over_quota_records:
             part.unfinished += read
@@ -140,10 +140,10 @@ def test_one_partition_at_its_limit_leaves_the_shares_of_the_others(
 
 def test_partitions_assigned_in_turn_beside_stuck_ones_exceed_the_bound_by_a_quarter_at_most() -> None:
     parts: dict[TopicPartition, PartitionState] = {}
-    room = ReadCapacity(parts, Options(records_max=400))
+    capacity = ReadCapacity(parts, Options(records_max=400))
     for number in range(30):
         part = parts[TOPIC, number] = _part(number)
-        part.unfinished = room.records()
+        part.unfinished = capacity.records()
         part.over_quota_records = part.unfinished
         assert number > 3 or part.unfinished > 0, "a partition assigned later got nothing"
     assert sum(part.unfinished for part in parts.values()) == 500
