@@ -36,8 +36,8 @@ from tsdb.replay.series_feed import SeriesFeed
 
 COMMIT_EVERY_S = 5.0  # How often a position is committed that moves while nothing is emitted.
 AGAIN_S = 0.5
-ANSWERS_S = 0.05  # Between steps while records wait for the log, or the log for something else.
-REST_S_MAX = 5.0  # Bounds how late a step sees that the clock of the machine was set.
+ANSWERS_S = 0.05  # Time between steps while records wait for the log.
+REST_S_MAX = 5.0  # Bounds the delay after which a step sees that the machine's clock was set.
 
 log = get_logger(__name__)
 

@@ -25,7 +25,7 @@ from support.documents import Block, blocks, shell_script
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PORTS = (7410, 7411, 7420, 7421, 7430, 7431, 7441, 7451, 7460, 7461)
-WITHIN_S = 600.0  # Six roles, Kafka and Cassandra start beside whatever else runs here.
+WITHIN_S = 600.0  # Six roles, Kafka and Cassandra start beside other tests.
 MAKE = re.compile(r"^make ([a-z-]+)$")
 
 

@@ -60,7 +60,7 @@ REVEALED = [
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that has the wheel, and beside it what this one has."""
+    """The interpreter of an environment with the wheel, which also sees the packages of this environment."""
     scratch = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     subprocess.run([*build, str(scratch), str(ROOT)], check=True, capture_output=True, timeout=BUILD_WITHIN_S)

@@ -80,7 +80,9 @@ def log_of(parts: list[tuple[int, list[tuple[int, int, float]]]]) -> list[Record
 
 
 def replayed(records: list[Record], habit: Habits) -> Head:
-    """A head that replayed from its own start on; what began late covers from its first record's time plus ahead."""
+    """A head that replayed from its start on. A head that began later covers times from its first record's time plus
+    ahead.
+    """
     first = min(habit.skip, len(records) - 1)
     skipped_ms = max((record.broker_ms for record in records[:first]), default=None)
     head = new_head(

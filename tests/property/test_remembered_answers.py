@@ -30,7 +30,7 @@ ANY = Tolerance(allow_stale=True, allow_holes=True)
 samples = st.tuples(st.integers(0, SERIES + 1), st.integers(-60, 3), st.floats(allow_nan=False))
 records = st.lists(st.tuples(st.integers(0, 1), st.lists(samples, max_size=6)), min_size=2, max_size=12)
 new_series = st.lists(st.tuples(st.integers(0, 1), st.integers(SERIES, SERIES + 1)), max_size=1)
-# Few values each, so that rounds often repeat an earlier query.
+# Each list has few values, so that rounds often repeat an earlier query.
 reads = st.tuples(
     st.sampled_from(SELECTORS), st.sampled_from([-90, -60, -40, -15]), st.sampled_from([20, 45, 90]), st.booleans()
 )

@@ -42,7 +42,7 @@ def test_whole_systems_keep_every_promise_under_any_schedule(block: int) -> None
 
 
 def profile_of(seed: int) -> Profile:
-    """Half of the schedules are of the whole mix, the others are of each profile in turn."""
+    """Half of the schedules use the whole mix, and the others each profile in turn."""
     return ALL if seed // BLOCKS % 2 == 0 else PROFILES[seed % len(PROFILES)]
 
 

@@ -1,4 +1,4 @@
-"""The explorer in a browser, over samples in memory: each feature of it, and what bad input gets."""
+"""The explorer in a browser, over samples in memory: each feature works, and bad input gets a clear text."""
 
 from __future__ import annotations
 

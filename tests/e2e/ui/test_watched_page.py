@@ -1,4 +1,4 @@
-"""The harness of the tests of pages finds what it must find: faults of a page, of its accessibility and its looks."""
+"""The harness of the tests of pages finds faults of a page, of its accessibility and of its appearance."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ def test_a_broker_that_stops_is_waited_for(broker: KafkaCluster) -> None:
         wait_until(lambda: len(store.writes) > 20)
         broker.stop_broker(0)
         store.release()
-        # Either error may come first from the client library; a member whose session has ended meanwhile joins again.
+        # Either error may come first from the client library; a member whose session has ended meanwhile joins the
+        # group again.
         wait_until(lambda: loader.problem()[0] in ("commit_failing", "log_unavailable", "joining"))
         broker.start_broker(0)
         wait_until(lambda: is_loaded(log), 60.0)

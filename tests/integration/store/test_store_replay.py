@@ -81,7 +81,7 @@ class Bench:
         )
 
     def check(self, node: Node, first: int = 95, last: int = -1) -> None:
-        """Everything between two moments, both ways."""
+        """Read everything between two moments, in both forms."""
         span = self.minute(first), self.minute(last)
         assert self.want(*span)
         for encoding in ("raw", "columns"):

@@ -170,7 +170,7 @@ def test_watches_over_their_limit_are_refused_and_reads_go_on(factory: LogFactor
 
 
 def begins(node: Node) -> bool:
-    """Whether one more watch is let in; it is ended at once."""
+    """Whether a further watch is accepted. It ends at once."""
     stream = watch(node)
     try:
         next(stream)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 SAMPLES_S = 50_000
 REST_S = 0.2  # Pause of each checked writer after an answer, which leaves the cores to the steady writes.
-BEFORE_S = 40.0  # Of writes before the first plan, so that there is something to copy.
+BEFORE_S = 40.0  # Time of writes before the first plan, so that the plan has data to copy.
 THROTTLE_MIB_S = "1.5"
 
 

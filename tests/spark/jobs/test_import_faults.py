@@ -70,7 +70,7 @@ def test_killed_workers_and_twins_leave_the_keys_of_one_run(
     assert any(graves.iterdir()), "no worker died among its appends"
     assert done.samples == SERIES * STEPS
     assert done.chunks == len(held) < appended(ground)
-    # Twins at once, as speculation would have it: every key again, twice.
+    # Two equal tasks run at once, as with speculation: every key is written twice again.
     with ThreadPoolExecutor(2) as pool:
         given = spark, [path], PARQUET, ground.places, ground.shared, options
         twins = [pool.submit(import_files, *given) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Verify finds what is missing, flipped or too much in `chunks` and history, is clean otherwise, and mends each."""
+"""Verify finds missing, damaged and extra rows in `chunks` and history, reports nothing else, and repairs each."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ SERIOUS = frozenset(("serious", "critical"))
 
 
 def serious_findings(page: Page) -> list[str]:
-    """One line for each finding of impact serious or critical: the rule, what it wants and the elements."""
+    """One line for each finding of impact serious or critical: the rule, its demand and the elements."""
     violations = Axe().run(page).response["violations"]
     return [_line(found) for found in violations if found["impact"] in SERIOUS]
 

@@ -49,7 +49,7 @@ class Explorer:
         return self.panel(number).locator(".problem")
 
     def evidence(self, term: str, number: int = 0) -> str:
-        """A field beside the answer."""
+        """A field that the page shows beside the answer."""
         found = self.panel(number).locator(".evidence div").filter(has=self.page.locator(f"dt:text-is('{term}')"))
         return found.locator("dd").inner_text()
 

@@ -51,7 +51,9 @@ class RecordedLog:
         return max(self._moments())
 
     def until_ms(self, *, part: int, of: int) -> int:
-        """Time when a part has been written, and the next has not: a tick of then steps ahead of nothing to come."""
+        """A time after the records of a part and before those of the next part. A tick of this time precedes all later
+        records.
+        """
         if part == of - 1:
             return self.end_ms
         moments = list(self._moments())

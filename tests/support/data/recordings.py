@@ -24,7 +24,7 @@ from tsdb.model.labels import canonical_labels
 from tsdb.model.time_set import DEMO, PRODUCTION, TimeSet
 
 CLOUD_1M = Path(__file__).parents[4] / "shared" / "data" / "cloud_1m.parquet"
-SOURCES = 7  # Instances that the series of the one real host are shared out to, so that all partitions have some.
+SOURCES = 7  # Instances among which the series of the one real host are divided, so that all partitions have some.
 ODD_VALUES = (0x7FF8_0000_0000_BEEF, 0x7FF0_0000_0000_0002, 0x8000_0000_0000_0000, 0xFFF0_0000_0000_0000)
 
 Sample = tuple[int, int, float]  # (row, ts_ms, value)

@@ -1,4 +1,4 @@
-"""Snapshots for tests: a head through a file, with a place in a log that nobody checks."""
+"""Snapshots for tests: writes a head to a file and reads it back, with a log position that no test checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOLD_MS = 300
 
 
 def place_of_image(image: HeadImage) -> SnapshotPosition:
-    """A place whose other numbers are made up."""
+    """A log position whose other numbers are invented."""
     applied = image.contents.applied_offset
     return SnapshotPosition(image.contents.next_offset, -1 if applied is None else applied, 7, 8, 9, 10)
 

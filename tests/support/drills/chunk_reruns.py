@@ -51,7 +51,7 @@ def assert_reruns_equal(
 
 
 class _DyingLog:
-    """Accepts a number of appends, then accepts and answers none, as if the process had ended; `died` is set then."""
+    """Accepts a number of appends and then no more, as if the process had ended. `died` is set then."""
 
     def __init__(self, log: Log, appends: int) -> None:
         self._log = log

@@ -177,4 +177,4 @@ def check_says_why(role: Role, path: Path) -> None:
         # Some writes still fit on a real disk, because SQLite reuses the space of its write-ahead log.
         assert status == 200 or str(path) in body["message"], body
     assert role.lines_logged() - lines_before <= LINES_MAX
-    assert statistics.median(took_s) <= ANSWER_WITHIN_S  # A machine that stands still delays some of them.
+    assert statistics.median(took_s) <= ANSWER_WITHIN_S  # A paused machine delays some of the requests.

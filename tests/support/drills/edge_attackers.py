@@ -117,7 +117,9 @@ HTTP_BOMBS: dict[str, bytes] = {
 
 
 class Attack:
-    """Runs attackers until it is left, in one process. A context manager: inside, each attacker has been at it once."""
+    """Runs attackers in one process until the context ends. When the context begins, each attacker has
+    attacked once.
+    """
 
     def __init__(self, attackers: Sequence[Crowd | Bombs]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -165,7 +167,7 @@ class _Crowding:
         self._open: list[tuple[socket.socket, int]] = []
 
     def sweep(self) -> None:
-        """Send the next byte of each, and open again what was closed."""
+        """Send the next byte on each connection, and open closed connections again."""
         self._open = [(one, sent + 1) for one, sent in self._open if self._alive(one, sent)]
         for _ in range(self._crowd.count - len(self._open)):
             with contextlib.suppress(OSError):
@@ -214,7 +216,9 @@ class _HttpBombing:
         self._request = memoryview(HTTP_BOMBS[bombs.kind])
 
     def throw(self) -> None:
-        """All at once: each sends as fast as the server takes it, and reads nothing but the end of its connection."""
+        """Attack with all connections at once. Each sends as fast as the server reads, and reads only the end of its
+        connection.
+        """
         left: dict[socket.socket, memoryview] = {}
         for _ in range(self._count):
             with contextlib.suppress(OSError):

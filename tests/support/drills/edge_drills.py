@@ -29,7 +29,9 @@ LINES_MAX = 40
 
 
 def crowd(gateway: Role, reader: Role, *, connections: int, calls: int, control: Role | None = None) -> None:
-    """Idle, slow and half-open connections on every port: nobody else feels them, and little memory goes to them."""
+    """Idle, slow and half-open connections on every port: other callers do not notice them, and they take little
+    memory.
+    """
     roles = _roles(gateway, reader)
     attackers = [one for role in roles for one in _crowds(role, connections)]
     with Bystander(gateway, reader, roles) as bystander:
@@ -53,8 +55,9 @@ def bombs(
     calls: int,
     control: Role | None = None,
 ) -> None:
-    """Bombs of each kind, `count` at once, on one port of `target`: refused within the bound of memory, and nobody else
-    feels them."""
+    """Bombs of each kind, `count` at once, on one port of `target`: they are refused within the bound of memory, and
+    other callers do not notice them.
+    """
     with Bystander(gateway, reader, _roles(gateway, reader)) as bystander:
         quiet = bystander.quiet(calls=calls)
         for method, kind in kinds:

@@ -29,7 +29,9 @@ WINDOW_WITHIN_S = 240.0
 
 
 class LiveSamples:
-    """A gateway that is written to again and again: samples of now, and each time some of up to three windows ago."""
+    """A gateway that receives samples all the time: samples of the present, and each time some of up to three windows
+    ago.
+    """
 
     def __init__(self, log: Log, clock: Clock, seed: int) -> None:
         self._gateway = Gateway(log, DEMO, clock)

@@ -87,7 +87,9 @@ class HistoryDrill:
         self.healthy.one("days late", first_ms, edges[-1] + 2 * window_ms, everything=True)
 
     def write_late(self, reads: Reads, stage: str) -> None:
-        """Samples minutes, hours and days late, the same timestamps once more; the next read has each of them."""
+        """Write samples that are minutes, hours and days late, and the same timestamps again. The next read must have
+        each of them.
+        """
         way, times = self._way, self._way.times
         now_ms = way.clock.now_ms()
         delays_ms = [times.grace_ms + times.late_minute_ms, 2 * times.window_ms, 6 * times.window_ms, 3 * DAY_MS]

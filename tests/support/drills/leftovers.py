@@ -68,6 +68,6 @@ def _end_all(mark: str) -> None:
 
 
 if __name__ == "__main__":
-    os.read(int(sys.argv[2]), 1)  # Returns at the end of the other side: nothing is ever written.
+    os.read(int(sys.argv[2]), 1)  # Wait for the end of the other process, which writes nothing.
     _end_all(sys.argv[1])
     shutil.rmtree(sys.argv[3], ignore_errors=True)

@@ -18,8 +18,8 @@ from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
 
 MIB = 1 << 20
-# docs/bounds.md, Memory: what a store takes beside its heads, and a gateway in the same process for the series that it
-# remembers.
+# Memory that docs/bounds.md states: of a store beside its heads, and of a gateway in the same process for its known
+# series.
 STORE_BESIDE_BYTES = 650 * MIB
 GATEWAY_BESIDE_BYTES = 450 * MIB
 DRAIN_S = 25.0
@@ -27,7 +27,9 @@ HEALTHY = 12  # Sources that are spread over the partitions.
 
 
 def limited_flood(running: Deployment, *, source_max: int, series: int, calls: int) -> None:
-    """A source that tries `series` series, far over its limit: refused by name, and nobody else feels it."""
+    """A source that tries `series` series, far over its limit. It is refused by name, and other sources do not notice
+    it.
+    """
     with Bystander(running.gateway, running.store, _roles(running)) as bystander:
         quiet = bystander.quiet(calls=calls)
         with RssPeak(running.store.process.pid) as rss, SeriesFlood(running.gateway, None) as flood:

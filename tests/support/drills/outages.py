@@ -152,8 +152,9 @@ def _alive(deployment: Deployment) -> bool:
 
 
 def _refused_before(gateway: Role, deadline_s: float) -> OneTry:
-    """A write that the gateway refused before the sender's own deadline; a stall of the machine may let that one come
-    first."""
+    """A write that the gateway refused before the sender's own deadline. A pause of the machine may let the deadline
+    come first.
+    """
     for _ in range(TRIES):
         answer = write_once(gateway, deadline_s)
         if answer.code is not grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -68,7 +68,7 @@ class FakeLog:
         self._held |= set(topics)
 
     def release(self) -> int:
-        """Give the answers kept back, and hold no more; returns how many there were."""
+        """Give the waiting answers, and let later answers come at once. Returns their number."""
         with self._lock:
             waiting, self._waiting, self._held = self._waiting, [], set()
         for on_done, answer in waiting:
@@ -76,7 +76,7 @@ class FakeLog:
         return len(waiting)
 
     def answer(self, count: int) -> int:
-        """Give the first answers kept back, in order, and hold on; returns how many there were."""
+        """Give the first waiting answers in order. Later answers go on to wait. Returns the number of answers."""
         with self._lock:
             now, self._waiting = self._waiting[:count], self._waiting[count:]
         for on_done, answer in now:
@@ -85,7 +85,7 @@ class FakeLog:
 
     @property
     def waiting(self) -> int:
-        """Number of answers held back."""
+        """Number of waiting answers."""
         with self._lock:
             return len(self._waiting)
 

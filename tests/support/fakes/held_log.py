@@ -58,7 +58,7 @@ class HeldLog:
     def reader(
         self, starts: Mapping[TopicPartition, int], *, prefetch_bytes: int | None = None, linger_s: float = 0.0
     ) -> LogReader:
-        # Short reads (prefetch_bytes) look up the log's ends; only a replay is held.
+        # Short reads (prefetch_bytes) look up the log's ends. Only a replay must wait.
         if prefetch_bytes is not None or any(topic != METRICS for topic, _ in starts):
             return self._log.reader(starts, prefetch_bytes=prefetch_bytes, linger_s=linger_s)
         return cast(LogReader, _HeldReader(self, self._log, starts))

@@ -160,5 +160,5 @@ def lag_is_stated(cluster: KafkaCluster, gateway: Role, querier: Role, *, quiet_
     print(f"quiet: {quiet}; behind the quota: {lagging}")
     assert not quiet.short
     assert not lagging.short
-    # A machine that stands still lags too, and says so.
+    # A paused machine lags too, and reports it.
     assert not quiet.without_lag + lagging.without_lag, "a warning without a lag"

@@ -204,11 +204,11 @@ def part_is_frozen(
     for name, kind in kinds.items():
         assert not kind.broken, f"{name}: {kind.broken[:3]}"
         assert len(kind.took_s) > 1, name
-        # A frozen part delays each request that waits for it, a machine that stands still some of all kinds.
+        # A frozen part delays each request that waits for it. A paused machine delays some requests of all kinds.
         assert statistics.median(kind.took_s) <= BOUNDS_S[name], f"{name} took {sorted(kind.took_s)} s"
         assert max(kind.took_s) < seconds, f"{name} waited for the frozen part"
         assert set(kind.refused) <= set(TYPED), f"{name}: {kind.refused[:3]}"
-        # A part that is not frozen may still stand still for seconds, as its machine does, and be refused then.
+        # A part that is not frozen may pause for seconds, as its machine does, and its requests are refused then.
         few = len(kind.refused) * 4 < len(kind.took_s)
         assert name in may_refuse or few, f"{name} was refused {len(kind.refused)} times of {len(kind.took_s)}"
 

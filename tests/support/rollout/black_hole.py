@@ -1,4 +1,4 @@
-"""The address of a pod that is gone: a network that answers nothing, so that who calls it waits."""
+"""The address of a pod that is gone: a network that does not answer, so that its callers wait."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Everything:
         """Does nothing: there are no commits."""
 
     def on_lost(self, partitions: object) -> None:
-        """Does nothing: a later poll assigns them again."""
+        """Does nothing: a later poll assigns the partitions again."""
 
 
 def again(name: str, works: Callable[[], bool]) -> None:

@@ -14,7 +14,9 @@ DELETE_AFTER_MS = 8_000  # Longer than any read of a simulation takes.
 
 @dataclass
 class ImportJob:
-    """run: its ticks; entries: what readers see once it has ended; samples: their sources' numbers and times."""
+    """run: the run with its ticks. entries: samples that readers see once it has ended. samples: numbers and times of
+    their sources.
+    """
 
     run: ImportRun
     entries: list[Entry]
@@ -31,7 +33,7 @@ class FoldJob:
 
 @dataclass
 class Jobs:
-    """The jobs that are under way. ended: imports whose callers were told so."""
+    """The jobs that are under way. ended: imports whose end their callers know."""
 
     imports: list[ImportJob] = field(default_factory=list)
     ended: list[ImportJob] = field(default_factory=list)

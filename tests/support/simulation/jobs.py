@@ -126,7 +126,9 @@ def end_imports(world: World) -> int:
 
 
 def read_back(world: World, job: ImportJob) -> None:
-    """Ask for what an import wrote. Before its end any part may be there; a querier that looked then has an index."""
+    """Read the samples of an import. Before its end history may have any part of them, and a querier that reads then
+    keeps an index.
+    """
     times_ms = [ts_ms for _, ts_ms in job.samples]
     query = SelectQuery(EVERYTHING, min(times_ms), max(times_ms) + 1, options=ReadOptions(allow_holes=world.has_losses))
     check_read(world, world.querier, query, SELECTORS[EVERYTHING])

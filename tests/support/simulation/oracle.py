@@ -241,8 +241,9 @@ Place = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """samples: (partition, series id, ts_ms, bits of the value) of each. announces: it may wait for an announcement, so
-    that later requests may overtake it."""
+    """samples: (partition, series id, ts_ms, bits of the value) of each. announces: whether the request may wait for an
+    announcement. Later requests may overtake it then.
+    """
 
     samples: Sequence[tuple[int, int, int, int]]
     answer: Future[AcceptedWrite]

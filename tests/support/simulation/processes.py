@@ -139,7 +139,7 @@ class SimulatedStore:
 
     @property
     def next_offsets(self) -> dict[int, int]:
-        """Where the replay of each partition stands."""
+        """The next offset of the replay in each partition."""
         return {number: partition.progress.next_offset for number, partition in self.store.partitions.items()}
 
     @property
@@ -302,5 +302,5 @@ class SimulatedLoader:
         return len(self._loader._raises._last) == partitions
 
     def kill(self) -> None:
-        """The process is gone; statements on their way may still take effect."""
+        """End the process. Statements in flight may still take effect."""
         self.group.die()

@@ -1,4 +1,4 @@
-"""Retention and compaction of a simulated log, as far as the design lets them go before somebody has read."""
+"""Retention and compaction of a simulated log, as far as the design allows them before readers have read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ FINISH_ROUNDS = 10  # A round sends a pack of a window, or its markers.
 
 
 def trim(world: World, rng: random.Random) -> None:
-    """The log loses what is old: what neither the chunk stage nor an open window needs, or any record where lossy."""
+    """Remove old records from the log: records that neither the chunk stage nor an open window needs, or any records if
+    lossy.
+    """
     partition = rng.randrange(world.partitions)
     low = _trimmable(world, partition)
     if world.profile.lossy and rng.random() < 0.5:
@@ -45,7 +47,7 @@ def _trimmable(world: World, partition: int) -> int:
 
 
 def compact(world: World, rng: random.Random) -> None:
-    """`chunks` and `series` are compacted below what every loader that goes on from its commits has passed."""
+    """Compact `chunks` and `series` below the position of every loader that continues from its commits."""
     topic = rng.choice([CHUNKS, CHUNKS, SERIES])
     partition = rng.randrange(world.partitions)
     if topic == CHUNKS and (METRICS, partition) not in world.groups[CHUNKERS].committed:
@@ -95,7 +97,8 @@ def forget_commits(world: World, rng: random.Random) -> None:
         marker = highest_marker(world.log, partition, world.log.topic_id(METRICS))
         behind = marker is None or marker.position < position.next_offset
         if behind and world.log.stretches[METRICS, partition].low:
-            return  # Compaction kept the marker of a zombie alone: what the log lost since would be a gap.
+            # Compaction kept only the marker of a zombie, so records that the log has lost since would be a gap.
+            return
     for zombie in world.zombies():
         _finish(world, zombie)
     for chunker in world.chunkers:

@@ -32,7 +32,7 @@ def watch(world: World, rng: random.Random) -> None:
     try:
         _follow(world, rng, watcher)
     except OutOfCoverage as error:
-        # The ring has moved on: the watcher knows what it missed, and begins again.
+        # The ring no longer has the resume point. The watcher knows the missed samples, and begins again.
         world.counts[f"refused: {error.reason}"] += 1
         world.watchers.remove(watcher)
     except TsdbError as error:

@@ -67,7 +67,7 @@ from tsdb.v1 import common_pb2
 CHUNKERS, LOADERS = "chunks", "loader"
 SOURCES = 24  # Numbered series, of which a schedule meets the first ones first.
 
-APPEND_WAIT_MS = round(WAIT_S * 1000) + 1  # Past the wait of parts for each other.
+APPEND_WAIT_MS = round(WAIT_S * 1000) + 1  # Longer than parts wait for each other.
 MEMORY_FOLDER = "/dev/shm"
 READER_WAITS_S = 1.0  # A read waits this long for the records of `after`.
 CHECK = "check"
@@ -222,7 +222,7 @@ class World:
         self.loaders.append(SimulatedLoader(self.log, self.history, self.clock, seed))
 
     def caller(self) -> grpc.ServicerContext:
-        """A reader, during whose read components may move wherever the read looks whether it may go on."""
+        """A reader. Components may move wherever its read checks whether it is canceled."""
         return cast(grpc.ServicerContext, MovingCaller(self.history_read))
 
     def history_read(self, kind: str) -> None:
@@ -372,7 +372,7 @@ class World:
         return self.profile.lossy or any(losses)
 
     def allows_holes(self, rng: random.Random) -> bool:
-        """Whether a read accepts holes: as often as not, once there are some."""
+        """Whether a read accepts holes: half of the reads, once the log has holes."""
         return self.has_losses and rng.random() < 0.5
 
     def check_holes_named(

@@ -52,7 +52,7 @@ class PausingPlaces(Places):
         return pausing  # type: ignore[no-any-return]
 
     def pause(self) -> None:
-        """Stop here when called in a task; on the driver do nothing."""
+        """Wait here when called in a task. On the driver it does nothing."""
         if TaskContext.get() is None:
             return
         reached, go_on = _files(self)

@@ -110,7 +110,7 @@ class Loading:
 
 
 def assert_answers(querier: QuerierNode, storm: LateStorm) -> None:
-    """A Select over all of a storm gives what must be found, bit for bit. Raises what refuses it."""
+    """Check that a Select over all of a storm gives the right samples, bit for bit. Raises the error of a refusal."""
     found: dict[tuple[int, int], int] = {}
     result = querier.client.select(f'{{__name__="{storm.name}"}}', EVER.start_ms, EVER.end_ms)
     for labels, ts_ms, value in result:

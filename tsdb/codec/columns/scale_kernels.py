@@ -2,8 +2,7 @@
 
 A map is used for a value only if the inverse map gives the same 64 bits again: -0.0, NaN payloads and everything that
 only looks decimal fail that proof and are kept as exceptions. Codes: docs/formats/columns.md, "Scales". Only
-multiplication,
-division and rounding of IEEE doubles are used, so every machine decodes the same bits.
+multiplication, division and rounding of IEEE doubles are used, so every machine decodes the same bits.
 
 A scale is chosen by trying it on a few values and then proving it for all. Where some fail, more digits are tried.
 """

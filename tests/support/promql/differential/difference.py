@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """text: both sides, for people."""
+    """text: both results as text, for people."""
 
     kind: Kind
     text: str

@@ -68,7 +68,7 @@ def _has_with(modifiers: Sequence[str], name: str) -> Callable[[Case], bool]:
 
 
 def _fails(ours: str, theirs: str) -> Callable[[Case], bool]:
-    """Messages of failures contain these texts; each contains an empty one, and so does an answer."""
+    """Messages of failures contain these texts. An empty text stands for any message, and for an answer."""
     return lambda case: ours in _message(case.ours) and theirs in _message(case.theirs)
 
 
@@ -98,7 +98,7 @@ def _without_numbers(text: str) -> str:
     return re.sub(r"[\d.]+", "", text)
 
 
-# For a store whose series come in another order than that of their labels, in which the server got them.
+# For a store that returns series in another order than that of their labels, which is the order in the server.
 OTHER_ORDER = Rule("order of series", "it decides among equal values", _has("topk", "bottomk", "limitk"))
 BEFORE_THREE = (
     Rule(
