@@ -87,7 +87,7 @@ def answer_of(deployment: Deployment, written: WriteResult, end_ms: int) -> Sele
 
 
 def kill_in_replay(store: Role, rng: random.Random) -> str:
-    """SIGKILL while some of the log is applied and some is not; returns how much was."""
+    """Kill the store while a part of the log is applied. Returns applied and all records, as text."""
     for _ in range(TRIES):
         store.kill()
         store.start(ready=False)

@@ -48,7 +48,9 @@ def histogram(
 
 
 def _declared(kind: type[_Metric], name: str, help: str, label: Label, **more: Any) -> _Metric:
-    """A new metric, or that of the same module before it was loaded again. Raises ValueError for a name of another."""
+    """A new metric, or after a reload of the module the metric that it had before. Raises ValueError for a name that
+    another module has.
+    """
     assert name.startswith(PREFIX), f"metric {name} must start with {PREFIX}"
     names = sys._getframe(2).f_globals  # Names of the declaring module. A reload gives it another spec.
     module, load = names.get("__name__"), names.get("__spec__")

@@ -118,7 +118,7 @@ class Writers:
         self._raise()
 
     def stop(self) -> None:
-        """Stop after the request under way, which is sent until it is answered OK."""
+        """Stop after the current request, which is sent until its answer is OK."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(STOP_WITHIN_S)

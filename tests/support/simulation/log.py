@@ -109,20 +109,22 @@ class SimulatedLog:
     # Methods for the driver.
 
     def land(self) -> None:
-        """Appends that were given up on land all the same."""
+        """Store the appends whose callers have given up."""
         late, self._late = self._late, []
         for store in late:
             store()
 
     def answer(self) -> int:
-        """Give the answers that were held back, and not those to appends that follow from them; returns how many."""
+        """Give the answers that wait now. Answers to appends that these answers cause wait for the next call. Returns
+        their number.
+        """
         held, self._held = self._held, []
         for on_done, appended in held:
             on_done(appended)
         return len(held)
 
     def trim(self, topic: str, partition: int, low: int) -> None:
-        """Retention: everything below an offset goes; the offset may be of no record."""
+        """Remove all records below an offset, as retention does. The offset may have no record."""
         stretch = self.stretches[topic, partition]
         stretch.low = min(max(stretch.low, low), stretch.high)
         stretch.keep(stretch.since(stretch.low))

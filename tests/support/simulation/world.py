@@ -147,7 +147,7 @@ class World:
         self.moves: list[Callable[[World, random.Random], None]] = []
         self.jobs = Jobs()
         self.watchers: list[Watcher] = []
-        self.derived: list[Derived] = []  # The last run that ended, and those since.
+        self.derived: list[Derived] = []  # The last run that ended, and the runs after it.
         self.backup_folder: Path | None = None  # State of a running backup.
         self.backups: list[Path] = []
         self.compacted: Counter[tuple[str, int]] = Counter()  # Below these offsets topics were compacted.

@@ -48,7 +48,7 @@ class Stretch:
         self._window.append(fragment)
 
     def take(self) -> Fragment | None:
-        """The collected fragment, and start again empty; None when there are no samples.
+        """Return the collected fragment and start again without samples. None when no samples were collected.
 
         Raises CorruptData (two_packs) when chunks of two packs have the same series.
         """
