@@ -130,8 +130,8 @@ class Part:
 
 
 class PartitionQueue:
-    """Thread-safe. waits: number of waits of WAIT_S. Answers of the log may come on any thread, also during
-    the append.
+    """Thread-safe. waits: ends waits after WAIT_S. Answers of the log may come on any thread, also during the
+    append.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ OnAnswer = Callable[[list[Appended] | TsdbError], None]
 class AppendRequest:
     """Thread-safe. `on_answer` gets the records by partition and offset, or the first error.
 
-    headers: the headers of its records, taken as it begins. name: the series of an id, for messages. new_series:
-    announced first.
+    headers: the headers of its records, made when the request begins. name: the series of an id, for messages.
+    new_series: announced first.
     """
 
     def __init__(

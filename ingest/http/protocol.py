@@ -4,8 +4,9 @@ The receiver checks method, token, content type and encoding, bounds and expands
 threads, writes the rows, waits for the log without a thread, and sends what `answer` makes of the outcome. So a
 protocol is two functions and a description:
 
-def decode(call: WriteCall) -> Decoded: rows = decode_lines(call.body)                   # Rows; raises InvalidRequest
-for a body that is not valid return Decoded(rows)
+    def decode(call: WriteCall) -> Decoded:
+        rows = decode_lines(call.body)                   # Rows; raises InvalidRequest for an invalid body
+        return Decoded(rows)
 
     def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
         if outcome.error is None:

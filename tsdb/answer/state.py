@@ -18,8 +18,7 @@ class MemoryState:
     """One partition in the memory of a store. The fields are those of PartitionState in proto/tsdb/v1/common.proto.
 
     applied_offset, watermark_ms: None before the first record. lag_records, lag_ms: LAG_UNKNOWN while unknown. holes:
-    the holes of an answer of a querier also those of history. series, samples, bytes: 0 in all answers but that of
-    Coverage.
+    in the answer of a querier also the holes of history. series, samples, bytes: 0 in all answers but that of Coverage.
     """
 
     partition: int

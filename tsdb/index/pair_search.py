@@ -35,7 +35,8 @@ TURN_S = 0.1  # How often a search that waits for its turn checks its deadline.
 CheckGoing = Callable[[], None]
 """Raises when the work is no longer needed."""
 
-# A thread has it for one piece of a slow search. RE2 runs without the GIL, so without it all cores could be busy.
+# A thread has this lock for one piece of a slow search. RE2 runs without the GIL, so without the lock all cores could
+# be busy.
 _turn = threading.Lock()
 
 

@@ -25,7 +25,7 @@ from tsdb.v1 import reader_pb2
 
 EVERY_S = 5.0
 SIGHT_MS_MAX = 15_000  # Above this age of the last look a lag of 0 is not known any more.
-UNKNOWN = "unknown"  # Reason: the group's member is not a chunk stage of this version.
+UNKNOWN = "unknown"  # Engine of a member that is not a chunk stage of this version.
 
 log = get_logger(__name__)
 

@@ -88,8 +88,8 @@ class LogWatch(Periodic):
 
 @dataclass(slots=True)
 class _Behind:
-    """A partition with more in the log than was reached. waited_s: the length of the reader's wait, at the first such
-    look.
+    """A partition with more in the log than was reached. waited_s: the time that the reader had waited at the first
+    such check.
     """
 
     reached: int

@@ -24,8 +24,8 @@ TURN_S = 0.005  # A streak may keep a thread or the loop this long while others 
 
 
 class ThreadExecutor:
-    """A blocking handler, on a pool of threads. `threads`: number of threads: the consumer's concurrency, or fewer
-    where handlers defer.
+    """A blocking handler, on a pool of threads. `threads`: number of threads. Choose the consumer's concurrency, or
+    fewer where handlers defer.
     """
 
     def __init__(self, handler: Handler, threads: int, *, name: str = "handler") -> None:

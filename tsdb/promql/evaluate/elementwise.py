@@ -54,7 +54,7 @@ def rounded(values: Values, nearest: Values) -> Values:
 
 
 def date_part(name: str, seconds: Values) -> Values:
-    """A part of the UTC date of seconds since 1970. Today's calendar is used for all times."""
+    """A part of the UTC date of seconds since 1970. The Gregorian calendar is used for all times."""
     in_range = (seconds > -(2.0**63)) & (seconds < 2.0**63)
     whole: Whole = np.where(in_range, seconds, 0.0).astype(np.int64)
     days = np.where(in_range, whole // _DAY_S, _BEYOND_DAYS)
