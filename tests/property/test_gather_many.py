@@ -15,9 +15,9 @@ from support.examples import examples
 from tsdb.head import gather_many
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import SAMPLES_MAX, Head
-from tsdb.head.read.gather import Touched
 from tsdb.head.slices.rows import SEALED_END, SEALED_START
-from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.model.errors import Overloaded
+from tsdb.store.selection import Touched
 
 SERIES = 6
 START_MS = 1000
@@ -146,8 +146,6 @@ def test_the_limit_is_of_all_heads_together() -> None:
     with pytest.raises(Overloaded) as over:
         columns_many(sealed, refs, samples_max=total - 1)
     assert over.value.reason == "samples_limit"
-    with pytest.raises(InvalidRequest):
-        snapshot_many(heads, refs, 2, 1)
 
 
 @given(histories, st.tuples(*[st.integers(-50, 800)] * 4))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer.answer import RawResult, SealedColumns
-from tsdb.head.head import Head, check_range
+from tsdb.head.head import Head
 from tsdb.head.read.gather import COLLECT_PER_REF, NO_ORDERS, Admit, Runs, admit_all, check_samples, compact
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
@@ -112,11 +112,9 @@ def snapshot_many(
     """Copy open and late samples of several heads, and reference their sealed slices.
 
     heads: ascending by partition, so that all reads take the locks in one order; a writer takes only one lock. before:
-    `unsealed` of an earlier snapshot of the same refs of the same heads. last: shared by snapshots of any refs.
-
-    Raises InvalidRequest (bad_range) for an empty range.
+    `unsealed` of an earlier snapshot of the same refs of the same heads. last: shared by snapshots of any refs. The
+    range is not empty: the check of a spec refuses that.
     """
-    check_range(start_ms, end_ms)
     parts = [head.contents for head in heads]
     with _locked(parts):
         now, held = (last or HeadsSnapshotCache()).locked(parts), [part.held for part in parts]

@@ -104,7 +104,7 @@ class LabelIndex:
 
     def values_of(self, pairs: NDArray[np.uint32]) -> list[str]:
         """Sorted values of pairs of one name, "" left out."""
-        return sorted(_text(value) for value in self.arena.values(pairs) if value)
+        return sorted([value.decode(errors="replace") for value in self.arena.values(pairs) if value])
 
     def group_counts(self, names: Sequence[str], refs: NDArray[np.uint32]) -> Tally[tuple[str, ...]]:
         """Number of refs for each combination of values of `names`; "" for an absent label."""

@@ -8,19 +8,27 @@ from dataclasses import replace
 from tsdb.answer.answer import LabelsAnswer
 from tsdb.answer.spec import LabelsSpec
 from tsdb.answer.state import MemoryState
-from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.model.labels import parse_labels
 from tsdb.query.history.index import Choice
 from tsdb.query.join.completeness import AcceptedHoles, history_series
-from tsdb.query.sources import Sources, joined_warnings, spec_for, stores_answering
+from tsdb.query.sources import Sources, joined_warnings, partitions_for, spec_for, stores_answering
 from tsdb.query.stores.fan_out import open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
 from tsdb.reader.limits import check_values
 from tsdb.reader.read_call import Caller, ReadCall
 
 
+def read_labels(sources: Sources, spec: LabelsSpec, call: ReadCall) -> LabelsAnswer:
+    """The label names or values of a checked spec, from the memory of this process where it suffices.
+
+    Raises as Select, and Overloaded (values_limit).
+    """
+    answer = sources.from_memory(spec, lambda memory: memory.labels(spec, call))
+    return answer or LabelsRead(sources, spec, call).answer(partitions_for(sources, spec.options))
+
+
 class LabelsRead:
-    """One read of labels. Not thread-safe: it runs on the caller's thread."""
+    """One read of labels over stores and history. Not thread-safe: it runs on the caller's thread."""
 
     def __init__(self, sources: Sources, spec: LabelsSpec, caller: ReadCall) -> None:
         self._sources = sources
@@ -32,22 +40,6 @@ class LabelsRead:
         self._accepted = AcceptedHoles(history, self._start_ms, spec.needed_end_ms, allow_holes=allow_holes)
 
     def answer(self, partitions: Sequence[int]) -> LabelsAnswer:
-        """Raises as Select, and Overloaded (values_limit)."""
-        return self._of_memory() or self._of_sources(partitions)
-
-    def _of_memory(self) -> LabelsAnswer | None:
-        """The answer of the store of this process; see `answer_of_memory`."""
-        memory = self._sources.memory_for(self._spec.options)
-        if memory is None:
-            return None
-        try:
-            return memory.labels(self._spec, self._caller)
-        except (OutOfCoverage, HoleInRange):
-            if self._sources.history is None:
-                raise
-            return None
-
-    def _of_sources(self, partitions: Sequence[int]) -> LabelsAnswer:
         sources, spec = self._sources, self._spec
         history = sources.history is not None and spec.start_ms is not None
         routing = Routing(sources.stores, sources.topic_id, self._start_ms, history=history)

@@ -13,17 +13,14 @@ from dataclasses import dataclass
 from tsdb.answer.answer import Answer, PartitionAnswer
 from tsdb.answer.spec import SelectSpec
 from tsdb.answer.state import MemoryState
-from tsdb.model.errors import HoleInRange, OutOfCoverage, TsdbError
+from tsdb.model.errors import OutOfCoverage, TsdbError
 from tsdb.query.join.completeness import AcceptedHoles
 from tsdb.query.join.joined_read import AnswerTotals, JoinedRead, StepSplit, alone_parts, combined
-from tsdb.query.join.partition_join import answered_total
-from tsdb.query.sources import Sources, joined_warnings, spec_for, stores_answering
+from tsdb.query.sources import Sources, answered_by_memory, joined_warnings, spec_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import Caller, ReadCall
-
-_answered_by_memory = answered_total.labels("memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +38,6 @@ class OpenedSelect:
     states: list[MemoryState]
     totals: AnswerTotals
     warnings: list[str]
-
-
-def answer_of_memory(sources: Sources, spec: SelectSpec, call: ReadCall) -> Answer | None:
-    """The answer of the store of this process. None: there is no such store, or the read needs history.
-
-    The memory of the answer counts as that of the call. Raises the errors of the store.
-    """
-    memory = sources.memory_for(spec.options)
-    if memory is None:
-        return None
-    try:
-        answer = memory.select(spec, call)
-    except (OutOfCoverage, HoleInRange):
-        if sources.history is None:
-            raise
-        return None  # History has the rest, and knows which holes are accepted.
-    _answered_by_memory.inc(len(sources.partitions))
-    return answer
 
 
 class SelectRead:
@@ -81,7 +60,7 @@ class SelectRead:
 
     def answers(self, partitions: Sequence[int]) -> Iterator[Answer]:
         """The answers. Raises the errors of stores and history, Unavailable (history_behind) and DATA_LOSS errors."""
-        alone = answer_of_memory(self._sources, self._spec, self._caller)
+        alone = self._sources.select(self._spec, self._caller)
         if alone is not None:
             yield alone
             return
@@ -112,7 +91,7 @@ class SelectRead:
             else:
                 others.append(one)
         self._accepted.check(all_states)
-        _answered_by_memory.inc(partitions_alone)
+        answered_by_memory.inc(partitions_alone)
         totals = AnswerTotals(self._limits)
         joined: list[Iterator[PartitionAnswer]] = []
         if others:

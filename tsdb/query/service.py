@@ -15,7 +15,7 @@ from tsdb.ops.metrics import counter
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.cardinality import CardinalityRead
 from tsdb.query.coverage import coverage
-from tsdb.query.labels import LabelsRead
+from tsdb.query.labels import read_labels
 from tsdb.query.promql.listed_call import listed_call
 from tsdb.query.promql.read import QueryRead, check_query
 from tsdb.query.promql.running import RunningQueries
@@ -89,9 +89,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         return encode_values(self._labels(decode_labels(request), context))
 
     def _labels(self, spec: LabelsSpec, context: grpc.ServicerContext) -> LabelsAnswer:
-        partitions = partitions_for(self._sources, spec.options)
         with self._calls.of(context) as call:
-            answer = LabelsRead(self._sources, spec, call).answer(partitions)
+            answer = read_labels(self._sources, spec, call)
             call.hold(texts_bytes(answer.texts))
             call.release_when_sent()
         return answer

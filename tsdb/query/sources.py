@@ -7,8 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tsdb.answer.answer import Answer
 from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, highest_offsets, partitions_of
+from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.ops.grpc.slots import waiting
+from tsdb.ops.metrics import counter
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.reads import HistoryReads
@@ -18,6 +21,15 @@ from tsdb.reader.read_call import ReadCall
 from tsdb.v1 import reader_pb2
 
 Spec = TypeVar("Spec", SelectSpec, SeriesSpec, LabelsSpec)
+Result = TypeVar("Result")
+
+answered_total = counter(
+    "tsdb_query_partitions_answered_total",
+    "Partitions in Select answers, by the source of their samples; memory: it reached the start.",
+    "source",
+    ("memory", "history", "both"),
+)
+answered_by_memory = answered_total.labels("memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +71,28 @@ class Sources:
             memory = None
         object.__setattr__(self, "memory", memory)
 
-    def memory_for(self, options: ReadOptions) -> InProcessStore | None:
-        """The store of this process, for a read of all partitions that waits for no records; else None."""
-        return None if options.after or options.partitions else self.memory
+    def from_memory(self, spec: Spec, read: Callable[[InProcessStore], Result]) -> Result | None:
+        """The answer of the store of this process, when it is the only one and has what the spec needs.
+
+        None: the read waits for records or is of some partitions, or history has the rest and knows which holes are
+        accepted. Raises the errors of the store.
+        """
+        options = spec.options
+        if self.memory is None or options.after or options.partitions:
+            return None
+        try:
+            return read(self.memory)
+        except (OutOfCoverage, HoleInRange):
+            if self.history is None:
+                raise
+            return None
+
+    def select(self, spec: SelectSpec, call: ReadCall) -> Answer | None:
+        """The answer `from_memory` to a select. The memory that it takes counts as that of the call."""
+        answer = self.from_memory(spec, lambda memory: memory.select(spec, call))
+        if answer is not None:
+            answered_by_memory.inc(len(self.partitions))
+        return answer
 
 
 def partitions_for(sources: Sources, options: ReadOptions) -> list[int]:

@@ -130,7 +130,7 @@ class ReadCall:
         if not self._caller.is_active() or (left_s is not None and left_s <= 0):
             abandoned_total.labels("cancelled").inc()
             raise Unavailable("the caller no longer waits for this answer", reason="cancelled")
-        if self.is_over():
+        if self._monotonic() >= self._ends_at:  # As is_over: each read checks several times.
             raise self.over()
 
     def hold(self, size: int) -> None:

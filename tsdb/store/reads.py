@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
 from tsdb.answer.spec import (
@@ -27,13 +27,14 @@ from tsdb.reader.limits import WATCHES_MAX, SelectLimits, check_values, texts_by
 from tsdb.reader.read_call import Caller, ReadCall, ReadCalls, ReadWork
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStates, Tolerance
+from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStates, ReadStatesCache, Tolerance
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2
 from tsdb.wire.state import decode_matchers, decode_options, decode_tokens, encode_header
 
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
 ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
+TEXTS_A_PIECE = 1024  # Names or values between two checks of a read of labels: some 0.3 ms.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
 samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")
@@ -103,19 +104,26 @@ class StoreReads:
         """Raises OutOfCoverage and HoleInRange, where the read has a start; Overloaded (values_limit)."""
         work = work or call
         texts: set[str] = set()
+        counted = 0  # Texts whose memory is reserved.
         end_ms, limit = spec.needed_end_ms, values_max(spec)
         reads = self._label_reads(spec.options, call, spec.start_ms, end_ms)
-        for read in reads:
-            work.check_going()
-            index = read.head.index
+        work.check_going()
+        for head in reads.heads:
             if spec.name is None:
-                texts.update(index.label_names(spec.matchers, work.check_going))
+                texts.update(head.index.label_names(spec.matchers, work.check_going))
             else:
-                texts.update(index.label_values(spec.name, spec.matchers, limit=limit, check_going=work.check_going))
+                found = head.index.label_values(spec.name, spec.matchers, limit=limit, check_going=work.check_going)
+                texts.update(found)
                 if len(texts) > limit:
                     check_values(spec, len(texts))
+            # Few new texts of a partition are not worth a check, unless its series are searched.
+            if spec.matchers or len(texts) - counted >= TEXTS_A_PIECE:
+                counted = len(texts)
+                work.hold(texts_bytes(texts))
+                work.check_going()
+        if len(texts) > counted:
             work.hold(texts_bytes(texts))
-        states = _states(reads)
+        states = reads.states(self._memory.states)
         if spec.start_ms is not None:
             states.check_coverage(spec.start_ms)
             Tolerance.of(spec.options).check_holes(states.holed, spec.start_ms, end_ms)
@@ -126,8 +134,8 @@ class StoreReads:
     ) -> reader_pb2.CardinalityResponse:
         query = cardinality_spec(request)
         reads = self._label_reads(decode_options(request.options), call, None, None)
-        response = count([read.head.index for read in reads], query, self._placement_labels, work or call)
-        states = _states(reads)
+        response = count([head.index for head in reads.heads], query, self._placement_labels, work or call)
+        states = reads.states(self._memory.states)
         response.header.CopyFrom(encode_header(states.states, states.warnings(None)))
         return response
 
@@ -167,35 +175,38 @@ class StoreReads:
 
     def _label_reads(
         self, options: ReadOptions, call: ReadCall, start_ms: int | None, end_ms: int | None
-    ) -> list[_LabelRead]:
+    ) -> _LabelReads:
         tolerance = Tolerance.of(options, self._max_lag_ms)
-        reads = []
-        for partition in self._ready_partitions(options, call):
+        reads = _LabelReads(self._ready_partitions(options, call))
+        for partition in reads.partitions:
             head, snapshot = partition.evaluate()
-            tolerance.check_fresh(snapshot, end_ms)
+            if snapshot.readiness.reason or tolerance.max_lag_ms is not None:
+                tolerance.check_fresh(snapshot, end_ms)
             before = head.state()
-            if start_ms is not None:
+            if start_ms is not None and not before.reaches(start_ms):
                 partition.memory_state(snapshot, before).check_coverage(start_ms)
-            reads.append(_LabelRead(partition, head, snapshot, before))
+            reads.heads.append(head)
+            reads.snapshots.append(snapshot)
+            reads.before.append(before)
         return reads
 
 
 @dataclass(frozen=True, slots=True)
-class _LabelRead:
-    """A partition whose labels are read, and its state before the read."""
+class _LabelReads:
+    """Partitions whose labels are read: the head of each, its readiness and its state before the read."""
 
-    partition: Partition
-    head: Head
-    snapshot: ReadinessSnapshot
-    before: HeadState
+    partitions: list[Partition]
+    heads: list[Head] = field(default_factory=list)
+    snapshots: list[ReadinessSnapshot] = field(default_factory=list)
+    before: list[HeadState] = field(default_factory=list)
 
-    def state(self) -> MemoryState:
-        """The state of the read, from its beginning until now."""
-        return self.partition.memory_state(self.snapshot, self.before.through(self.head.state()))
-
-
-def _states(reads: Sequence[_LabelRead]) -> ReadStates:
-    return ReadStates.of([read.state() for read in reads], [read.snapshot for read in reads])
+    def states(self, last: ReadStatesCache) -> ReadStates:
+        """The states of the read, from its beginning until now."""
+        through = []
+        for head, before in zip(self.heads, self.before, strict=True):
+            now = head.state()
+            through.append(before if now is before else before.through(now))
+        return last.of(self.partitions, self.snapshots, through)
 
 
 def _wait_s(call: ReadCall) -> float:

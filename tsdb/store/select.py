@@ -13,12 +13,12 @@ from tsdb.answer.answer import Answer, AnswerBody, AnswerCounts, PartitionAnswer
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
-from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES, Touched
+from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES
 from tsdb.model.errors import Overloaded
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
-from tsdb.store.selection import KeptColumns, Selection, Selections
+from tsdb.store.selection import KeptColumns, Selection, Selections, Touched
 
 COPIES = 2  # Columns are gathered, then kept; open samples are collected, then sorted.
 

@@ -20,7 +20,7 @@ from tsdb.answer.answer import AnswerBody, AnswerSeries, PackedLabels, RawResult
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.gather_many import ManyRefs, UnsealedCache
 from tsdb.head.head import Head
-from tsdb.head.read.gather import Touched
+from tsdb.head.slices.rows import SEALED_END, SEALED_START, Rows
 from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of
@@ -33,6 +33,7 @@ BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024
 BLOCK_COPIES = 3  # Copies of labels while they are collected, split and serialized.
 SPLIT_BYTES = 41  # Of a label set as an object, beside its bytes.
+_NEVER_MS = -(1 << 62)  # A time before any range.
 
 lookups_total = counter(
     "tsdb_store_selections_total",
@@ -43,6 +44,43 @@ lookups_total = counter(
 reserved_bytes = gauge("tsdb_store_selections_bytes", "Memory of cached selectors and their samples.")
 
 Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The sealed slices that touch a range. They are neighbours, because slices ascend. rows: the rows of
+    SealedSlices.sealed. Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms]
+    touch the same slices.
+    """
+
+    rows: Rows
+    start_from_ms: int
+    start_below_ms: int
+    end_above_ms: int
+    end_through_ms: int
+
+    @classmethod
+    def by(cls, held: SealedSlices, start_ms: int, end_ms: int) -> Touched:
+        """The slices that touch [start_ms, end_ms)."""
+        starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
+        first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
+        if first >= last:  # The range touches no slice, and other ranges between the same two slices touch none either.
+            before = int(ends[first - 1]) if first else _NEVER_MS
+            after = int(starts[last]) if last < len(starts) else -_NEVER_MS
+            return cls(held.sealed[:0], before, after, before, after)
+        return cls(
+            held.sealed[first:last],
+            int(ends[first - 1]) if first else _NEVER_MS,
+            int(ends[first]),
+            int(starts[last - 1]),
+            int(starts[last]) if last < len(starts) else -_NEVER_MS,
+        )
+
+    def touches_the_same(self, start_ms: int, end_ms: int) -> bool:
+        """Whether a range touches exactly these slices."""
+        return (
+            self.start_from_ms <= start_ms < self.start_below_ms and self.end_above_ms < end_ms <= self.end_through_ms
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ from tsdb.log.interface import METRICS
 from tsdb.model.errors import TsdbError
 from tsdb.model.time_set import DEMO
 from tsdb.ops.grpc.errors import from_rpc_error
-from tsdb.query.join.partition_join import answered_total
+from tsdb.query.sources import answered_total
 from tsdb.v1 import reader_pb2
 
 PARTITIONS = 3

@@ -23,7 +23,7 @@ from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.model.labels import metric_name, series_id
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.grpc.errors import from_rpc_error
-from tsdb.query.join.partition_join import answered_total
+from tsdb.query.sources import answered_total
 from tsdb.v1 import common_pb2, reader_pb2
 
 EVERYTHING = '{__name__=~".+"}'

@@ -195,6 +195,8 @@ def check_not_empty(selectors: Sequence[Sequence[Matcher]]) -> None:
 def selectors(form: Form) -> list[tuple[Matcher, ...]]:
     """The matchers of each `match[]`. Raises InvalidRequest."""
     texts = form.all("match[]")
+    if not texts:
+        return []
     if len(texts) > SELECTORS_MAX:
         raise InvalidRequest(f"{len(texts)} match[] parameters; the limit is {SELECTORS_MAX}", reason="bad_selector")
     found = [matchers_of(text) for text in texts]

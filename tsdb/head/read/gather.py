@@ -22,7 +22,7 @@ from tsdb.head.read.gather_kernels import (
     tidy_runs_kernel,
 )
 from tsdb.head.read.step_kernels import aggregate_kernel
-from tsdb.head.slices.rows import SEALED_END, SEALED_START, Rows
+from tsdb.head.slices.rows import Rows
 from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.model.errors import Overloaded
 
@@ -33,7 +33,6 @@ NO_ORDERS = np.empty(0, np.int64)
 
 Admit = Callable[[int], None]
 """Called with the most bytes that a gather is about to need; raises when they are not available."""
-_NEVER = -(1 << 62)  # A time before any range.
 
 
 def admit_all(size: int) -> None:
@@ -66,43 +65,6 @@ class Runs:
     def part(self, first: int, last: int) -> Runs:
         """The series [first, last); arrays are shared."""
         return Runs(self.starts[first:last], self.ends[first:last], self.ts_ms, self.values, self.orders)
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """The sealed slices that touch a range. They are neighbours, because slices ascend. rows: the rows of
-    SealedSlices.sealed. Ranges that start in [start_from_ms, start_below_ms) and end in (end_above_ms, end_through_ms]
-    touch the same slices.
-    """
-
-    rows: Rows
-    start_from_ms: int
-    start_below_ms: int
-    end_above_ms: int
-    end_through_ms: int
-
-    @classmethod
-    def by(cls, held: SealedSlices, start_ms: int, end_ms: int) -> Touched:
-        """The slices that touch [start_ms, end_ms)."""
-        starts, ends = held.sealed[:, SEALED_START], held.sealed[:, SEALED_END]
-        first, last = int((ends <= start_ms).sum()), int((starts < end_ms).sum())
-        if first >= last:  # The range touches no slice, and other ranges between the same two slices touch none either.
-            before = int(ends[first - 1]) if first else _NEVER
-            after = int(starts[last]) if last < len(starts) else -_NEVER
-            return cls(held.sealed[:0], before, after, before, after)
-        return cls(
-            held.sealed[first:last],
-            int(ends[first - 1]) if first else _NEVER,
-            int(ends[first]),
-            int(starts[last - 1]),
-            int(starts[last]) if last < len(starts) else -_NEVER,
-        )
-
-    def touches_the_same(self, start_ms: int, end_ms: int) -> bool:
-        """Whether a range touches exactly these slices."""
-        return (
-            self.start_from_ms <= start_ms < self.start_below_ms and self.end_above_ms < end_ms <= self.end_through_ms
-        )
 
 
 @dataclass(slots=True)

@@ -16,26 +16,18 @@ from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.interface import Loaded
 from tsdb.model.labels import metric_name
-from tsdb.ops.metrics import counter
 from tsdb.query.history.downsampled import DerivedPart, DerivedSteps
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.history.index import NO_SERIES, Choice, HistorySeries
 from tsdb.query.history.samples import HistoryQuery, history_samples
 from tsdb.query.join.seam import Seam, StoreSamples
 from tsdb.query.reduction import Reduction
-from tsdb.query.sources import HistorySource
+from tsdb.query.sources import HistorySource, answered_total
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadWork
 
 ORDERED_SAMPLE_BYTES = 24  # Bytes of time, value and order.
 MERGE_COPIES = 2
-
-answered_total = counter(
-    "tsdb_query_partitions_answered_total",
-    "Partitions in Select answers, by the source of their samples; memory: it reached the start.",
-    "source",
-    ("memory", "history", "both"),
-)
 
 
 @dataclass(frozen=True, slots=True)

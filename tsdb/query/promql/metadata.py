@@ -14,7 +14,7 @@ from tsdb.answer.state import losses
 from tsdb.model.errors import Unavailable
 from tsdb.model.selector import Matcher
 from tsdb.model.window import TIME_MAX_MS
-from tsdb.query.labels import LabelsRead
+from tsdb.query.labels import read_labels
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.reader.limits import SelectLimits, texts_bytes
@@ -78,7 +78,7 @@ class QuerierMetadata:
 
     def _texts(self, spec: LabelsSpec) -> list[str]:
         spec.check()
-        answer = LabelsRead(self._sources, spec, self._call).answer(partitions_for(self._sources, self._options))
+        answer = read_labels(self._sources, spec, self._call)
         self._keep(texts_bytes(answer.texts))
         self._warn(answer, spec)
         return sorted(answer.texts)

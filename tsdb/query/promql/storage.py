@@ -18,7 +18,7 @@ from tsdb.model.selector import Matcher
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.join.joined_read import AnswerTotals
-from tsdb.query.select import SelectRead, answer_of_memory
+from tsdb.query.select import SelectRead
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.stores.fan_out import ShareStreams
 from tsdb.reader.limits import SelectLimits
@@ -79,7 +79,7 @@ class QuerierStorage:
             bytes_max=limits.bytes_max,
         )
         spec.check()
-        answer = answer_of_memory(self._sources, spec, self._call)
+        answer = self._sources.select(spec, self._call)
         if answer is None:
             parts, warnings, states = self._read_sources(spec)
         else:
