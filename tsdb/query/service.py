@@ -21,7 +21,7 @@ from tsdb.query.promql.read import QueryRead, check_query
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.select import SelectRead
 from tsdb.query.series import SeriesRead
-from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
+from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.cardinality import cardinality_spec
@@ -54,7 +54,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         self._promql = promql
         self._running = running or RunningQueries()
         self._limits = limits
-        self._seen = seen or NothingSeen()
+        self._seen = seen
         self._calls = calls or ReadCalls()
         self._encoder = AnswerEncoder(by_field=True)
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
@@ -67,7 +67,8 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
         with self._calls.of(context) as call:
             answers = SelectRead(self._sources, limits.of(spec), limits, call).answers(partitions)
-            yield from self._seen.answer("Select", request, context, self._encoder.messages(answers))
+            messages = self._encoder.messages(answers)
+            yield from self._seen.answer("Select", request, context, messages) if self._seen else messages
 
     def Series(
         self, request: reader_pb2.SeriesRequest, context: grpc.ServicerContext
@@ -111,7 +112,7 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
         check_query(request)
         with listed_call(self._running, request.query, context) as caller, self._calls.of(caller) as call:
             answer = QueryRead(self._sources, self._limits, call, self._promql).responses(request)
-            for response in self._seen.answer("Query", request, context, answer):
+            for response in self._seen.answer("Query", request, context, answer) if self._seen else answer:
                 caller.check()
                 yield response
 

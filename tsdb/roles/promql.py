@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.api.prometheus.call import ApiOptions, ApiSources
+from tsdb.api.prometheus.call import ApiOptions, ApiSources, querier_storage
 from tsdb.api.prometheus.pages.metadata import FamiliesCache
 from tsdb.api.prometheus.pages.status import querier_cardinality
-from tsdb.api.prometheus.storage import querier_storage
 from tsdb.config import QuerierSettings, StandaloneSettings, effective
 from tsdb.config.promql import PromqlFields
 from tsdb.cpu import core_count
@@ -17,7 +16,7 @@ from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import Features
 from tsdb.query.promql.running import RunningQueries
-from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
+from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
 from tsdb.reader.limits import SelectLimits
 from tsdb.reader.read_call import ReadCalls
@@ -46,7 +45,7 @@ def prometheus_api(
         clock=SystemClock(),
         answers=calls.answers,
         running=running,
-        seen=seen or NothingSeen(),
+        seen=seen,
     )
     return PrometheusApi(api_sources, api_options(settings), held or RequestBytes(REQUESTS_BYTES_MAX))
 

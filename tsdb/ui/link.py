@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tsdb.api.prometheus.form import Form
+from tsdb.api.prometheus.parameters import Form
 from tsdb.promql.syntax.literals import duration_ms_of
 
 VERSION = "1"

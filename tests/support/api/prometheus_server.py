@@ -13,8 +13,7 @@ from urllib.parse import urlencode
 
 from support.promql.memory import MemoryStorage, label_filter
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
-from tsdb.api.prometheus.storage import StorageOptions
+from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families, StorageOptions
 from tsdb.index.cardinality import By
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError
@@ -28,7 +27,7 @@ from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.storage import StoredSeries
-from tsdb.query.shadow.seen import AnswerObserver, NothingSeen
+from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.limits import AnswerBytes
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2
@@ -203,7 +202,7 @@ def api_server(
         },
         clock=ManualClock(NOW_MS),
         answers=memory,
-        seen=seen or NothingSeen(),
+        seen=seen,
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
     bodies = JoinedRoutes((api,) if beside is None else (api, beside(api)))

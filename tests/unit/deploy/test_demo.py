@@ -8,7 +8,7 @@ import pytest
 
 from demo.__main__ import page_url, stays_open
 from support.deploy_files import ROOT
-from tsdb.api.prometheus.form import Form
+from tsdb.api.prometheus.parameters import Form
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.ui.link import view_of
 

@@ -14,9 +14,9 @@ from tsdb.api.prometheus.answer import AnswerStream, Representation, accepted_en
 from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
 from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, WorkerPool, endpoint_of
 from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
-from tsdb.api.prometheus.form import Form
 from tsdb.api.prometheus.json import envelope
 from tsdb.api.prometheus.json.envelope import Result
+from tsdb.api.prometheus.parameters import Form
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply

@@ -26,7 +26,6 @@ from tsdb.promql.evaluate.selection.select import (
     shifted_times,
 )
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
-from tsdb.promql.syntax.recursion import Step, result_of
 from tsdb.promql.syntax.tree import (
     Aggregation,
     Binary,
@@ -35,11 +34,13 @@ from tsdb.promql.syntax.tree import (
     MatrixSelector,
     NumberLiteral,
     Paren,
+    Step,
     StringLiteral,
     Subquery,
     Unary,
     VectorSelector,
     post_order,
+    result_of,
 )
 
 Value = Block | Scalar | Text

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model import defaults
-from tsdb.promql.evaluate.annotations import Annotations
-from tsdb.promql.evaluate.context import EvaluationContext, ValuesInHand
+from tsdb.promql.evaluate.context import Annotations, EvaluationContext, ValuesInHand
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
 from tsdb.promql.evaluate.names import at_end, samples_at_end

@@ -18,7 +18,6 @@ from tsdb.promql.syntax.duration_parser import number_token, offset_duration, po
 from tsdb.promql.syntax.features import Features
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
 from tsdb.promql.syntax.numbers import shown_g
-from tsdb.promql.syntax.recursion import Step, result_of
 from tsdb.promql.syntax.tree import (
     SET_OPERATORS,
     Aggregation,
@@ -32,11 +31,13 @@ from tsdb.promql.syntax.tree import (
     MatrixSelector,
     NumberLiteral,
     Paren,
+    Step,
     StringLiteral,
     Subquery,
     Unary,
     ValueType,
     VectorSelector,
+    result_of,
 )
 from tsdb.selector.selectors import labels, selector
 from tsdb.selector.tokens import Cursor, QueryError, TokenKind

@@ -1,4 +1,4 @@
-"""Tree of a query. Nodes never change once they are made.
+"""Tree of a query, and walks of it without Python's stack. Nodes never change once they are made.
 
 Times are milliseconds. A node's span covers its text, modifiers included.
 """
@@ -6,11 +6,15 @@ Times are milliseconds. A node's span covers its text, modifiers included.
 from __future__ import annotations
 
 import enum
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from tsdb.model.selector import Matcher
 from tsdb.selector.tokens import TextSpan
+
+T = TypeVar("T")
+Step: TypeAlias = Generator["Step[Any]", Any, T]
 
 
 class ValueType(enum.Enum):
@@ -277,3 +281,25 @@ def post_order(root: Expression) -> list[Expression]:
         found.append(node)
         pending.extend(children(node))
     return found[::-1]
+
+
+def result_of(step: Step[T]) -> T:
+    """Run a step of a recursion and all steps below it, so that an error can name the bound on nesting.
+
+    A step is a generator. It yields a further step to get its result: `right = yield self.expression(1)`. The first
+    exception ends all of them.
+    """
+    waiting: list[Step[Any]] = []
+    current: Step[Any] = step
+    value: Any = None
+    while True:
+        try:
+            below = current.send(value)
+        except StopIteration as end:
+            value = end.value
+            if not waiting:
+                return cast(T, value)
+            current = waiting.pop()
+        else:
+            waiting.append(current)
+            current, value = below, None

@@ -24,15 +24,3 @@ class AnswerObserver(Protocol):
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         """A result that is answered in another form than that of Reader.Query, and its request in that form."""
-
-
-class NothingSeen:
-    """The observer of a querier without a shadow."""
-
-    def answer(
-        self, method: str, request: Message, context: grpc.ServicerContext, messages: Iterator[Encoded]
-    ) -> Iterator[Encoded]:
-        return messages
-
-    def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
-        """Has no effect without a shadow."""

@@ -12,8 +12,7 @@ import typer
 import spark_backfill
 from spark_backfill.source.options import source_options
 from spark_backfill.source.stream.options import stream_options
-from tsdb.api.prometheus.form import Form
-from tsdb.api.prometheus.parameters import selectors
+from tsdb.api.prometheus.parameters import Form, selectors
 from tsdb.cli.options.arguments import selector as argument
 from tsdb.client.options import wire_matchers
 from tsdb.model.errors import InvalidRequest

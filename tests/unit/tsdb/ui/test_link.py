@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tsdb.api.prometheus.form import Form
+from tsdb.api.prometheus.parameters import Form
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.ui.link import PANELS_MAX, QUERY_CHARS_MAX, SERIES_CHARS_MAX, Panel, View, range_ms, view_of
 

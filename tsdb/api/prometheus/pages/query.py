@@ -166,7 +166,8 @@ def _evaluated(
             timing = Timing(queue_s, time.perf_counter() - began)
             report(call, "range" if times.step_ms else "instant", metered, timing)
         call.hold(_size(found.value))
-    call.sources.seen.result(lambda: _request(call, times, lookback_ms), found, timing.evaluation)
+    if call.sources.seen is not None:
+        call.sources.seen.result(lambda: _request(call, times, lookback_ms), found, timing.evaluation)
     return Evaluated(found, metered, timing, times)
 
 

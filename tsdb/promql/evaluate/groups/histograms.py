@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.annotations import ForcedMonotonicity
-from tsdb.promql.evaluate.context import EvaluationContext
+from tsdb.promql.evaluate.context import EvaluationContext, ForcedMonotonicity
 from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
 from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles

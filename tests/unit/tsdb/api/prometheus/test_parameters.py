@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.api.prometheus import parameters
-from tsdb.api.prometheus.form import FORM, Form
-from tsdb.api.prometheus.parameters import duration_ns, time_ns
+from tsdb.api.prometheus.parameters import FORM, Form, duration_ns, time_ns
 from tsdb.model.errors import InvalidRequest
 from tsdb.ops.http.bodies import HttpHead
 

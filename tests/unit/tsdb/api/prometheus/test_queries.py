@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.message import Message
 
 from support.api.prometheus_server import FORM, NOW_MS, ApiServer, api_server
 from tsdb.api.prometheus.call import ApiOptions
@@ -20,7 +22,7 @@ from tsdb.model.errors import (
 )
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.query.shadow.seen import NothingSeen
+from tsdb.query.shadow.seen import Encoded
 from tsdb.v1 import reader_pb2
 
 UP = {"__name__": "up", "job": "a"}
@@ -41,11 +43,16 @@ def _restore(served: ApiServer) -> Iterator[None]:
     served.samples.error, served.samples.warnings = None, ()
 
 
-class _Results(NothingSeen):
+class _Results:
     """The requests and results that the hook of a process gets."""
 
     def __init__(self) -> None:
         self.got: list[tuple[reader_pb2.QueryRequest, EvaluationResult]] = []
+
+    def answer(
+        self, method: str, request: Message, context: grpc.ServicerContext, messages: Iterator[Encoded]
+    ) -> Iterator[Encoded]:
+        raise AssertionError("no call of gRPC is sent")
 
     def result(self, request: Callable[[], reader_pb2.QueryRequest], result: EvaluationResult, seconds: float) -> None:
         self.got.append((request(), result))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.api.prometheus.storage import valid_matchers
+from tsdb.api.prometheus.call import valid_matchers
 from tsdb.model.selector import Matcher, MatchType
 
 UP = Matcher(MatchType.EQUAL, "__name__", "up")
