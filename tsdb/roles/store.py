@@ -72,7 +72,15 @@ def store_reads(store: Store, fields: StoreFields) -> StoreReads:
     """The reads of a store over its heads."""
     limits = SelectLimits(fields.select_series_max, fields.select_samples_max, fields.select_bytes_max)
     max_lag_ms = round(fields.max_lag_s * 1000) or None
-    return StoreReads(store.topic_id, store.partitions, store.applied, limits, store.placement_labels, max_lag_ms)
+    return StoreReads(
+        store.topic_id,
+        store.partitions,
+        store.applied,
+        limits,
+        store.placement_labels,
+        max_lag_ms,
+        store.refresh_watermarks,
+    )
 
 
 def store_partitions(store: Store) -> Callable[[], dict[int, PartitionHealth]]:

@@ -246,6 +246,12 @@ class Partition:
         """Whether the partition answers reads now."""
         return self.evaluate()[1].readiness.ready
 
+    def awaits_watermark(self, max_lag_ms: int) -> bool:
+        """Whether only the age of the newest high watermark exceeds a bound on the lag: the position has passed that
+        high watermark, and a fresh one may show that nothing came since."""
+        readiness = self.evaluate()[1].readiness
+        return readiness.lag_records is None and readiness.lag_ms is not None and readiness.lag_ms > max_lag_ms
+
     def evaluate(self) -> tuple[Head, ReadinessSnapshot]:
         """The head to read from, and its readiness before the read."""
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
@@ -34,6 +34,7 @@ from tsdb.wire.state import decode_matchers, decode_options, decode_tokens, enco
 
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
 ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
+REFRESH_S = 1.0  # Longest wait of a read for fresh high watermarks.
 TEXTS_A_PIECE = 1024  # Names or values between two checks of a read of labels: some 0.3 ms.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
@@ -58,10 +59,13 @@ class StoreReads:
         limits: SelectLimits,
         placement_labels: Sequence[str] = DEFAULT_PLACEMENT_LABELS,
         max_lag_ms: int | None = None,
+        refresh: Callable[[float], None] = lambda within_s: None,
     ) -> None:
-        """max_lag_ms: reads without their own bound are refused above this lag."""
+        """max_lag_ms: reads without their own bound are refused above this lag. refresh: fetches high watermarks within
+        some seconds."""
         self.topic_id = topic_id
         self._max_lag_ms = max_lag_ms
+        self._refresh = refresh
         self._placement_labels = placement_labels
         self.partitions = partitions
         self._applied = applied
@@ -162,7 +166,10 @@ class StoreReads:
             self._watches.release()
 
     def _ready_partitions(self, options: ReadOptions, call: ReadCall) -> list[Partition]:
-        """The partitions to answer from, after they have applied the records that `after` names."""
+        """The partitions to answer from, after they have applied the records that `after` names.
+
+        With a bound on the lag, their high watermarks are fetched where only the age of these exceeds it.
+        """
         numbers = partitions_of(options.partitions, self.partitions)
         if options.after:
             tokens = highest_offsets(options.after, self.topic_id, self.partitions)
@@ -171,7 +178,14 @@ class StoreReads:
                 call.add_callback(self._applied.notify)
                 with waiting():
                     self._applied.wait_for(self.partitions, tokens, _wait_s(call), call.check_going)
-        return [self.partitions[number] for number in numbers]
+        partitions = [self.partitions[number] for number in numbers]
+        max_lag_ms = self._max_lag_ms if options.max_lag_ms is None else options.max_lag_ms
+        if max_lag_ms is None or options.allow_stale:
+            return partitions
+        if any(partition.awaits_watermark(max_lag_ms) for partition in partitions):
+            with waiting():
+                self._refresh(min(_wait_s(call), REFRESH_S))
+        return partitions
 
     def _label_reads(
         self, options: ReadOptions, call: ReadCall, start_ms: int | None, end_ms: int | None

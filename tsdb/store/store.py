@@ -124,6 +124,10 @@ class Store:
         if self.snapshots is not None:
             self.snapshots.abort()
 
+    def refresh_watermarks(self, within_s: float) -> None:
+        """Fetch high watermarks now; see WatermarkPoller.refresh."""
+        self._poller.refresh(within_s)
+
     def statuses(self) -> list[StorePartitionStatus]:
         """State, lag and readiness of every partition now."""
         return [partition.status() for partition in self.partitions.values()]

@@ -5,6 +5,7 @@ Separate from the workers, because a worker that hangs must not also hide its la
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from tsdb.log.interface import METRICS, Log
@@ -33,9 +34,30 @@ class WatermarkPoller(Periodic):
         self._partitions = partitions
         self._clock = clock
         self._failing = False
+        self._polled = threading.Condition()  # Guards the numbers of requests that began, and of the last that ended.
+        self._begun = self._ended = 0
+
+    def refresh(self, within_s: float) -> None:
+        """Fetch high watermarks now. Returns after `within_s` at the latest, and at once while the log does not answer.
+
+        Callers that wait together share one request: the first that begins after the last of them came.
+        """
+        with self._polled:
+            wanted = self._begun + 1
+            if not self._failing:
+                self.wake()
+                self._polled.wait_for(lambda: self._ended >= wanted, within_s)
 
     def poll(self) -> None:
         """Send one request for all partitions."""
+        with self._polled:
+            self._begun += 1
+        self._poll()
+        with self._polled:
+            self._ended = self._begun
+            self._polled.notify_all()
+
+    def _poll(self) -> None:
         polls_total.inc()
         # The time before the request: the answer is at least as fresh.
         at = self._clock.monotonic()

@@ -83,11 +83,13 @@ class ServedHeads:
         topic_id: str = TOPIC_ID,
         limits: SelectLimits | None = None,
         calls: ReadCalls | None = None,
+        refresh: Callable[[float], None] = lambda within_s: None,
     ) -> None:
+        """refresh: fetches high watermarks for bounded reads, as of StoreReads."""
         self.clock = ManualClock(1 << 40)
         self.partitions = {number: self._partition(number, head, topic_id) for number, head in heads.items()}
         self.applied = AppliedSignal(self.clock)
-        reads = StoreReads(topic_id, self.partitions, self.applied, limits or SelectLimits())
+        reads = StoreReads(topic_id, self.partitions, self.applied, limits or SelectLimits(), refresh=refresh)
         self.service = ReaderService(reads, calls)
         self.store = LocalStore(reads, self.clock, calls)
 
