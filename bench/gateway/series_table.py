@@ -21,7 +21,7 @@ import numpy as np
 from bench.gateway.sink import NoDeadline, Sink
 from bench.ground import PARTITIONS
 from bench.measure import rss_mib, say
-from ingest.grpc.service import IngestService
+from ingest.grpc.service import write
 from ingest.limits import IngestLimits, SeriesLimits
 from ingest.pipeline import WritePipeline
 from tsdb.log.interface import Log
@@ -59,9 +59,9 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 
 
 def _measured(count: int, table_bytes: int) -> dict[str, float]:
-    service, base_mib = _service(table_bytes), rss_mib(os.getpid())
-    announcing = _written(service, count)
-    passes = [_written(service, count) for _ in range(max(3, SAMPLES_LEAST // count))]
+    pipeline, base_mib = _pipeline(table_bytes), rss_mib(os.getpid())
+    announcing = _written(pipeline, count)
+    passes = [_written(pipeline, count) for _ in range(max(3, SAMPLES_LEAST // count))]
     return {
         "series": count,
         "new_series_us": round(announcing.cpu_s / count * 1e6, 2),
@@ -80,22 +80,22 @@ class _Written:
     slowest_s: float = 0.0
 
 
-def _written(service: IngestService, count: int) -> _Written:
+def _written(pipeline: WritePipeline, count: int) -> _Written:
     """Write one sample of each series."""
     result, context = _Written(), cast(grpc.ServicerContext, NoDeadline())
     for data in _requests(count):
         began = time.thread_time()
-        service.write(data, context)
+        write(pipeline, None, data, context)
         spent_s = time.thread_time() - began
         result.cpu_s += spent_s
         result.slowest_s = max(result.slowest_s, spent_s)
     return result
 
 
-def _service(table_bytes: int) -> IngestService:
+def _pipeline(table_bytes: int) -> WritePipeline:
     limits = IngestLimits(series_table_bytes=table_bytes, series=SeriesLimits(10_000_000, 10_000_000))
     log = cast(Log, Sink())
-    return IngestService(WritePipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, limits, SystemClock()))
+    return WritePipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, limits, SystemClock())
 
 
 def _requests(count: int) -> Iterator[bytes]:

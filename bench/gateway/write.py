@@ -27,7 +27,7 @@ from bench.gateway.sink import NoDeadline, Sink
 from bench.ground import PARTITIONS, kafka_log
 from bench.measure import cpu_of, median_spent, percentiles_ms, rss_mib, say
 from bench.workload import Workload
-from ingest.grpc.service import IngestService
+from ingest.grpc import service
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from stack.ports import Ports
@@ -172,12 +172,12 @@ def _service_alone(workload: Workload) -> dict[str, float]:
     """CPU of the service alone, from request bytes to answer bytes, without gRPC and Kafka."""
     log, clock = cast(Log, Sink()), SystemClock()
     pipeline = WritePipeline(log, PlacementRule(), PARTITIONS, PRODUCTION, IngestLimits(), clock)
-    service, context = IngestService(pipeline), cast(grpc.ServicerContext, NoDeadline())
+    context = cast(grpc.ServicerContext, NoDeadline())
     requests = [_request(workload.labels[start : start + 1000], 0) for start in range(0, len(workload.labels), 1000)]
 
     def write() -> None:
         for data in requests:
-            service.write(data, context).SerializeToString()
+            service.write(pipeline, None, data, context).SerializeToString()
 
     cpu_s = median_spent(write, rounds=15).cpu_s / len(requests)
     return {"request_us": round(cpu_s * 1e6, 1), "samples_per_cpu_s": round(SERIES_PER_REQUEST / cpu_s)}

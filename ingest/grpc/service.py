@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -30,28 +31,24 @@ ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since
 Answer = TypeVar("Answer", bound=Message)
 
 
-class IngestService:
-    """Called on the server's threads. tsdb.ops.grpc.calls maps our errors to statuses."""
-
-    def __init__(self, pipeline: WritePipeline, tokens: TokenQuota | None = None) -> None:
-        self._pipeline = pipeline
-        self._tokens = tokens
-
-    def write(self, message: bytes, context: grpc.ServicerContext) -> ingest_pb2.WriteResponse:
-        """message: a serialised WriteRequest."""
-        deadline = deadline_of(context)
-        try:
-            request = decode_write_request(message)
-        except InvalidRequest as error:
-            count_refused_request(error, claimed_samples(message))
-            raise
-        charge(self._tokens, context, request.rows.samples)
-        return _response(written(self._pipeline.submit(request.rows, request.partial, deadline)))
-
-
 def ingest_service(pipeline: WritePipeline, tokens: TokenQuota | None = None) -> GrpcService:
     """The service for a server. tokens: checks a caller's token and rate before a request is read."""
-    return write_service(NAME, "Write", IngestService(pipeline, tokens).write, tokens, bytes)
+    return write_service(NAME, "Write", partial(write, pipeline, tokens), tokens, bytes)
+
+
+def write(
+    pipeline: WritePipeline, tokens: TokenQuota | None, message: bytes, context: grpc.ServicerContext
+) -> ingest_pb2.WriteResponse:
+    """Answers one call, on a thread of the server. message: a serialised WriteRequest. tsdb.ops.grpc.calls maps our
+    errors to statuses."""
+    deadline = deadline_of(context)
+    try:
+        request = decode_write_request(message)
+    except InvalidRequest as error:
+        count_refused_request(error, claimed_samples(message))
+        raise
+    charge(tokens, context, request.rows.samples)
+    return _response(written(pipeline.submit(request.rows, request.partial, deadline)))
 
 
 def _response(result: AcceptedWrite) -> ingest_pb2.WriteResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources, querier_storage
-from tsdb.api.prometheus.pages.metadata import FamiliesCache
+from tsdb.api.prometheus.pages.metadata import remembered_families
 from tsdb.api.prometheus.pages.status import querier_cardinality
 from tsdb.config import QuerierSettings, StandaloneSettings, effective
 from tsdb.config.promql import PromqlFields
@@ -39,7 +39,7 @@ def prometheus_api(
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
         open_storage=querier_storage(sources, limits, calls),
-        families=FamiliesCache(lambda: read_metadata(log), SystemClock()).families,
+        families=remembered_families(lambda: read_metadata(log), SystemClock()),
         cardinality=querier_cardinality(sources, calls),
         settings=lambda: effective(settings),
         clock=SystemClock(),

@@ -18,19 +18,22 @@ UNKNOWN = "unknown"
 STALE = "the log does not answer; metadata is {:.0f} s old, and newer families may be missing"
 
 
-class FamiliesCache:
-    """Cache of the metric families by name. read: reads all families. Thread-safe; one thread at a time reads."""
+def remembered_families(
+    read: Callable[[], Mapping[str, Family]], clock: Clock, refresh_s: float = REFRESH_S
+) -> Callable[[], Families]:
+    """A function that gives all metric families by name, as of the last refresh_s; an older copy while the log does not
+    answer. read: reads all families.
 
-    def __init__(self, read: Callable[[], Mapping[str, Family]], clock: Clock, refresh_s: float = REFRESH_S) -> None:
-        self._clock = clock
-        self._value = LogValue("metadata", read, clock, every_s=refresh_s, again_s=AGAIN_S)
+    The function may be called from any thread; one at a time reads. It raises the errors of `read` without a copy, and
+    Unavailable (log_slow).
+    """
+    value = LogValue("metadata", read, clock, every_s=refresh_s, again_s=AGAIN_S)
 
-    def families(self) -> Families:
-        """All families, at most REFRESH_S old; older while the log does not answer. Raises what `read` raises without a
-        copy, and Unavailable (log_slow).
-        """
-        known = self._value.get()
-        return Families(known.value, None if known.is_fresh else self._clock.monotonic() - known.at)
+    def families() -> Families:
+        known = value.get()
+        return Families(known.value, None if known.is_fresh else clock.monotonic() - known.at)
+
+    return families
 
 
 def metadata(call: ApiCall) -> Result:

@@ -9,7 +9,7 @@ import pytest
 
 from support.api.prometheus_server import ApiServer, api_server
 from tsdb.api.prometheus.pages.lookups import unescaped_name
-from tsdb.api.prometheus.pages.metadata import FamiliesCache
+from tsdb.api.prometheus.pages.metadata import remembered_families
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Unavailable
 from tsdb.model.family import Family
@@ -220,10 +220,10 @@ def test_families_are_read_again_after_a_while() -> None:
             raise Unavailable("the log is away")
         return {"up": Family("up", "gauge", str(len(reads)))}
 
-    cache = FamiliesCache(read, clock, refresh_s=30.0)
-    assert [cache.families().by_name["up"].help for _ in range(3)] == ["1", "1", "1"]
+    families = remembered_families(read, clock, refresh_s=30.0)
+    assert [families().by_name["up"].help for _ in range(3)] == ["1", "1", "1"]
     clock.advance(31_000)
-    old = cache.families()
+    old = families()
     assert (old.by_name["up"].help, old.age_s) == ("1", 31.0), "the last copy, and its age"
     clock.advance(10_000)
-    assert cache.families().by_name["up"].help == "3"
+    assert families().by_name["up"].help == "3"
