@@ -7,7 +7,7 @@ partition may continue in the next answer. Arrays may be shared with caches, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -257,3 +257,23 @@ class LabelsAnswer:
     states: Sequence[MemoryState]
     warnings: Sequence[str]
     texts: Collection[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchAnswer:
+    """n samples of one applied record, or of several consecutive ones, in the order in which they were applied.
+
+    last_record_offset: everything up to it was looked at; without samples the answer is a heartbeat. warning: what the
+    partition may lack, or "". record_offsets, ts_ms: int64 (n,). series_ids: uint64 (n,). values: float64 (n,). series:
+    those that no answer of the stream described before, with labels; None: all were.
+    """
+
+    partition: int
+    topic_id: str
+    last_record_offset: int
+    warning: str = ""
+    record_offsets: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    series_ids: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    ts_ms: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
+    series: AnswerSeries | None = None

@@ -174,6 +174,20 @@ class LabelsSpec:
         check_matchers(self.matchers)
 
 
+@dataclass(frozen=True, slots=True)
+class WatchSpec:
+    """The live samples of some series. partitions: empty: all of the server. resume: the last record seen of each
+    partition; a partition without one starts now."""
+
+    matchers: tuple[Matcher, ...]
+    partitions: Sequence[int] = ()
+    resume: Sequence[ReadToken] = ()
+
+    def check(self) -> None:
+        """Raises InvalidRequest (bad_matcher)."""
+        check_matchers(self.matchers)
+
+
 def check_matchers(matchers: Sequence[Matcher]) -> None:
     """Raises InvalidRequest (bad_matcher)."""
     if len(matchers) > MATCHERS_MAX:

@@ -18,8 +18,7 @@ from tsdb.client.arguments import arguments_of
 from tsdb.client.options import Selector, wire_matchers
 from tsdb.model.errors import WrongTopic
 from tsdb.v1 import common_pb2, reader_pb2
-from tsdb.wire.fields import F64, I64, U64, unpack
-from tsdb.wire.select import decode_block
+from tsdb.wire.watch import decode_watch_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +94,17 @@ class WatchState:
         return batch
 
     def _batch(self, message: reader_pb2.WatchResponse) -> WatchBatch:
-        series = decode_block(message.series)
-        self._labels.update(zip(series.series_ids.tolist(), series.canonical(), strict=True))
-        ts_ms = unpack(message.ts_ms, I64, "ts_ms")
-        series_ids = unpack(message.series_ids, U64, "series_ids", len(ts_ms))
+        answer = decode_watch_answer(message)
+        if answer.series is not None:
+            self._labels.update(zip(answer.series.series_ids.tolist(), answer.series.canonical(), strict=True))
         return WatchBatch(
-            partition=message.partition,
-            record_offsets=unpack(message.record_offsets, I64, "record_offsets", len(ts_ms)),
-            series_ids=series_ids,
-            ts_ms=ts_ms,
-            values=unpack(message.values, F64, "values", len(ts_ms)),
-            canonical={key: self._described(key) for key in np.unique(series_ids).tolist()},
-            warning=message.warning,
+            partition=answer.partition,
+            record_offsets=answer.record_offsets,
+            series_ids=answer.series_ids,
+            ts_ms=answer.ts_ms,
+            values=answer.values,
+            canonical={key: self._described(key) for key in np.unique(answer.series_ids).tolist()},
+            warning=answer.warning,
         )
 
     def _described(self, series_id: int) -> bytes:

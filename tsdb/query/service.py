@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import grpc
 
 from tsdb.answer.answer import LabelsAnswer
-from tsdb.answer.spec import LabelsSpec, check_matchers, highest_offsets, partitions_of
+from tsdb.answer.spec import LabelsSpec, highest_offsets, partitions_of
 from tsdb.index.matching import conditions_of
 from tsdb.model.errors import Overloaded
 from tsdb.ops.metrics import counter
@@ -30,7 +30,8 @@ from tsdb.reader.read_call import ReadCalls
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 from tsdb.wire.select import AnswerEncoder, decode_select
 from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values
-from tsdb.wire.state import decode_matchers, decode_options, decode_tokens
+from tsdb.wire.state import decode_options
+from tsdb.wire.watch import decode_watch, encode_watch_answer
 
 watches_refused_total = counter("tsdb_query_watches_refused_total", "Watch streams refused because too many are open.")
 
@@ -132,11 +133,10 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
     def Watch(
         self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.WatchResponse]:
-        matchers = decode_matchers(request.matchers)
-        check_matchers(matchers)
-        conditions_of(matchers)
-        partitions = partitions_of(request.partitions, self._sources.partitions)
-        resume = highest_offsets(decode_tokens(getattr(request, "from")), self._sources.topic_id, partitions)
+        spec = decode_watch(request)
+        conditions_of(spec.matchers)
+        partitions = partitions_of(spec.partitions, self._sources.partitions)
+        highest_offsets(spec.resume, self._sources.topic_id, partitions)
         if not self._watches.acquire(blocking=False):
             watches_refused_total.inc()
             raise Overloaded(
@@ -147,6 +147,6 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
             )
         try:
             with self._calls.watch(context) as call:
-                yield from WatchRead(self._sources, request, resume, call).responses(partitions)
+                yield from map(encode_watch_answer, WatchRead(self._sources, spec, call).answers(partitions))
         finally:
             self._watches.release()

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
 from tsdb.answer.spec import (
     LabelsSpec,
     ReadOptions,
     SelectSpec,
     SeriesSpec,
-    check_matchers,
+    WatchSpec,
     highest_offsets,
     partitions_of,
 )
@@ -30,7 +30,7 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStates, ReadStatesCache, Tolerance
 from tsdb.store.watch import Watch
 from tsdb.v1 import reader_pb2
-from tsdb.wire.state import decode_matchers, decode_options, decode_tokens, encode_header
+from tsdb.wire.state import decode_options, encode_header
 
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
 ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
@@ -143,15 +143,10 @@ class StoreReads:
         response.header.CopyFrom(encode_header(states.states, states.warnings(None)))
         return response
 
-    def watch(
-        self, request: reader_pb2.WatchRequest, caller: Caller, calls: ReadCalls
-    ) -> Iterator[reader_pb2.WatchResponse]:
-        """Frames while the caller is active. Raises Overloaded (watches_limit), and as Watch."""
-        wanted = {p: self.partitions[p] for p in partitions_of(request.partitions, self.partitions)}
-        resume = highest_offsets(decode_tokens(getattr(request, "from")), self.topic_id, wanted)
-        matchers = decode_matchers(request.matchers)
-        check_matchers(matchers)
-        watch = Watch(wanted, matchers, resume)
+    def watch(self, spec: WatchSpec, caller: Caller, calls: ReadCalls) -> Iterator[WatchAnswer]:
+        """Answers while the caller is active. Raises Overloaded (watches_limit), and as Watch."""
+        wanted = {p: self.partitions[p] for p in partitions_of(spec.partitions, self.partitions)}
+        watch = Watch(wanted, spec.matchers, highest_offsets(spec.resume, self.topic_id, wanted))
         if not self._watches.acquire(blocking=False):
             watches_refused_total.inc()
             raise Overloaded(
@@ -161,7 +156,7 @@ class StoreReads:
                 limit=WATCHES_MAX,
             )
         try:
-            yield from watch.responses(self._applied, caller, calls)
+            yield from watch.answers(self._applied, caller, calls)
         finally:
             self._watches.release()
 

@@ -13,6 +13,7 @@ from tsdb.v1 import reader_pb2, reader_pb2_grpc
 from tsdb.wire.select import AnswerEncoder, decode_select
 from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values
 from tsdb.wire.state import encode_coverage
+from tsdb.wire.watch import decode_watch, encode_watch_answer
 
 
 class ReaderService(reader_pb2_grpc.ReaderServicer):
@@ -85,7 +86,7 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def Watch(
         self, request: reader_pb2.WatchRequest, context: grpc.ServicerContext
     ) -> Iterator[reader_pb2.WatchResponse]:
-        return self._reads.watch(request, context, self._calls)
+        yield from map(encode_watch_answer, self._reads.watch(decode_watch(request), context, self._calls))
 
 
 def _no_promql() -> InvalidRequest:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import AnswerSeries, PackedLabels
+from tsdb.answer.answer import AnswerSeries, PackedLabels, WatchAnswer
 from tsdb.head.head import Head
 from tsdb.head.slices.ring import RingBatch
 from tsdb.index.matching import conditions_of
@@ -21,8 +21,6 @@ from tsdb.model.selector import Matcher
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
-from tsdb.v1 import reader_pb2
-from tsdb.wire.select import encode_block
 
 HEARTBEAT_S = 1.0
 """How often a quiet stream sends its last offset."""
@@ -48,8 +46,8 @@ class Watch:
         self._seen = {p: resume.get(p, _now(partition)) for p, partition in partitions.items()}
         self._described: dict[int, set[int]] = {p: set() for p in partitions}
 
-    def responses(self, applied: AppliedSignal, caller: Caller, calls: ReadCalls) -> Iterator[reader_pb2.WatchResponse]:
-        """Frames while the caller is active. calls: a stream has no time limit, but each of its selections has that of
+    def answers(self, applied: AppliedSignal, caller: Caller, calls: ReadCalls) -> Iterator[WatchAnswer]:
+        """Answers while the caller is active. calls: a stream has no time limit, but each of its selections has that of
         a read.
 
         Raises OutOfCoverage with the last offset when the ring has moved past it, Unavailable when the store ends,
@@ -71,9 +69,9 @@ class Watch:
             generation = applied.generation()
             sent = False
             for number in self._partitions:
-                for response in self._new_samples(number, select):
+                for answer in self._new_samples(number, select):
                     sent = True
-                    yield response
+                    yield answer
             now = applied.clock.monotonic()
             if sent:
                 quiet_since = now
@@ -85,16 +83,11 @@ class Watch:
                 yield from self._heartbeats()
                 quiet_since = now
 
-    def _heartbeats(self) -> Iterator[reader_pb2.WatchResponse]:
+    def _heartbeats(self) -> Iterator[WatchAnswer]:
         for number, partition in self._partitions.items():
-            yield reader_pb2.WatchResponse(
-                partition=number,
-                topic_id=partition.topic_id,
-                last_record_offset=self._seen[number],
-                warning=_warning(partition),
-            )
+            yield WatchAnswer(number, partition.topic_id, self._seen[number], _warning(partition))
 
-    def _new_samples(self, number: int, select: Select) -> Iterator[reader_pb2.WatchResponse]:
+    def _new_samples(self, number: int, select: Select) -> Iterator[WatchAnswer]:
         partition = self._partitions[number]
         head = partition.head
         try:
@@ -107,34 +100,34 @@ class Watch:
                 last_record_offset=self._seen[number],
             ) from None
         for batch in batches:
-            response = self._response(number, head, batch, select)
+            answer = self._answer(number, head, batch, select)
             self._seen[number] = batch.last_offset
-            if response is not None:
-                yield response
+            if answer is not None:
+                yield answer
 
-    def _response(self, number: int, head: Head, batch: RingBatch, select: Select) -> reader_pb2.WatchResponse | None:
+    def _answer(self, number: int, head: Head, batch: RingBatch, select: Select) -> WatchAnswer | None:
         picked = np.flatnonzero(np.isin(batch.refs, select(head)))
         if not len(picked):
             return None
         refs = batch.refs[picked]
         series_ids = head.index.series_ids_of(refs)
-        response = reader_pb2.WatchResponse(
-            partition=number,
-            topic_id=self._partitions[number].topic_id,
-            last_record_offset=batch.last_offset,
-            record_offsets=batch.offsets[picked].tobytes(),
-            series_ids=series_ids.astype("<u8").tobytes(),
-            ts_ms=batch.ts_ms[picked].tobytes(),
-            values=batch.values[picked].tobytes(),
-            warning=_warning(self._partitions[number]),
-        )
+        partition, series = self._partitions[number], None
         fresh = self._not_described(number, refs, series_ids)
         if len(fresh):
             joined, lengths = head.index.labels_of(fresh)
             labels = PackedLabels(bytes(joined), lengths)
             series = AnswerSeries(number, head.index.series_ids_of(fresh), labels)
-            response.series.CopyFrom(encode_block(series))
-        return response
+        return WatchAnswer(
+            number,
+            partition.topic_id,
+            batch.last_offset,
+            _warning(partition),
+            batch.offsets[picked],
+            series_ids,
+            batch.ts_ms[picked],
+            batch.values[picked],
+            series,
+        )
 
     def _not_described(
         self, number: int, refs: NDArray[np.uint32], series_ids: NDArray[np.uint64]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from support.servers.queriers import TOPIC_ID
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.errors import TsdbError
 from tsdb.reader.read_call import Caller
@@ -53,7 +53,7 @@ class FakeStore:
         self.known = {one.partition: one for one in states}
         self.fail: list[TsdbError] = []
         self.asked: list[Any] = []
-        self.watched: list[reader_pb2.WatchResponse | TsdbError] = []
+        self.watched: list[WatchAnswer | TsdbError] = []
 
     @property
     def name(self) -> str:
@@ -103,8 +103,8 @@ class FakeStore:
             header=self._header(request.options.partitions), parts=reader_pb2.CardinalityParts()
         )
 
-    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        self._ask(request)
+    def watch(self, spec: WatchSpec, caller: Caller) -> Iterator[WatchAnswer]:
+        self._ask(spec)
         for message in self.watched:
             if isinstance(message, TsdbError):
                 raise message

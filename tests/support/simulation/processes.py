@@ -12,8 +12,8 @@ from support.simulation.history import SimulatedHistory
 from support.simulation.log import SimulatedLog
 from support.simulation.oracle import Violation
 from support.simulation.times import SLICES, TIMES
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
@@ -213,8 +213,8 @@ class WatchedStore:
     ) -> Iterator[reader_pb2.CardinalityResponse]:
         return self._local.cardinality(request, caller)
 
-    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        return self._local.watch(request, caller)
+    def watch(self, spec: WatchSpec, caller: Caller) -> Iterator[WatchAnswer]:
+        return self._local.watch(spec, caller)
 
 
 class KnownStores:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.v1 import reader_pb2
@@ -59,8 +59,8 @@ class StoreReader(Protocol):
     ) -> Iterator[reader_pb2.CardinalityResponse]:
         """The one response of Reader.Cardinality."""
 
-    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        """The response stream of Reader.Watch."""
+    def watch(self, spec: WatchSpec, caller: Caller) -> Iterator[WatchAnswer]:
+        """Live samples until the caller leaves."""
 
 
 class InProcessStore(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
 from tsdb.reader.read_call import Caller, ReadCall, ReadCalls
@@ -69,8 +69,8 @@ class LocalStore:
         with call.part() as work:
             yield self.reads.cardinality(request, call, work)
 
-    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        return self.reads.watch(request, caller, self._calls)
+    def watch(self, spec: WatchSpec, caller: Caller) -> Iterator[WatchAnswer]:
+        return self.reads.watch(spec, caller, self._calls)
 
 
 class OneStore:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
@@ -29,6 +29,7 @@ from tsdb.wire.series import (
     encode_series,
 )
 from tsdb.wire.state import coverage_states, decode_state
+from tsdb.wire.watch import decode_watch_answer, encode_watch
 
 STATES_AGE_MAX_S = 10.0  # The bound that a store has for a high watermark; older states are not reliable.
 # A frozen process keeps its connections. After two polls without an answer, some five seconds, the reads that wait
@@ -184,8 +185,8 @@ class RemoteStore:
     ) -> Iterator[reader_pb2.CardinalityResponse]:
         return self._single(self._stub.Cardinality, request, caller)
 
-    def watch(self, request: reader_pb2.WatchRequest, caller: Caller) -> Iterator[reader_pb2.WatchResponse]:
-        return self._stream(self._stub.Watch, request, caller)
+    def watch(self, spec: WatchSpec, caller: Caller) -> Iterator[WatchAnswer]:
+        return _each(decode_watch_answer, self._stream(self._stub.Watch, encode_watch(spec), caller))
 
     def _stream(self, method: Any, request: Any, caller: Caller) -> Iterator[Any]:
         call = self._begin(method, request, caller)

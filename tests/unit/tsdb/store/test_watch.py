@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from support.data.heads import Record, apply, canonical_of, id_of, new_head, register
 from support.servers.queriers import Context
+from tsdb.answer.answer import WatchAnswer
 from tsdb.head.head import Head
 from tsdb.head.state import HeadLimits
 from tsdb.model.clock import ManualClock
@@ -22,7 +21,6 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.watch import HEARTBEAT_S, Watch
-from tsdb.v1 import reader_pb2
 
 EVERYTHING = '{__name__=~"m_.*"}'
 
@@ -42,27 +40,26 @@ class Bench:
         self.applied = QuietSignal(self.clock)
         self.partition = Partition(0, "topic", head, PartitionProgress(0), ReadinessEvaluator(), self.clock)
 
-    def stream(self, selector: str = EVERYTHING, *, after: int | None = None) -> Iterator[reader_pb2.WatchResponse]:
+    def stream(self, selector: str = EVERYTHING, *, after: int | None = None) -> Iterator[WatchAnswer]:
         tokens = {} if after is None else {0: after}
         watch = Watch({0: self.partition}, parse_selector(selector), tokens)
-        return watch.responses(self.applied, Context(), ReadCalls())
+        return watch.answers(self.applied, Context(), ReadCalls())
 
 
-def values_of(message: reader_pb2.WatchResponse) -> list[float]:
-    return [float(value) for value in np.frombuffer(message.values)]
+def values_of(message: WatchAnswer) -> list[float]:
+    return [float(value) for value in message.values]
 
 
-def described(message: reader_pb2.WatchResponse) -> list[bytes]:
-    ends = np.cumsum([0, *np.frombuffer(message.series.label_lengths, "<u4")])
-    return [message.series.labels[start:end] for start, end in pairwise(ends.tolist())]
+def described(message: WatchAnswer) -> list[bytes]:
+    return [] if message.series is None else message.series.canonical()
 
 
 def put(head: Head, offset: int, *numbers: int) -> None:
     apply(head, [Record(offset, 0, tuple((number, offset % 10, offset + number / 10) for number in numbers))])
 
 
-def offsets_of(messages: Sequence[reader_pb2.WatchResponse]) -> list[int]:
-    return [int(offset) for message in messages for offset in np.frombuffer(message.record_offsets, "<i8")]
+def offsets_of(messages: Sequence[WatchAnswer]) -> list[int]:
+    return [int(offset) for message in messages for offset in message.record_offsets]
 
 
 def test_a_stream_starts_now_and_sends_what_is_applied_from_then_on() -> None:
@@ -74,8 +71,8 @@ def test_a_stream_starts_now_and_sends_what_is_applied_from_then_on() -> None:
     message = next(stream)
     assert (message.partition, message.topic_id, message.last_record_offset) == (0, "topic", 1)
     assert values_of(message) == [1.0, 1.1]
-    assert np.frombuffer(message.series_ids, "<u8").tolist() == [id_of(0), id_of(1)]
-    assert np.frombuffer(message.ts_ms, "<i8").tolist() == [1, 1]
+    assert message.series_ids.tolist() == [id_of(0), id_of(1)]
+    assert message.ts_ms.tolist() == [1, 1]
 
 
 def test_a_stream_on_a_head_that_has_applied_nothing_starts_where_its_replay_does() -> None:
@@ -106,7 +103,7 @@ def test_only_matching_samples_are_sent_and_the_resume_point_moves_anyway() -> N
     for offset in range(1, 4):
         put(bench.partition.head, offset, 0)
     message = next(stream)
-    assert (message.last_record_offset, message.values) == (3, b"")
+    assert (message.last_record_offset, len(message.values)) == (3, 0)
 
 
 def test_a_quiet_stream_sends_its_last_offset_every_second() -> None:
@@ -149,7 +146,7 @@ def test_a_fresh_head_describes_its_series_again() -> None:
     put(fresh, 1, 4, 0)
     message = next(stream)
     assert described(message) == [canonical_of(4)]
-    assert np.frombuffer(message.series_ids, "<u8").tolist() == [id_of(4), id_of(0)]
+    assert message.series_ids.tolist() == [id_of(4), id_of(0)]
 
 
 def test_a_stream_slower_than_the_ring_gets_its_last_offset() -> None:

@@ -20,9 +20,10 @@ from tsdb.answer.answer import (
     RawResult,
     SealedColumns,
     SeriesAnswer,
+    WatchAnswer,
 )
 from tsdb.answer.joined import joined_parts
-from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec
+from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.model.selector import Matcher, MatchType
@@ -42,6 +43,7 @@ from tsdb.wire.series import (
     encode_values,
 )
 from tsdb.wire.state import RequestToken
+from tsdb.wire.watch import decode_watch, decode_watch_answer, encode_watch, encode_watch_answer
 
 int64 = st.integers(-(1 << 62), 1 << 62)
 count = st.integers(0, 1 << 62)
@@ -238,3 +240,42 @@ def test_series_and_groups_come_back(data: st.DataObject, groups: dict[tuple[str
     assert decode_series_answer(encode_series_answer(SeriesAnswer(groups=groups))).groups == groups
     first = SeriesAnswer(tuple(data.draw(st.lists(states, max_size=2))), data.draw(warnings))
     assert decode_series_answer(encode_series_answer(first)).states == first.states
+
+
+@given(st.builds(WatchSpec, matchers.map(tuple), st.lists(st.integers(0, 9), max_size=3).map(tuple), tokens))
+def test_a_watch_comes_back(spec: WatchSpec) -> None:
+    assert decode_watch(reader_pb2.WatchRequest.FromString(encode_watch(spec).SerializeToString())) == spec
+
+
+@given(st.lists(st.tuples(int64, st.integers(0, (1 << 64) - 1), int64, st.floats()), max_size=4), st.booleans(), text)
+def test_live_samples_come_back_bit_for_bit(
+    rows: list[tuple[int, int, int, float]], described: bool, warning: str
+) -> None:
+    offsets, ids, times, values = zip(*rows, strict=True) if rows else ((), (), (), ())
+    series = None
+    if described:
+        distinct = np.unique(np.array(ids, np.uint64))
+        series = AnswerSeries(3, distinct, PackedLabels.of([b"a\xff1"] * len(distinct)))
+    sent = WatchAnswer(
+        3,
+        "topic",
+        9,
+        warning,
+        np.array(offsets, np.int64),
+        np.array(ids, np.uint64),
+        np.array(times, np.int64),
+        np.array(values, np.float64),
+        series,
+    )
+    got = decode_watch_answer(reader_pb2.WatchResponse.FromString(encode_watch_answer(sent).SerializeToString()))
+    assert (got.partition, got.topic_id, got.last_record_offset, got.warning) == (3, "topic", 9, warning)
+    for name in ("record_offsets", "series_ids", "ts_ms", "values"):
+        assert getattr(got, name).tobytes() == getattr(sent, name).tobytes()
+    if series is None:
+        assert got.series is None
+    else:
+        assert got.series is not None
+        assert (got.series.series_ids.tolist(), got.series.canonical()) == (
+            series.series_ids.tolist(),
+            series.canonical() if len(series) else [],
+        )

@@ -10,11 +10,12 @@ import pytest
 
 from support.fakes.fake_reader import FakeServer
 from support.servers.queriers import Context
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec
+from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.client.channel import open_channel
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import HoleInRange, Unavailable, worth_retrying
 from tsdb.model.labels import canonical_labels
+from tsdb.model.selector import Matcher, MatchType
 from tsdb.query.stores.remote import RemoteStore
 from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import common_pb2, reader_pb2, reader_pb2_grpc
@@ -81,7 +82,7 @@ def watching(store: RemoteStore, caller: Context) -> list[Unavailable]:
     """A quiet watch, to its end."""
     ended: list[Unavailable] = []
     try:
-        list(store.watch(reader_pb2.WatchRequest(matchers=[M]), caller))
+        list(store.watch(WatchSpec((Matcher(MatchType.EQUAL, "__name__", "m"),)), caller))
     except Unavailable as error:
         ended.append(error)
     return ended

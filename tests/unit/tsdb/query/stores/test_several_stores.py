@@ -10,7 +10,7 @@ import pytest
 from support.data.heads import SMALL_TIMES, Record, apply, canonical_of, id_of, new_head
 from support.fakes.fake_stores import FakeStore, FakeStores, state
 from support.servers.queriers import TOPIC_ID, Context, ServedHeads, context, messages, querier_over, select
-from tsdb.answer.answer import Answer
+from tsdb.answer.answer import Answer, WatchAnswer
 from tsdb.answer.spec import SelectSpec
 from tsdb.client import ReadOptions, SelectQuery
 from tsdb.head.head import Head
@@ -223,8 +223,8 @@ def test_coverage_states_the_sizes_of_a_store_in_the_same_process() -> None:
     assert all(one.bytes > 0 for one in states)
 
 
-def watched(partition: int, offset: int) -> reader_pb2.WatchResponse:
-    return reader_pb2.WatchResponse(partition=partition, topic_id=TOPIC_ID, last_record_offset=offset)
+def watched(partition: int, offset: int) -> WatchAnswer:
+    return WatchAnswer(partition, TOPIC_ID, offset)
 
 
 M = common_pb2.Matcher(name="__name__", value="m")
@@ -244,8 +244,8 @@ def test_a_watch_is_passed_on_with_the_tokens_of_each_store_and_ends_with_the_fi
         offsets = [one.last_record_offset for one in got if one.partition == partition]
         assert offsets == list(range(len(offsets)))
     assert [list(asked.partitions) for asked in (*even.asked, *odd.asked)] == [[0], [1]]
-    assert not getattr(even.asked[0], "from")
-    assert [token.record_offset for token in getattr(odd.asked[0], "from")] == [41]
+    assert not even.asked[0].resume
+    assert [token.record_offset for token in odd.asked[0].resume] == [41]
 
 
 def test_a_watch_of_one_store_ends_with_the_error_of_the_store() -> None:
