@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stack.cassandra import NodeAccess
 from support.data.chunk_rows import random_rows
@@ -40,6 +41,17 @@ def store(history_factory: HistoryFactory) -> ChunkStore:
 
 def read(store: ChunkStore, packs: Iterable[int], windows: WindowRange = EVER) -> list[ChunkRow]:
     return [row for piece in store.read(list(packs), windows) for row in piece]
+
+
+def counts() -> NDArray[np.int64]:
+    """Rows, bytes and keys that this process has read from history."""
+    read = metrics.read_rows_total, metrics.read_bytes_total, metrics.read_keys_total
+    return np.array([one._value.get() for one in read], np.int64)
+
+
+def read_sorted(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
+    """The rows of one pack in the order of a read."""
+    return sorted(rows, key=sort_key)
 
 
 def sort_key(row: ChunkRow) -> tuple[int, int, int, int]:
@@ -141,15 +153,44 @@ def test_many_packs_are_read_at_once(store: ChunkStore) -> None:
     assert read(store, [one.key.pack_id for one in rows]) == rows
 
 
-def test_windows_lists_keys_with_the_bytes_of_their_values(store: ChunkStore) -> None:
-    rows = [row(6, 0, value=b"abc"), row(6, 1, kind=Kind.LATE, value=b"")]
-    write_rows(store, rows)
-    assert store.windows(6, EVER) == [(rows[0].key, 3), (rows[1].key, 0)]
+def test_keys_are_listed_in_the_order_of_a_read_and_without_a_value(store: ChunkStore) -> None:
+    rows = [row(6, window, kind=kind, order=order, part=part) for window in (-3, 0, 200) for kind, order, part in KEYS]
+    write_rows(store, [*rows, row(7, 0)])
+    before = counts()
+    assert store.keys(6, EVER) == [one.key for one in read_sorted(rows)]
+    assert store.keys(6, WindowRange(0, WINDOW_MS)) == [one.key for one in read_sorted(rows[4:8])]
+    assert store.keys(8, EVER) == []
+    rows_read, bytes_read, keys_read = counts() - before
+    assert (rows_read, bytes_read) == (0, 0)
+    assert keys_read == len(rows) + 4
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_scan_of_windows_fetches_their_rows_alone(store: ChunkStore, count: int) -> None:
+    generator = random.Random(4)
+    packs = [*PACKS, *(generator.randrange(1 << 64) for _ in range(40))]
+    rows = [row(pack, window, value=bytes(100)) for pack in packs for window in (-3, 0, 1, 2, 200)]
+    write_rows(store, [*rows, row(77, 200)])
+    windows = WindowRange(0, 2 * WINDOW_MS)
+    before = counts()
+    scanned = [one for split in store.row_splits(count) for piece in store.scan(split, windows) for one in piece]
+    wanted = [one for one in rows if 0 <= one.key.window_start_ms < 2 * WINDOW_MS]
+    assert len(scanned) == len(wanted)
+    assert {one.key: one for one in scanned} == {one.key: one for one in wanted}
+    assert all(
+        [one.key for one in piece] == [one.key for one in read_sorted(piece)]
+        for split in store.row_splits(count)
+        for piece in store.scan(split, windows)
+    )
+    rows_read, bytes_read, _ = counts() - before
+    assert rows_read == 2 * len(wanted), "twice: for the rows, and for their order"
+    assert bytes_read == 2 * 100 * len(wanted)
 
 
 @pytest.mark.parametrize("count", [1, 7, 64])
 def test_token_ranges_hold_every_row_once(store: ChunkStore, count: int) -> None:
-    packs = [*PACKS, *(random.Random(3).randrange(1 << 64) for _ in range(40))]
+    generator = random.Random(3)
+    packs = [*PACKS, *(generator.randrange(1 << 64) for _ in range(40))]
     rows = {one.key: one for pack in packs for one in (row(pack, 0), row(pack, 200), row(pack, 1, part=3))}
     write_rows(store, rows.values())
     ranges = store.row_splits(count)

@@ -162,8 +162,8 @@ class ChunkStore(ChunkSink, Protocol):
         the epochs of the series.
         """
 
-    def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
-        """Keys of one pack's rows with the bytes of their values, in the order of `read`."""
+    def keys(self, pack_id: int, windows: WindowRange) -> list[ChunkKey]:
+        """Keys of one pack's rows in these windows, in the order of `read`. Fetches no values."""
 
     def row_splits(self, count: int) -> list[RowSplit]:
         """About `count` splits that hold every row once. The rows of a split lie on the same servers."""
@@ -171,8 +171,10 @@ class ChunkStore(ChunkSink, Protocol):
     def chunk_bytes(self) -> int:
         """A quick estimate of the bytes of all chunks; 0 if the store has no estimate yet."""
 
-    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
-        """All rows of a split, in pieces as in `read`, one row key after another."""
+    def scan(self, split: RowSplit, windows: WindowRange | None = None) -> Iterator[list[ChunkRow]]:
+        """All rows of a split, in pieces as in `read`, one row key after another. windows: fetch rows of these windows
+        alone; None: of all.
+        """
 
     def loaded_topics(self) -> list[str]:
         """Topic ids of the logs that `loaded` has rows of, ascending: several after a log topic was made anew."""

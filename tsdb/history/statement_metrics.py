@@ -47,6 +47,7 @@ written_bytes_total = counter("tsdb_history_written_bytes_total", "Bytes of chun
 inflight_bytes = gauge("tsdb_history_inflight_bytes", "Bytes of writes that history has not answered yet.")
 write_seconds = histogram("tsdb_history_write_duration_seconds", "Time from the start of a write to its answer.")
 read_rows_total = counter("tsdb_history_read_rows_total", "Rows of chunks read from history.")
+read_keys_total = counter("tsdb_history_read_keys_total", "Keys of chunks read from history without the chunks.")
 read_bytes_total = counter("tsdb_history_read_bytes_total", "Bytes of chunks read from history.")
 
 

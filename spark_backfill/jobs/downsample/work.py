@@ -233,7 +233,7 @@ def stale_windows(source: Newest, derived: Sequence[Newest]) -> list[int]:
 def _newest(history: ChunkStore, pack_id: int, windows: WindowRange) -> Newest:
     found: Newest = {}
     folds: dict[int, list[ChunkKey]] = {}
-    for key, _ in history.windows(pack_id, windows):
+    for key in history.keys(pack_id, windows):
         if key.kind == Kind.FOLDED:
             folds.setdefault(key.window_start_ms, []).append(key)
         else:

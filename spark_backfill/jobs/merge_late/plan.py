@@ -61,9 +61,9 @@ def plan_packs(places: Places, rule: Rule, packs: Iterable[PackSpan]) -> Iterato
     """Plans of all windows of these packs that have a row."""
     with quoted_errors(), places.open_history() as history:
         for pack in packs:
-            listed = history.windows(pack.pack_id, pack.windows(rule.span, rule.window_ms))
-            for _, rows in groupby(listed, key=lambda row: row[0].window_start_ms):
-                yield plan_window(history, rule, pack.partition, [key for key, _ in rows])
+            listed = history.keys(pack.pack_id, pack.windows(rule.span, rule.window_ms))
+            for _, keys in groupby(listed, key=lambda key: key.window_start_ms):
+                yield plan_window(history, rule, pack.partition, list(keys))
 
 
 def plan_window(history: ChunkStore, rule: Rule, partition: int, keys: Sequence[ChunkKey]) -> WindowPlan:

@@ -88,7 +88,7 @@ def look_again(places: Places, rule: Rule, plans: Iterable[WindowPlan]) -> Itera
     with quoted_errors(), places.open_history() as history:
         for plan in plans:
             span = WindowRange(plan.window_start_ms, plan.window_start_ms + 1)
-            keys = [key for key, _ in history.windows(plan.pack_id, span)]
+            keys = history.keys(plan.pack_id, span)
             if keys:
                 yield plan_window(history, rule, plan.partition, keys)
 

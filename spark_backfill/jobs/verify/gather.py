@@ -14,7 +14,7 @@ from spark_backfill.worker_log import batches_between, worker_log
 from tsdb.chunks.late_scan import Windows
 from tsdb.codec.chunk.chunk import decode_cover
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key, encode_key
-from tsdb.history.interface import RowSplit
+from tsdb.history.interface import RowSplit, WindowRange
 from tsdb.log.interface import CHUNKS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import CorruptData, UnknownVersion
@@ -95,10 +95,11 @@ def keys_in(options: BuildOptions, scope: Scope, stretches: Iterable[TopicStretc
 
 
 def from_history(options: BuildOptions, scope: Scope, ranges: Iterable[RowSplit]) -> Iterator[KeySeen]:
-    """Keys of all rows in history."""
+    """Keys of all rows in history in the scope's windows; others are not fetched."""
+    windows = WindowRange(scope.windows.start_ms, scope.windows.end_ms)
     with quoted_errors(), options.places.open_history() as history:
         for tokens in ranges:
-            for rows in history.scan(tokens):
+            for rows in history.scan(tokens, windows):
                 for row in rows:
                     key = encode_key(row.key)
                     if scope.holds(key):

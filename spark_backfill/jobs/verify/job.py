@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 NAME = "verify"
 ROWS_MAX = 1_000  # Most rows of a report; the counts include all findings.
 STRETCH_RECORDS = 20_000  # Records of `chunks` that one task reads.
+SPLIT_BYTES = 256 << 20  # History that one statement searches for windows, so that it ends within its time limit.
+SCANS_MAX = 200  # Most tasks that read history; a task sends one statement after another.
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +158,9 @@ class _Run:
         parts.append(stretches.mapPartitions(partial(from_chunks, build, scope)))
         if self._options.history:
             with build.places.open_history() as history:
-                ranges = history.row_splits(self._options.tasks)
-            parts.append(context.parallelize(ranges, len(ranges)).mapPartitions(partial(from_history, build, scope)))
+                splits = history.row_splits(max(self._options.tasks, history.chunk_bytes() // SPLIT_BYTES))
+            ranges = context.parallelize(splits, min(len(splits), SCANS_MAX))
+            parts.append(ranges.mapPartitions(partial(from_history, build, scope)))
         return context.union(parts)
 
     def _due_items(self, log: Log) -> Iterator[Item]:

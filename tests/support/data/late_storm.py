@@ -131,7 +131,7 @@ def fragments_left(store: ChunkStore, packs: Iterable[int]) -> dict[PackWindow, 
     """The fragments with a row, by (pack, window)."""
     found: dict[PackWindow, set[tuple[Kind, int]]] = {}
     for pack_id in packs:
-        for key, _ in store.windows(pack_id, EVER):
+        for key in store.keys(pack_id, EVER):
             found.setdefault((pack_id, key.window_start_ms), set()).add((key.kind, key.order))
     return found
 

@@ -161,8 +161,8 @@ class SimulatedHistory:
                     yield rows
                 self._read("rows")
 
-    def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
-        return [(row.key, len(row.value)) for rows in self.read([pack_id], windows) for row in rows]
+    def keys(self, pack_id: int, windows: WindowRange) -> list[ChunkKey]:
+        return [row.key for rows in self.read([pack_id], windows) for row in rows]
 
     def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
         self._read("holes")
@@ -198,11 +198,17 @@ class SimulatedHistory:
     def row_splits(self, count: int) -> list[RowSplit]:
         return [RowSplit(KEY_MIN, 0), RowSplit(0, KEY_MAX)]
 
-    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
+    def scan(self, split: RowSplit, windows: WindowRange | None = None) -> Iterator[list[ChunkRow]]:
         for pack_id in sorted(self.rows):
             if split.after < _token(pack_id) <= split.through:
                 self._read("scan")
-                yield [ChunkRow(key, value) for key, value in self.rows[pack_id].items()]
+                rows = [
+                    ChunkRow(key, value)
+                    for key, value in self.rows[pack_id].items()
+                    if windows is None or windows.start_ms <= key.window_start_ms < windows.end_ms
+                ]
+                if rows:
+                    yield rows
 
     def scan_series(self) -> Iterator[SeriesPiece]:
         for (epoch, _), rows in sorted(self.announced.items()):

@@ -220,9 +220,8 @@ def _plans(world: World, rule: Rule) -> Iterator[WindowPlan]:
     history = cast(ChunkStore, world.history)
     partition_of = {source.pack_id: source.partition for source in world.sources}
     for pack_id, partition in sorted(partition_of.items()):
-        listed = history.windows(pack_id, EVER)
-        for _, rows in groupby(listed, key=lambda row: row[0].window_start_ms):
-            yield plan_window(history, rule, partition, [key for key, _ in rows])
+        for _, keys in groupby(history.keys(pack_id, EVER), key=lambda key: key.window_start_ms):
+            yield plan_window(history, rule, partition, list(keys))
 
 
 def _seen(plans: list[WindowPlan]) -> set[Fold]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
-from cassandra.query import BoundStatement
+from cassandra.query import BoundStatement, PreparedStatement
 
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
@@ -43,6 +43,7 @@ from tsdb.history.rows import (
     chunk_key_columns,
     holes_of,
     key_columns_of,
+    key_of,
     month_of,
     months_of,
     pieces_of,
@@ -114,14 +115,12 @@ class CassandraStore:
             self._put(metrics.DELETE, lambda to, values=values: to.delete_chunk.bind(values), group)  # type: ignore[misc]
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
-        keys = ((signed(pack_id), month) for pack_id in pack_ids for month in months_of(windows))
-        read_chunks = self._connected().statements.read_chunks
-        bound = (read_chunks.bind((*key, windows.start_ms, windows.end_ms)) for key in keys)
-        return self._chunks(bound)
+        return self._chunks(_bound(self._connected().statements.read_chunks, pack_ids, windows))
 
-    def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
-        """See ChunkStore; reads the values, because Cassandra 5.0 cannot return their length."""
-        return [(row.key, len(row.value)) for piece in self.read([pack_id], windows) for row in piece]
+    def keys(self, pack_id: int, windows: WindowRange) -> list[ChunkKey]:
+        rows = self._rows(_bound(self._connected().statements.read_keys, [pack_id], windows))
+        metrics.read_keys_total.inc(len(rows))
+        return list(map(key_of, rows))
 
     def row_splits(self, count: int) -> list[RowSplit]:
         token_map = self._connected().session.cluster.metadata.token_map
@@ -131,9 +130,11 @@ class CassandraStore:
         """Implements ChunkStore's estimate. A server estimates its flushed data, every few minutes."""
         return estimated_bytes(self._rows([self._connected().statements.read_sizes.bind(())]))
 
-    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
-        bound = self._connected().statements.scan_chunks.bind((split.after, split.through))
-        return self._chunks([bound])
+    def scan(self, split: RowSplit, windows: WindowRange | None = None) -> Iterator[list[ChunkRow]]:
+        statements, tokens = self._connected().statements, (split.after, split.through)
+        if windows is None:
+            return self._chunks([statements.scan_chunks.bind(tokens)])
+        return self._chunks([statements.scan_windows.bind((*tokens, windows.start_ms, windows.end_ms))])
 
     # The `loaded` values.
 
@@ -240,6 +241,13 @@ class CassandraStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _bound(statement: PreparedStatement, pack_ids: Iterable[int], windows: WindowRange) -> Iterator[BoundStatement]:
+    """The statement for each month of each pack."""
+    for pack_id in pack_ids:
+        for month in months_of(windows):
+            yield statement.bind((signed(pack_id), month, windows.start_ms, windows.end_ms))
 
 
 def _row_key(key: ChunkKey) -> tuple[Any, ...]:

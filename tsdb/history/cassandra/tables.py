@@ -16,7 +16,8 @@ EPOCH_DAYS = 30
 TTL_WINDOWS = 30  # Number of time windows, and so of files, into which TWCS splits the rows that have not expired.
 
 _CHUNK_KEY = 'pack_id = ? AND month = ? AND window_start = ? AND "order" = ? AND kind = ? AND part = ?'
-_COLUMNS = 'pack_id, window_start, "order", kind, part, value'
+_KEY_COLUMNS = 'pack_id, window_start, "order", kind, part'
+_COLUMNS = f"{_KEY_COLUMNS}, value"
 _OF_MONTH = "FROM {ks}.chunks WHERE pack_id = ? AND month = ? AND window_start >= ? AND window_start < ?"
 _HOLE_KEY = "partition = ? AND start_ms = ? AND end_ms = ? AND pack_id = ? AND record_offset = ?"
 
@@ -25,9 +26,14 @@ _CQL = {
     "VALUES (?, ?, ?, ?, ?, ?, ?)",
     "delete_chunk": f"DELETE FROM {{ks}}.chunks WHERE {_CHUNK_KEY}",
     "read_chunks": f"SELECT {_COLUMNS} {_OF_MONTH}",
-    # Cassandra has no function for a blob's length: sizes come from the values read.
+    "read_keys": f"SELECT {_KEY_COLUMNS} {_OF_MONTH}",
     "scan_chunks": f"SELECT {_COLUMNS} FROM {{ks}}.chunks "
     "WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ?",
+    # The filter is a slice of the clustering order: a server searches each row key's index for it, and drops no row
+    # that it has read.
+    "scan_windows": f"SELECT {_COLUMNS} FROM {{ks}}.chunks "
+    "WHERE token(pack_id, month) > ? AND token(pack_id, month) <= ? AND window_start >= ? AND window_start < ? "
+    "ALLOW FILTERING",
     "read_sizes": "SELECT range_start, range_end, mean_partition_size, partitions_count FROM system.size_estimates "
     "WHERE keyspace_name = '{ks}' AND table_name = 'chunks'",
     # X is the write time, so the highest X wins. For one X the higher emitted_through_ms wins, because of equal write
@@ -167,7 +173,9 @@ class Statements:
     put_chunk: PreparedStatement
     delete_chunk: PreparedStatement
     read_chunks: PreparedStatement
+    read_keys: PreparedStatement
     scan_chunks: PreparedStatement
+    scan_windows: PreparedStatement
     read_sizes: PreparedStatement
     put_loaded: PreparedStatement
     read_loaded: PreparedStatement

@@ -52,10 +52,12 @@ DELETE_CHUNK = "DELETE FROM chunks WHERE pack_id = ? AND window_start = ? AND or
 _CHUNK_COLUMNS = "SELECT pack_id, window_start, ord, kind, part, {} FROM chunks WHERE "
 _OF_PACK = "pack_id = ? AND window_start >= ? AND window_start < ? ORDER BY window_start, ord, kind, part"
 READ_CHUNKS = _CHUNK_COLUMNS.format("value") + _OF_PACK
-READ_SIZES = _CHUNK_COLUMNS.format("length(value)") + _OF_PACK
+# The index of the primary key has all columns of this statement, so it reads no value.
+READ_KEYS = "SELECT pack_id, window_start, ord, kind, part FROM chunks WHERE " + _OF_PACK
 SCAN_CHUNKS = _CHUNK_COLUMNS.format("value") + (
     "pack_id >= ? AND pack_id <= ? ORDER BY pack_id, window_start, ord, kind, part"
 )
+NEXT_PACK = "SELECT min(pack_id) FROM chunks WHERE pack_id >= ? AND pack_id <= ?"
 FILE_BYTES = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 PUT_LOADED = (
     "INSERT INTO loaded (topic_id, partition, position, emitted_through_ms) VALUES (?, ?, ?, ?)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -76,12 +76,12 @@ class SqliteStore:
         self._put(metrics.DELETE, [(sql.DELETE_CHUNK, chunk_key_columns(key)) for key in keys], on_done)
 
     def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
-        for pack_id in pack_ids:
-            yield from self._pieces(sql.READ_CHUNKS, (signed(pack_id), windows.start_ms, windows.end_ms))
+        return self._read(map(signed, pack_ids), windows)
 
-    def windows(self, pack_id: int, windows: WindowRange) -> list[tuple[ChunkKey, int]]:
-        rows = self._rows(sql.READ_SIZES, (signed(pack_id), windows.start_ms, windows.end_ms))
-        return [(key_of(row[:5]), row[5]) for row in rows]
+    def keys(self, pack_id: int, windows: WindowRange) -> list[ChunkKey]:
+        rows = self._rows(sql.READ_KEYS, (signed(pack_id), windows.start_ms, windows.end_ms))
+        metrics.read_keys_total.inc(len(rows))
+        return list(map(key_of, rows))
 
     def row_splits(self, count: int) -> list[RowSplit]:
         """See ChunkStore; a pack's token is its signed id."""
@@ -91,10 +91,12 @@ class SqliteStore:
         """See ChunkStore; the size of the file, which is nearly all chunks. A sum would have to read the whole file."""
         return int(self._rows(sql.FILE_BYTES, ())[0][0])
 
-    def scan(self, split: RowSplit) -> Iterator[list[ChunkRow]]:
+    def scan(self, split: RowSplit, windows: WindowRange | None = None) -> Iterator[list[ChunkRow]]:
         # No row has the lowest token in Cassandra; here a pack may have it.
         first = split.after if split.after == KEY_MIN else split.after + 1
-        return self._pieces(sql.SCAN_CHUNKS, (first, split.through))
+        if windows is None:
+            return self._pieces(sql.SCAN_CHUNKS, (first, split.through))
+        return self._read(self._packs(first, split.through), windows)
 
     # The `loaded` values.
 
@@ -191,6 +193,18 @@ class SqliteStore:
                     metrics.read_bytes_total.inc(len(chunk.value))
             if piece:
                 yield piece
+
+    def _read(self, packs: Iterable[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+        for pack in packs:
+            yield from self._pieces(sql.READ_CHUNKS, (pack, windows.start_ms, windows.end_ms))
+
+    def _packs(self, first: int, last: int) -> Iterator[int]:
+        """Signed ids of the packs in [first, last] that have a row, ascending. Each is one search of the primary key's
+        index, so rows in other windows cost nothing.
+        """
+        while first <= last and (pack := self._rows(sql.NEXT_PACK, (first, last))[0][0]) is not None:
+            yield pack
+            first = pack + 1
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
