@@ -15,6 +15,7 @@ STARTERS = {
     "tsdb/ops/lifecycle.py",  # The last resort: ends the process, and no failure of it can.
     # A signal handler, which must not take locks, starts this thread. It only sets an event.
     "tsdb/cli/terminal/signals.py",
+    "tsdb/kafka_clients.py",  # From a finalizer, where a lock of ours may be taken; it only drops a reference.
     # A library that stands alone: `ParallelConsumer.failure` and `ExpiryScanner.join` report the failures.
     "tsdb/parallel_consumer/consumer.py",
     "tsdb/parallel_consumer/executors/runtimes.py",

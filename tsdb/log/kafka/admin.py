@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
-    AdminClient,
     ConfigResource,
     NewTopic,
     ResourceType,
 )
 
+from tsdb.kafka_clients import new_admin
 from tsdb.log.kafka.clients import GRACE_S, answer_of
 from tsdb.log.kafka.config import common
 from tsdb.log.kafka.errors import to_error, translate_kafka_errors
@@ -32,7 +32,7 @@ class KafkaTopics:
     def __init__(
         self, bootstrap: str, prefix: str, settings: LogSettings, clock: Clock, *, grace_s: float = GRACE_S
     ) -> None:
-        self._admin = AdminClient(common(bootstrap, settings))
+        self._admin = new_admin(common(bootstrap, settings))
         self._prefix = prefix
         self._timeout_s = settings.request_timeout_s
         self._answer_s = settings.request_timeout_s + grace_s

@@ -13,6 +13,7 @@ from itertools import count
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tsdb.kafka_clients import new_producer
 from tsdb.log.append_answers import append_failures_total, appends_total
 from tsdb.log.interface import Appended, Headers, OnDone
 from tsdb.log.kafka.clients import GRACE_S, PRODUCER, count_renewal, end_client
@@ -170,7 +171,7 @@ class KafkaAppender:
         end_client(lambda: _end(broken))
 
     def _start_producer_locked(self) -> Producer:
-        producer = Producer(self._config)
+        producer = new_producer(self._config)
         new_thread(self._serve, "log-answers", producer).start()
         return producer
 

@@ -15,10 +15,10 @@ from typing import Self
 
 from confluent_kafka import Consumer, ConsumerGroupState
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
-    AdminClient,
     ConsumerGroupDescription,
 )
 
+from tsdb.kafka_clients import new_admin, new_consumer
 from tsdb.log.append_answers import wait_for_append
 from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition, Watermarks
 from tsdb.log.kafka import config
@@ -47,7 +47,7 @@ class KafkaLog:
         self._bootstrap = bootstrap
         self._prefix = prefix
         self._settings = settings
-        self._admin = Renewed(ADMIN, lambda: AdminClient(config.common(bootstrap, settings)), clock)
+        self._admin = Renewed(ADMIN, lambda: new_admin(config.common(bootstrap, settings)), clock)
         self._clock = clock
         self._watch = LogWatch()
         self._guard = TopicGuard(self._admin, self._kafka_name, clock, settings.request_timeout_s)
@@ -141,7 +141,7 @@ class KafkaLog:
         settings = replace(self._settings, client_id="-".join(filter(None, (self._settings.client_id, name))))
 
         def make_consumer() -> Consumer:
-            return Consumer(
+            return new_consumer(
                 config.consumer(self._bootstrap, settings, group_id=self._prefix + group_id)
                 | group_config(settings.group_session_s)
                 | config.lingering(linger_s)
@@ -250,4 +250,4 @@ class KafkaLog:
         # The library requires a group id, but nothing is subscribed or committed under it.
         name = f"{self._settings.client_id}-{uuid.uuid4().hex}"
         settings = config.consumer(self._bootstrap, self._settings, group_id=name, prefetch_bytes=prefetch_bytes)
-        return Consumer(settings | config.lingering(linger_s))
+        return new_consumer(settings | config.lingering(linger_s))

@@ -14,8 +14,8 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
+from tsdb.kafka_clients import new_admin
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.errors import ConsumerError, TopicRecreated
 from tsdb.parallel_consumer.kafka.errors import TOPIC_GONE, passes, to_error
@@ -98,7 +98,7 @@ class Incarnations:
                 return
             self._admin = None  # The answer will never come, so another client sends a new request.
         if self._admin is None:
-            self._admin = AdminClient(self._settings)
+            self._admin = new_admin(self._settings)
         self._requested_at = self._clock.monotonic()
         self._pending_ids = dict(self.ids)
         self._pending = dict(self._admin.describe_topics(TopicCollection(sorted(self.ids)), request_timeout=QUERY_S))

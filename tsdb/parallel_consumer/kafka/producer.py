@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
+from tsdb.kafka_clients import new_producer
 from tsdb.parallel_consumer.errors import ConsumerError, InvalidConfig, SendFailed
 from tsdb.parallel_consumer.kafka.errors import TOPIC_GONE
 from tsdb.parallel_consumer.kafka.library_log import with_logger
@@ -37,7 +38,7 @@ class KafkaProducer:
         self._lookups: dict[str, TopicLookup] = {}
         settings: Any = with_logger(producer_settings(config))  # The library's types are not complete.
         try:
-            self._producer: Any = Producer(settings)
+            self._producer: Any = new_producer(settings)
         except KafkaException as error:
             raise InvalidConfig(
                 f"the client library refuses the settings: {error.args[0].str()}", reason="setting"

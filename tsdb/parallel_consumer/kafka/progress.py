@@ -16,10 +16,10 @@ from typing import Any
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, not marked as exported
-    AdminClient,
     OffsetSpec,
 )
 
+from tsdb.kafka_clients import new_admin
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.kafka.library_log import with_logger
 from tsdb.parallel_consumer.kafka.settings import connection_settings
@@ -118,7 +118,7 @@ class StallDetector:
         if not places:
             return
         if self._admin is None:
-            self._admin = AdminClient(self._settings)
+            self._admin = new_admin(self._settings)
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {KafkaPartition(*place): latest for place in places}
         self._asks_group, self._of_group = waits, False

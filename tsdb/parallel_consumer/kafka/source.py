@@ -12,9 +12,10 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from tsdb.kafka_clients import new_consumer
 from tsdb.parallel_consumer.clock import SystemClock
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, InvalidConfig
 from tsdb.parallel_consumer.kafka.errors import (
@@ -226,7 +227,7 @@ class KafkaSource:
 
     def _new_consumer(self) -> Any:
         try:
-            return Consumer(with_logger(self._config))
+            return new_consumer(with_logger(self._config))
         except KafkaException as error:
             raise InvalidConfig(
                 f"the client library refuses the settings: {error.args[0].str()}", reason="setting"

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tsdb.kafka_clients import new_admin
 from tsdb.parallel_consumer.clock import Clock, SystemClock
 from tsdb.parallel_consumer.kafka.errors import is_denied, passes, to_error
 from tsdb.parallel_consumer.kafka.library_log import with_logger
@@ -87,7 +88,7 @@ class TopicLookup:
 
     def create(self, name: str) -> None:
         """Create the topic with the brokers' defaults; an existing topic stays. Raises ConsumerError."""
-        admin = AdminClient(self._settings)
+        admin = new_admin(self._settings)
         try:
             admin.create_topics([NewTopic(name)], request_timeout=QUERY_S)[name].result(2 * QUERY_S)
         except KafkaException as error:
@@ -96,7 +97,7 @@ class TopicLookup:
 
     def _query(self) -> None:
         if self._admin is None:
-            self._admin = AdminClient(self._settings)
+            self._admin = new_admin(self._settings)
         if self._names:
             self._queries = dict(self._admin.describe_topics(TopicCollection(self._names), request_timeout=QUERY_S))
         else:

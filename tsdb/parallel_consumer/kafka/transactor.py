@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from tsdb.kafka_clients import new_producer
 from tsdb.parallel_consumer.errors import CommitFailed, ConsumerError, Fenced
 from tsdb.parallel_consumer.kafka.errors import is_stale
 from tsdb.parallel_consumer.kafka.library_log import with_logger
@@ -34,7 +35,7 @@ class Transactor:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._id = config.get("transactional.id")
-        self._producer: Any = Producer(
+        self._producer: Any = new_producer(
             with_logger({**RECONNECTING, **DEFAULTS, **config})
         )  # The library's types are not complete.
         self._abort_first = False

@@ -71,7 +71,7 @@ def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended
 ) -> None:
     """A broker answers so for a batch that it stored at an earlier attempt and whose offset it no longer knows."""
     monkeypatch.setattr(FakeProducer, "offsets", (7, OFFSET_INVALID, 9))
-    monkeypatch.setattr(appender, "Producer", FakeProducer)
+    monkeypatch.setattr(appender, "new_producer", FakeProducer)
     answers: list[Appended | TsdbError] = []
     made = KafkaAppender({}, 10.0, ManualClock())
     for _ in range(3):
@@ -86,7 +86,7 @@ def test_a_stored_record_without_an_offset_is_retryable_and_the_next_is_appended
 
 def test_a_callback_that_fails_fails_the_process_and_the_next_answer_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeProducer, "offsets", (7, 8))
-    monkeypatch.setattr(appender, "Producer", FakeProducer)
+    monkeypatch.setattr(appender, "new_producer", FakeProducer)
     answers: list[Appended | TsdbError] = []
     broken = RuntimeError("broken")
 
@@ -108,7 +108,7 @@ class Answers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(FakeProducer, "offsets", tuple(range(100)))
         monkeypatch.setattr(FakeProducer, "made", [])
-        monkeypatch.setattr(appender, "Producer", FakeProducer)
+        monkeypatch.setattr(appender, "new_producer", FakeProducer)
         self.clock = ManualClock()
         self.appender = KafkaAppender({}, DELIVERY_S, self.clock)
         self.found: list[Appended | TsdbError] = []
