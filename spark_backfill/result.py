@@ -253,7 +253,8 @@ class MergeLateResult(JobResult):
     """A run that wrote. ok: nothing was refused. rows: fragments by partition.
 
     before, after: fragments of all chunks. folded: chunks folded. rows_covered: rows that these folds cover.
-    rows_deleted: rows of earlier folds. chunks_written, bytes_written: records of the folds. refused: windows not
+    rows_deleted: rows of earlier folds. chunks_written, bytes_written: records of the folds. windows_open: windows that
+    a later run must check again, to delete rows for example; open_from_ms: start of the first one. refused: windows not
     folded and rows not deleted, by reason.
     """
 
@@ -267,4 +268,6 @@ class MergeLateResult(JobResult):
     rows_deleted: int
     chunks_written: int
     bytes_written: int
+    windows_open: int
+    open_from_ms: int | None
     refused: Mapping[str, int] = field(default_factory=dict)

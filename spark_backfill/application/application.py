@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from spark_backfill.application.jobs import POOL_PROPERTY, JobOptions, spark_jobs
 from spark_backfill.application.journal import Journal
 from spark_backfill.application.runner import JobRunner
-from spark_backfill.application.runs import VERIFY, JobRun
+from spark_backfill.application.runs import JobRun
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.application.scheduler import Scheduler
 from spark_backfill.pipeline.group_membership import GroupMembership
@@ -69,7 +69,7 @@ class Application:
         self._stopping = stopping or threading.Event()
         self.pipeline = Pipeline(spark, log_, options.pipeline, clock, self._turn, self._stopping)
         self.scheduler = Scheduler(Journal(log_, clock), options.schedules, clock)
-        jobs = spark_jobs(spark, options.jobs, self._last_verified)
+        jobs = spark_jobs(spark, options.jobs, self._last_ok)
         self.runner = JobRunner(self.scheduler, {kind: jobs[kind] for kind in options.schedules}, clock, self._stopping)
 
     def run(self, membership: GroupMembership) -> RunTotals:
@@ -95,6 +95,6 @@ class Application:
         self.runner.check()
         self._on_turn()
 
-    def _last_verified(self) -> JobRun | None:
-        runs = self.scheduler.state(VERIFY).runs
+    def _last_ok(self, kind: str) -> JobRun | None:
+        runs = self.scheduler.state(kind).runs
         return runs.last_ok if runs else None

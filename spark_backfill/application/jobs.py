@@ -6,11 +6,12 @@ Computes the range of a scheduled verification: closed and loaded windows, from 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from chunker.takeover import known_progress
+from spark_backfill.application.recent import downsample_from_ms, merge_late_from_ms
 from spark_backfill.application.result import NewWindowsResult
 from spark_backfill.application.runner import Job
 from spark_backfill.application.runs import DOWNSAMPLE, MERGE_LATE, VERIFY, JobRun
@@ -39,7 +40,7 @@ JOBS_POOL = "jobs"
 
 log = get_logger(__name__)
 
-LastOk = Callable[[], JobRun | None]
+LastOk = Callable[[str], JobRun | None]
 
 # A day of the production time set, which repeats windows that were verified before: late samples may have come.
 WINDOWS_MIN = 6
@@ -56,18 +57,28 @@ class JobOptions:
     downsample: DownsampleOptions = field(default_factory=DownsampleOptions)
 
 
-def spark_jobs(spark: SparkSession, options: JobOptions, last_verified: LastOk) -> dict[str, Job]:
-    """The jobs by kind. last_verified: the last verification with result ok."""
+def spark_jobs(spark: SparkSession, options: JobOptions, last_ok: LastOk) -> dict[str, Job]:
+    """The jobs by kind. last_ok: returns the last run of a kind with result ok."""
     places, meta = options.build.places, options.meta
 
     def fold(clock: Clock) -> JobResult:
-        return merge_late(spark, places, meta, options.merge_late, clock)
+        rule = options.merge_late
+        with places.open_log() as opened:
+            start_ms = merge_late_from_ms(opened, last_ok(MERGE_LATE), meta.time_set, rule.older_than_ms)
+        if start_ms is not None:
+            rule = replace(rule, start_ms=max(start_ms, rule.start_ms))
+        return merge_late(spark, places, meta, rule, clock)
 
     def derive(clock: Clock) -> JobResult:
-        return downsample(spark, places, meta, options.downsample, clock)
+        rule = options.downsample
+        with places.open_log() as opened:
+            start_ms = downsample_from_ms(opened, last_ok(DOWNSAMPLE), meta.time_set)
+        if start_ms is not None:
+            rule = replace(rule, start_ms=start_ms if rule.start_ms is None else max(start_ms, rule.start_ms))
+        return downsample(spark, places, meta, rule, clock)
 
     def compare(clock: Clock) -> JobResult:
-        return verify_new(spark, options.build, last_verified(), clock)
+        return verify_new(spark, options.build, last_ok(VERIFY), clock)
 
     works = {MERGE_LATE: fold, DOWNSAMPLE: derive, VERIFY: compare}
     return {kind: Job(partial(_run, spark, kind, work), partial(_cancel, spark, kind)) for kind, work in works.items()}

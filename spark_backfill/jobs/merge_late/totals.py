@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class FoldTotals:
     """Totals of some windows. chunks: number of (pack, window)s. fragments: number in all; most: highest number in one
-    chunk. left: fragments that no fold covers. troubles: windows that cannot be planned, by reason."""
+    chunk. left: fragments that no fold covers. troubles: windows that cannot be planned, by reason.
+
+    open: windows that a later run must check again. open_from_ms: start of the first one.
+    """
 
     chunks: int = 0
     fragments: int = 0
@@ -32,13 +35,19 @@ class FoldTotals:
     to_fold: int = 0
     to_delete: int = 0
     troubles: Reasons = ()
+    open: int = 0
+    open_from_ms: int | None = None
 
     @classmethod
     def of(cls, plan: WindowPlan) -> FoldTotals:
         """The totals of one window."""
         deletes = sum(len(keys) for _, keys in plan.deletes)
         troubles = ((plan.trouble, 1),) if plan.trouble else ()
-        return cls(1, plan.fragments, plan.fragments, plan.left, int(bool(plan.fold)), deletes, troubles)
+        return cls(
+            *(1, plan.fragments, plan.fragments, plan.left, int(bool(plan.fold)), deletes, troubles),
+            open=int(not plan.idle),
+            open_from_ms=None if plan.idle else plan.window_start_ms,
+        )
 
     def plus(self, other: FoldTotals) -> FoldTotals:
         """The totals of both."""
@@ -50,6 +59,8 @@ class FoldTotals:
             self.to_fold + other.to_fold,
             self.to_delete + other.to_delete,
             counted(self.troubles, other.troubles),
+            self.open + other.open,
+            min((one for one in (self.open_from_ms, other.open_from_ms) if one is not None), default=None),
         )
 
 
@@ -89,6 +100,8 @@ def result_of(before: ByPartition, after: ByPartition, done: FoldCounts) -> Merg
         rows_deleted=done.deleted,
         chunks_written=done.chunks,
         bytes_written=done.bytes,
+        windows_open=_all(after).open,
+        open_from_ms=_all(after).open_from_ms,
         refused=refused,
     )
 

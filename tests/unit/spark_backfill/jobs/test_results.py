@@ -30,6 +30,8 @@ FOLDED = MergeLateResult(
     rows_deleted=0,
     chunks_written=1,
     bytes_written=70,
+    windows_open=1,
+    open_from_ms=14_400_000,
     refused={"corrupt_chunk": 1},
 )
 
