@@ -14,8 +14,8 @@ import cramjam
 import zstandard
 
 from tsdb.model.errors import InvalidRequest
+from tsdb.ops.byte_budget import Reserved
 from tsdb.ops.home_core import all_cores
-from tsdb.ops.request_bytes import Reserved
 
 SNAPPY_RATIO_MAX = 22  # A copy of 64 bytes takes 3 bytes. A body that declares more cannot be valid.
 SNAPPY_LITERAL_BYTES = 64

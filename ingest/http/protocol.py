@@ -48,9 +48,9 @@ from ingest.refusals import RefusedRows, refused_rows
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unauthenticated, Unavailable
 from tsdb.model.family import Family
+from tsdb.ops.byte_budget import Reserved
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead
 from tsdb.ops.http.sites import FORBIDDEN
-from tsdb.ops.request_bytes import Reserved
 
 MEDIA_TYPE = "unsupported_media_type"
 ENCODING = "unsupported_encoding"

@@ -32,12 +32,12 @@ from ingest.rows import NO_ROWS
 from tsdb.model import defaults
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.family import Family
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import REQUEST_BYTES, HttpAnswer, HttpHead, Reply
 from tsdb.ops.lifecycle import Component, Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.queue_threads import QueueThreads
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 OPTIONS = "OPTIONS"
 LENGTHS = frozenset({"content-length", "transfer-encoding"})

@@ -47,12 +47,12 @@ from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import count_refused_request
 from tsdb.model.errors import TsdbError
 from tsdb.model.family import Family
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.grpc.errors import to_status
 from tsdb.ops.grpc.messages import unparsed
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ops.metrics import counter
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 PATHS = ("/api/v1/otlp/v1/metrics", "/otlp/v1/metrics", "/v1/metrics")
 # A JSON body takes this multiple of its size as Python objects and as protobuf. VALUES_MAX bounds the rest.

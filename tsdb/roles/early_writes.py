@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 RETRY_AFTER_S = 1.0
 BODY_BYTES_MAX = 64 << 20  # No body is kept. A larger one is refused for its size.

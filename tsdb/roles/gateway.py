@@ -24,11 +24,11 @@ from tsdb.log.metadata import MetadataWriter
 from tsdb.model.clock import SystemClock
 from tsdb.model.labels import LabelLimits
 from tsdb.model.placement import PlacementRule
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.home_core import HomeCore
 from tsdb.ops.lifecycle import Component
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.roles.log import LogComponent, connected
 from tsdb.roles.process import Opened
 from tsdb.roles.servers import grpc_server, request_bytes

@@ -12,7 +12,7 @@ from tsdb.cpu import core_count
 from tsdb.log.interface import Log
 from tsdb.log.metadata import read_metadata
 from tsdb.model.clock import SystemClock
-from tsdb.ops.request_bytes import RequestBytes
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import Features
 from tsdb.query.promql.running import RunningQueries

@@ -12,12 +12,12 @@ from tsdb.config.select import SelectFields
 from tsdb.config.types import HostPort
 from tsdb.model.errors import ConfigMismatch
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.descriptors import grpc_connections, http_connections
 from tsdb.ops.grpc.health import Health, partition_service
 from tsdb.ops.grpc.messages import MessageLimits
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.http.connections import HttpLimits
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
 from tsdb.reader.limits import AnswerBytes
 from tsdb.reader.read_call import ReadCalls

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.config import QuerierSettings, StandaloneSettings
 from tsdb.config.describe import described
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.query.coverage import coverage
 from tsdb.query.sources import Sources
 from tsdb.query.stores.routing import best_states

@@ -6,8 +6,8 @@ import html
 from collections.abc import Callable
 
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.ui.headers import HTML, UNSTORED
 from tsdb.ui.rendering import FOLDER
 

@@ -11,9 +11,9 @@ from tsdb.api.prometheus.api import BODY_BYTES_MAX, PrometheusApi
 from tsdb.api.prometheus.endpoints import Endpoint
 from tsdb.api.prometheus.errors import METHOD, failure_of
 from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import BodyRoute, HttpAnswer, HttpHead, Reply
 from tsdb.ops.metrics import counter
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.ui import files, session
 from tsdb.ui.endpoints import endpoints, failed_json
 from tsdb.ui.sources import UiOptions, UiSources

@@ -21,11 +21,11 @@ from tsdb.model.family import Family
 from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.bodies import BodyRoutes, JoinedRoutes
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.limits import AnswerBytes

@@ -12,7 +12,7 @@ from support.api.prometheus_server import FORM, ApiServer, Got, api_server
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions
 from tsdb.ops.auth import Tokens
-from tsdb.ops.request_bytes import RequestBytes
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ui.routes import UiRoutes
 from tsdb.ui.sources import UiOptions, UiSources
 from tsdb.v1 import common_pb2, reader_pb2

@@ -16,9 +16,9 @@ from tsdb.log.metadata import MetadataWriter, decode_family
 from tsdb.model.family import Family
 from tsdb.model.labels import format_series
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.server import serve_ops
-from tsdb.ops.request_bytes import RequestBytes
 
 HELD_BYTES = 256 << 20
 

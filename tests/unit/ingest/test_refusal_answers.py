@@ -38,11 +38,11 @@ from support.servers.gateways import NOW_MS, Bench
 from tsdb.log.interface import METRICS
 from tsdb.model.errors import Overloaded, Unavailable
 from tsdb.model.labels import LabelLimits, canonical_labels, parse_labels
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import build_server
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.server import serve_ops
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.v1 import ingest_pb2_grpc
 
 V1 = "application/x-protobuf"

@@ -19,11 +19,11 @@ from tsdb.api.prometheus.json.envelope import Result
 from tsdb.api.prometheus.parameters import Form
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.limits import ReservedBytes
 from tsdb.selector.pattern import compile_pattern

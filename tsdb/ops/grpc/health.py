@@ -12,11 +12,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2
 
 from tsdb.model.errors import TsdbError
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.grpc.errors import abort
 from tsdb.ops.grpc.messages import MessageLimits, MessageReader
 from tsdb.ops.grpc.receive import Receipts
 from tsdb.ops.grpc.threads import CallThreads
-from tsdb.ops.request_bytes import RequestBytes
 
 SERVICE = health.SERVICE_NAME
 THREADS = 4  # A check takes microseconds once its request has arrived.

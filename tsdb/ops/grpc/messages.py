@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from tsdb.codec.protobuf_kernels import COUNTS, DEPTH_MAX, FIELDS, LEAF, MESSAGES, PACKED, measure_kernel
 from tsdb.cpu import core_count
 from tsdb.model.errors import InvalidRequest, Overloaded
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.home_core import all_cores
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 
 GZIP = b"\x1f\x8b"  # No message begins with these bytes: they would be a field of wire type 7, which does not exist.
 GZIP_BYTES_MIN = 18

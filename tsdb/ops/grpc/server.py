@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 from tsdb.model import defaults
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.grpc.auth import Admit, AdmitCheck, TokenCheck
 from tsdb.ops.grpc.calls import Calls, Gate
 from tsdb.ops.grpc.health import SERVICE as HEALTH_SERVICE
@@ -27,7 +28,6 @@ from tsdb.ops.grpc.threads import CallThreads
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.periodic import Periodic
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)

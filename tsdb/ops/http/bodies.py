@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tsdb.model.errors import TsdbError
-from tsdb.ops.request_bytes import RequestBytes, Reserved
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 
 STEP_BYTES = 16 << 10  # First reservation of a body; a small request needs no second one.
 # Bytes of header and objects of a request, so that the reservation also bounds the number of requests.

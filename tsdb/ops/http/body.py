@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from tsdb.model.errors import InvalidRequest, TsdbError
+from tsdb.ops.byte_budget import Reserved
 from tsdb.ops.http.bodies import REQUEST_BYTES, STEP_BYTES, BodyRoute, HttpAnswer, HttpHead
 from tsdb.ops.logs import get_logger
-from tsdb.ops.request_bytes import Reserved
 
 log = get_logger(__name__)
 

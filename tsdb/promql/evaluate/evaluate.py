@@ -1,7 +1,7 @@
 """Evaluates an expression: each node over all its steps, after its parts.
 
-A function that returns a Step is a step of a recursion (`syntax.recursion`): an expression may be nested deeper than
-Python's stack.
+A function that returns a Step is a step of a recursion (`syntax.tree.result_of`): an expression may be nested deeper
+than Python's stack.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Types are checked as the tree grows, so a query that cannot be evaluated fails before anything is read. An error of
 types is raised only when the whole text has no error of syntax. A method that returns a Step is a step of a recursion
-(`syntax.recursion`).
+(`syntax.tree.result_of`).
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ from support.servers.logs import wait_until
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.model.family import Family
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.lifecycle import Deadline
-from tsdb.ops.request_bytes import RequestBytes
 
 BYTES_MAX = 64 << 10
 # The time of compression is left out, so that names and bytes of the cases are the same in each process.

@@ -21,9 +21,9 @@ from support.fakes.fake_log import Fault
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.server import serve_ops
-from tsdb.ops.request_bytes import RequestBytes
 
 BYTES_MAX = 64 << 10
 V1, V2 = "/write", "/api/v2/write"

@@ -25,10 +25,10 @@ from support.servers.gateways import NOW_MS, Bench
 from tsdb.log.metadata import MetadataWriter
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.model.family import Family
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import build_server
-from tsdb.ops.request_bytes import RequestBytes
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 HELD = 64 << 20

@@ -21,12 +21,12 @@ from support.servers.logs import wait_until
 from tsdb.model.defaults import HTTP_HEADER_BYTES_MAX, HTTP_URL_BYTES_MAX
 from tsdb.model.errors import TsdbError
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.http.connection import HEADER_FIELDS_MAX
 from tsdb.ops.http.connections import LARGE_HEADERS_MAX, HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.ops.tls import ServerTls
 
 WITHIN_S = 60.0

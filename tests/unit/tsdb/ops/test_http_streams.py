@@ -15,11 +15,11 @@ from support.counters import sample
 from support.servers.certificates import Authority
 from support.servers.logs import wait_until
 from tsdb.model.errors import TsdbError
+from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.health import Liveness, Readiness
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, JoinedRoutes, NoBodyRoutes, Reply
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
-from tsdb.ops.request_bytes import RequestBytes, Reserved
 from tsdb.ops.tls import ServerTls
 
 PIECE = b"x" * 100_000

@@ -13,11 +13,11 @@ from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
 from tsdb.model.clock import ManualClock
 from tsdb.ops.auth import Tokens
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.health import Liveness
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.ops.lifecycle import Component
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.roles.process import Opened, RoleProcess
 from tsdb.ui.routes import UiRoutes
 from tsdb.ui.sources import UiOptions, UiSources

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from support.servers.logs import wait_until
 from tsdb.codec.protobuf_kernels import measure_kernel
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError
+from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.grpc.messages import Expansions, MessageLimits, MessageReader, field_kinds, measure
-from tsdb.ops.request_bytes import RequestBytes
 from tsdb.v1 import common_pb2, ingest_pb2, reader_pb2
 
 MIB = 1 << 20
