@@ -31,7 +31,7 @@ from spark_backfill.source.runs import SampleRuns, gathered, run_batches
 from spark_backfill.source.seam import check_loaded, seam_of
 from spark_backfill.source.series_table import SeriesLabels, join_tables
 from spark_backfill.worker_log import worker_log
-from tsdb.history.interface import ChunkRow, ChunkStore, RowSplit, WindowRange
+from tsdb.history.interface import ChunkRow, ChunkStore, RowSplit, SeriesIndexRows, WindowRange
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.shared_settings import HINT
@@ -262,15 +262,17 @@ def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) 
     last_ms = end_ms if span.end_ms is None else min(span.end_ms, end_ms)
     if first_ms >= last_ms:
         return HistoryTable(join_tables([]), np.empty(0, np.uint64), chosen, first_ms, first_ms)
-    found = (
-        _chosen(store, narrowing, first_ms, last_ms, log_partitions)
-        if chosen
-        else _all(store, epochs, first_ms, last_ms)
-    )
+    found = _chosen(store, narrowing, first_ms, last_ms, log_partitions) if narrowing.matchers else None
+    if narrowing.series_ids is not None:
+        # The index has the pack of each series, so that the packs of other series are not read.
+        ids = np.array(sorted(narrowing.series_ids), np.uint64)
+        if found is not None:
+            ids = np.intersect1d(ids, np.concatenate([np.empty(0, np.uint64), *(part.series_id for part in found)]))
+        found = _all(store, epochs, first_ms, last_ms, ids)
+    elif found is None:
+        found = _all(store, epochs, first_ms, last_ms)
     series = join_tables((part.series_id, part.labels) for part in found)
     packs = np.unique(np.concatenate([np.empty(0, np.uint64), *(part.pack_id for part in found)]))
-    if narrowing.series_ids is not None:
-        series = series.only(narrowing.series_ids)
     if narrowing.pack_ids is not None:
         packs = np.intersect1d(packs, np.array(sorted(narrowing.pack_ids), np.uint64))
     return HistoryTable(series, packs, chosen, first_ms, last_ms)
@@ -287,17 +289,25 @@ class _Part:
 
 def _chosen(store: ChunkStore, narrowing: Narrowing, start_ms: int, end_ms: int, log_partitions: int) -> list[_Part]:
     wanted = dict.fromkeys(range(log_partitions), 0)
-    # A query by ids alone may name derived series.
-    choice = Choice(narrowing.matchers, derived=not narrowing.matchers)
-    found = HistoryIndex(store).find(choice, start_ms, end_ms, {}, wanted).values()
+    found = HistoryIndex(store).find(Choice(narrowing.matchers), start_ms, end_ms, {}, wanted).values()
     return [_Part(each.series_ids, each.labels, np.array(each.pack_ids, np.uint64)) for each in found]
 
 
-def _all(store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int) -> list[_Part]:
-    """All series announced for the epochs of a span, derived ones included. Without a search no index is built."""
+def _all(
+    store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int, ids: NDArray[np.uint64] | None = None
+) -> list[_Part]:
+    """All series announced for the epochs of a span, derived ones included. Without a search no index is
+    built. ids: ids of the series to keep; None: all.
+    """
     # The phase of a series shifts its epochs into the past by less than one epoch.
     touched = [at for at in epochs if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
     with ThreadPoolExecutor(READERS, thread_name_prefix="history-series") as readers:
         keys = [(epoch, name) for epoch in touched for name in store.metric_names(epoch)]
-        rows = readers.map(lambda one: store.series(*one), keys)
-        return [_Part(each.series_id, each.labels, each.pack_id) for each in rows]
+        return list(readers.map(lambda one: _part(store.series(*one), ids), keys))
+
+
+def _part(rows: SeriesIndexRows, ids: NDArray[np.uint64] | None) -> _Part:
+    if ids is None:
+        return _Part(rows.series_id, rows.labels, rows.pack_id)
+    kept = np.flatnonzero(np.isin(rows.series_id, ids))
+    return _Part(rows.series_id[kept], [rows.labels[at] for at in kept.tolist()], rows.pack_id[kept])

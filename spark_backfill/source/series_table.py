@@ -46,11 +46,6 @@ class SeriesLabels:
         found = self.series_ids[at] == series_ids if len(self) else np.zeros(len(series_ids), np.bool_)
         return np.where(found, at, ABSENT)
 
-    def only(self, series_ids: Iterable[int]) -> SeriesLabels:
-        """A table of those series of `series_ids` that this table has."""
-        kept = np.flatnonzero(np.isin(self.series_ids, np.array(sorted(series_ids), np.uint64)))
-        return SeriesLabels(self.series_ids[kept], [self._labels[at] for at in kept.tolist()])
-
     def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
         """Column `of` for these rows: `labels`, a map of text, or one label as text, null where it is absent."""
         if of.name not in self._columns:
