@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +24,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
 
 LOADER_ENDS_WITHIN_S = 30.0
+BUFFER_BYTES = 256 << 10  # A loader keeps less than this: tests compare the memory of this process with its samples.
 SamplesByWindow = dict[tuple[int, int], list[tuple[int, int]]]
 """(ts_ms, bits of the value), ascending, by (series id, window)."""
 
@@ -98,7 +100,9 @@ class ImportGround:
         return found
 
     def _start(self) -> None:
-        self._loader = Loader(self.log, self.history, OPTIONS, SystemClock(), seed=1)
+        self._loader = Loader(
+            self.log, self.history, replace(OPTIONS, buffer_bytes_max=BUFFER_BYTES), SystemClock(), seed=1
+        )
         self._loader.start()
 
     def _stop(self) -> None:
