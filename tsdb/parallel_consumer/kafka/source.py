@@ -378,6 +378,10 @@ class KafkaSource:
         elif is_topic_gone(error) and topic not in self._names:
             self._log.log(logging.INFO, "no_topic", topic, "no topic %s (any more); it is read once it exists", topic)
         elif ends_the_consumer(error):
+            if is_lost_offset(error):
+                # The log of a topic that was made again has other offsets. That error tells what to do, so it goes
+                # first. Without an answer the end is as named.
+                self._incarnations.confirm(TIMEOUT_S)
             raise to_error(error, f"topic {topic}, partition {partition}")
         # All other errors are temporary: the library retries, and lag shows them.
         return True

@@ -23,12 +23,29 @@ CONFIG = {"bootstrap.servers": "h:1", "group.id": "g"}
 P0 = ("t", 0)
 
 
+class Notice:
+    """A message of the library that tells an error."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def error(self) -> KafkaError:
+        return KafkaError(self._code)
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+
 class FakeConsumer:
     """Runs the callbacks queued in `due` within consume."""
 
     def __init__(self) -> None:
         self.callbacks: dict[str, Callable[[Any, list[KafkaPartition]], None]] = {}
         self.due: list[str] = []
+        self.notices: list[Notice] = []
         self.stored: tuple[int, str] = (3, "")
         self.refusal: int | None = None
         self.closed = threading.Event()
@@ -44,7 +61,8 @@ class FakeConsumer:
         due, self.due = self.due, []
         for name in due:
             self.callbacks[name](self, [KafkaPartition("t", 0)])
-        return []
+        notices, self.notices = self.notices, []
+        return notices
 
     def committed(self, partitions: list[KafkaPartition], timeout: float) -> list[KafkaPartition]:
         return [KafkaPartition("t", 0, *self.stored)]
@@ -168,6 +186,23 @@ def test_commits_while_the_consumer_closes_are_not_read_back(source: FakeSource,
 def recreate(source: FakeSource) -> None:
     source.admin.answers["t"] = "second"
     source.clock.advance(CHECK_EVERY_S)
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+def test_an_offset_that_is_gone_with_its_topic_is_told_as_a_topic_made_again(source: FakeSource, code: int) -> None:
+    recreate(source)
+    source.consumers[0].notices = [Notice(code)]
+    with pytest.raises(TopicRecreated, match="t was deleted and made again"):
+        source.poll(0.0, 1)
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+def test_an_offset_that_is_gone_from_its_topic_is_told_as_such(source: FakeSource, code: int) -> None:
+    source.clock.advance(CHECK_EVERY_S)
+    source.consumers[0].notices = [Notice(code)]
+    with pytest.raises(ConsumerError) as ended:
+        source.poll(0.0, 1)
+    assert ended.value.reason == "lost_offsets"
 
 
 def test_a_topic_recreated_between_two_assignments_ends_the_consumer_before_it_is_read(
