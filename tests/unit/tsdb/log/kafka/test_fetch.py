@@ -14,7 +14,7 @@ from tsdb.log.kafka.fetch import Fetch, messages_by_partition, to_batch
 from tsdb.log.kafka.offsets import KafkaOffsets
 from tsdb.log.kafka.topic_guard import TopicGuard
 from tsdb.model.clock import ManualClock
-from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.model.errors import LostOffsets, Unavailable, WrongTopic
 
 
 def message(offset: int, value: bytes | None = b"v", *, topic: str = METRICS, partition: int = 0) -> Message:
@@ -56,12 +56,15 @@ class FakeGuard:
     """A guard that confirms topics, or does not, as the test sets."""
 
     confirms = True
+    failure: WrongTopic | None = None
 
     def check(self, topic: str) -> None:
         assert topic == METRICS
 
     def confirm(self, topic: str, wait_s: float) -> bool:
         assert topic == METRICS
+        if self.failure is not None:
+            raise self.failure
         return self.confirms
 
 
@@ -181,6 +184,19 @@ def test_a_refused_offset_is_lost_offsets(
         poll(fetch)
     assert lost.value.reason == reason
     assert poll(fetch) == []
+
+
+def test_a_refused_offset_of_a_topic_made_again_is_no_lost_offset(
+    fetch: Fetch, consumer: FakeConsumer, guard: FakeGuard
+) -> None:
+    fetch.own({(METRICS, 0): 11})
+    consumer.messages = [notice(KafkaError.OFFSET_OUT_OF_RANGE)]
+    guard.confirms = False
+    assert poll(fetch) == []
+    assert poll(fetch) == [], "nothing is known of the topic yet"
+    guard.failure = WrongTopic("made again", reason="topic_recreated")
+    with pytest.raises(WrongTopic):
+        poll(fetch)
 
 
 def test_a_refused_offset_that_is_there_is_fetched_again(fetch: Fetch, consumer: FakeConsumer) -> None:
