@@ -60,9 +60,17 @@ class Ground:
         made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (self.topic, self.dlq, self.wait)])
         for future in made.values():
             future.result(30)
+        # A broker of a busy machine answers for the topics a little later than it has made them.
+        wait_until(lambda: self.known(admin))
         # Idempotent: a retried batch could otherwise follow the next one.
         self._producer = Producer({**self.settings, "linger.ms": 5, "enable.idempotence": True})
         self.written = 0
+
+    def known(self, admin: AdminClient) -> bool:
+        """Whether the broker names the topics, with all their partitions."""
+        topics = admin.list_topics(timeout=30).topics
+        names = (self.topic, self.dlq, self.wait)
+        return all(name in topics and len(topics[name].partitions) == PARTITIONS for name in names)
 
     def fill(self, count: int) -> None:
         """Write the next `count` records, each key in one partition."""
