@@ -71,9 +71,20 @@ class DriverUsage:
         self._usage.setdefault(name, []).append((driver.result_bytes, driver.python_bytes))
         return done
 
+    def exceeded(self) -> list[str]:
+        """The jobs that cost the driver more with the larger data than with the smaller.
+
+        The first run of a job has the smaller data, all others the larger. Other threads only add to a peak, so the
+        least of several runs counts.
+        """
+        print(self._usage)
+        found = []
+        for name, ((results, python), *more) in self._usage.items():
+            least = [min(figures) for figures in zip(*more, strict=True)]
+            if least[0] >= results + ROOM_BYTES or least[1] >= python + self._python_room_bytes:
+                found.append(name)
+        return found
+
     def assert_independent_of_data(self) -> None:
         """The larger data costs the driver no more than the smaller."""
-        print(self._usage)
-        for name, ((results, python), (results_of_more, python_of_more)) in self._usage.items():
-            assert results_of_more < results + ROOM_BYTES, name
-            assert python_of_more < python + self._python_room_bytes, name
+        assert not self.exceeded()
