@@ -79,8 +79,8 @@ def _measure(series: list[tuple[NDArray[np.int64], Values]], n: int, rounds: int
         "columns": len(columns),
         "axes": len(axes),
         "axis_bytes_a_sample": round(axis_bytes / len(flat), 4),
-        "fast": _ours(_encode_fast, flat, n, rounds, axis_bytes),
-        "dense": _ours(_encode_dense, flat, n, rounds, axis_bytes),
+        "fast": _ours(False, flat, n, rounds, axis_bytes),
+        "dense": _ours(True, flat, n, rounds, axis_bytes),
         "copy_ns": round(_ns(flat.copy, rounds) / len(flat), 2),
     }
     if peers:
@@ -95,16 +95,16 @@ def _start(axis: bytes) -> int:
     return int(np.frombuffer(axis, np.int64)[0])
 
 
-def _ours(encode: Callable[..., int], flat: Values, n: int, rounds: int, axis_bytes: int) -> dict[str, float]:
+def _ours(dense: bool, flat: Values, n: int, rounds: int, axis_bytes: int) -> dict[str, float]:
     data = np.empty(values_bound(n) * (len(flat) // n), np.uint8)
     work, back = scratch(n), np.empty_like(flat)
-    size = encode(flat, n, data, work)
+    size = _encode_all(dense, flat, n, data, work)
     if _decode_all(data, size, n, back) != size or (back.view(np.int64) != flat.view(np.int64)).any():
         raise AssertionError(f"columns of {n} did not come back")
     return {
         "bytes": round(size / len(flat), 4),
         "bytes_with_axes": round((size + axis_bytes) / len(flat), 4),
-        "encode_ns": round(_ns(lambda: encode(flat, n, data, work), rounds) / len(flat), 2),
+        "encode_ns": round(_ns(lambda: _encode_all(dense, flat, n, data, work), rounds) / len(flat), 2),
         "decode_ns": round(_ns(lambda: _decode_all(data, size, n, back), rounds) / len(flat), 2),
     }
 
@@ -124,18 +124,15 @@ def _mean(columns: list[Values], size: Callable[[Values], float]) -> float:
 
 
 @kernel
-def _encode_fast(flat: NDArray[np.float64], n: int, data: NDArray[np.uint8], work: NDArray[np.int64]) -> int:
+def _encode_all(
+    dense: bool, flat: NDArray[np.float64], n: int, data: NDArray[np.uint8], work: NDArray[np.int64]
+) -> int:
     pos = 0
     for start in range(0, len(flat), n):
-        pos = encode_values_kernel(flat, start, n, data, pos, work)
-    return pos
-
-
-@kernel
-def _encode_dense(flat: NDArray[np.float64], n: int, data: NDArray[np.uint8], work: NDArray[np.int64]) -> int:
-    pos = 0
-    for start in range(0, len(flat), n):
-        pos = encode_values_dense_kernel(flat, start, n, data, pos, work)
+        if dense:
+            pos = encode_values_dense_kernel(flat, start, n, data, pos, work)
+        else:
+            pos = encode_values_kernel(flat, start, n, data, pos, work)
     return pos
 
 

@@ -8,6 +8,7 @@ after the begin of one, runs look at all of history for IMPORT_MS.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from spark_backfill.application.runs import JobRun
 from spark_backfill.jobs.downsample.job import FINGERPRINT
@@ -23,8 +24,7 @@ LAG_MS = 7 * DAY_MS  # Longest time from the acceptance of a sample to its row i
 
 def merge_late_from_ms(log: Log, last_ok: JobRun | None, times: TimeSet, older_than_ms: int) -> int | None:
     """Start of the first window that may have work for merge-late; None: all of history. Raises as the log does."""
-    figures = last_ok.outcome.figures if last_ok and last_ok.outcome else {}
-    if last_ok is None or "windows_open" not in figures or imported_since(log, last_ok.begin_ms - IMPORT_MS):
+    if last_ok is None or (figures := _figures(log, last_ok, "windows_open")) is None:
         return None
     # A window is folded once more when it reaches older_than_ms.
     start_ms = _start_ms(last_ok, times, max(older_than_ms, times.accept_past_ms))
@@ -33,8 +33,7 @@ def merge_late_from_ms(log: Log, last_ok: JobRun | None, times: TimeSet, older_t
 
 def downsample_from_ms(log: Log, last_ok: JobRun | None, times: TimeSet) -> int | None:
     """Start of the first window that may be stale; None: all of history. Raises as the log does."""
-    figures = last_ok.outcome.figures if last_ok and last_ok.outcome else {}
-    if last_ok is None or "end_ms" not in figures or imported_since(log, last_ok.begin_ms - IMPORT_MS):
+    if last_ok is None or (figures := _figures(log, last_ok, "end_ms")) is None:
         return None
     return min(_start_ms(last_ok, times, times.accept_past_ms), floor_to(figures["end_ms"], times.window_ms))
 
@@ -46,6 +45,13 @@ def imported_since(log: Log, broker_ms: int) -> bool:
         for record in read_to_end(log, META, 0)
         if record.key is not None and record.key.startswith(KEY_PREFIX) and record.value is not None
     )
+
+
+def _figures(log: Log, last_ok: JobRun, needed: str) -> Mapping[str, int] | None:
+    """The figures of a run that the next one may continue; None when it has no such figure or an import may still
+    write."""
+    figures = last_ok.outcome.figures if last_ok.outcome else {}
+    return figures if needed in figures and not imported_since(log, last_ok.begin_ms - IMPORT_MS) else None
 
 
 def _start_ms(last_ok: JobRun, times: TimeSet, age_ms: int) -> int:

@@ -263,9 +263,9 @@ class LabelsAnswer:
 class WatchAnswer:
     """n samples of one applied record, or of several consecutive ones, in the order in which they were applied.
 
-    last_record_offset: everything up to it was looked at; without samples the answer is a heartbeat. warning: what the
-    partition may lack, or "". record_offsets, ts_ms: int64 (n,). series_ids: uint64 (n,). values: float64 (n,). series:
-    those that no answer of the stream described before, with labels; None: all were.
+    last_record_offset: the watch has looked at all records up to it; without samples the answer is a heartbeat.
+    warning: what the partition may lack, or "". record_offsets, ts_ms: int64 (n,). series_ids: uint64 (n,). values:
+    float64 (n,). series: those that no answer of the stream described before, with labels; None: all were.
     """
 
     partition: int

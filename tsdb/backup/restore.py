@@ -1,7 +1,7 @@
 """Restores history: writes the rows first, then the commits of the loaders, then the claims about the rows.
 
-A restore never writes `loaded`, because the rows lack what came after the backup: an import may have ended since, and
-its caller was told so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both
+A restore never writes `loaded`, because the rows lack what came after the backup. An import that has ended since has
+told its caller so. A loader starts at the offsets of the restored rows and writes `loaded` at the ends of both
 topics (tsdb.history.claims). Until then every read that needs history is refused. After an interrupted restore a loader
 starts from zero: the rows are never taken for a whole history.
 

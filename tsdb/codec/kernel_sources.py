@@ -13,9 +13,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = ("tsdb", "ingest", "spark_backfill")  # Packages with kernels.
 SUFFIX = "_kernels"
-COMPILING = frozenset(
-    {"compiler.py", "intrinsics.py", "levels.py", "objects.py", "signatures.py"}
-)  # The files of kernel_build.
+# The files of kernel_build that make machine code of a module.
+COMPILING = frozenset({"compiler.py", "intrinsics.py", "levels.py", "objects.py", "signatures.py"})
 
 
 def is_checkout() -> bool:

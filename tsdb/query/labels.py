@@ -57,7 +57,7 @@ class LabelsRead:
         return LabelsAnswer([states[partition] for partition in sorted(states)], warnings, found)
 
     def _start(self, share: Share, caller: Caller) -> Sequence[Iterator[LabelsAnswer]]:
-        """Ask the store. It is asked without a start where history is added, so that memory gives all that it holds."""
+        """Ask the store. Where history is added, the spec has no start, so that memory gives all that it holds."""
         spec = self._accepted.apply(spec_for(self._spec, share), share)
         return [share.store.labels(spec if share.alone else replace(spec, start_ms=None), caller)]
 

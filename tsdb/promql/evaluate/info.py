@@ -65,7 +65,7 @@ def _one_of(name: str, values: set[str]) -> Matcher:
     if values == {""}:
         return Matcher(MatchType.EQUAL, name, "")
     pattern = "|".join(map(_escaped, sorted(values)))
-    # A wider selection does no harm, because info series are looked up by identity.
+    # A wider selection does no harm, because the join takes info series by identity.
     is_too_long = len(pattern) > PATTERN_BYTES_MAX // UTF8_BYTES_MAX
     return Matcher(MatchType.REGEX, name, ".+" if is_too_long else pattern)
 
@@ -77,7 +77,7 @@ def _joined(parts: list[tuple[Block, NDArray[np.int64]]]) -> tuple[Block, NDArra
 
 
 def _info_times(context: EvaluationContext, base: Expression) -> NDArray[np.int64]:
-    """Info series are looked up at these times. They are the times of the base's selectors when these are all equal,
+    """The times at which info series are read. They are the times of the base's selectors when these are all equal,
     otherwise the times of the steps."""
     own = context.times_ms
     references: list[tuple[bool, NDArray[np.int64]]] = []
