@@ -50,6 +50,7 @@ class KafkaAppender:
         self._changed = threading.Condition()
         self._numbers = count()
         self._waiting: dict[int, _Waiting] = {}  # Appends by their number, in order.
+        self._answering: set[int] = set()  # Appends that were taken from these: their callbacks run.
         self._is_closed = False
         self._error: BaseException | None = None
         with self._changed:  # The thread of the producer reads the field that holds it.
@@ -116,15 +117,19 @@ class KafkaAppender:
             self._is_closed = True
             producer = self._producer
         _end(producer)
-        self._answer_lost(self._take_older(float("inf")), "the log is closed", "log_closed")
+        with self._changed:
+            left = self._take_older_locked(float("inf"))
+        self._answer_lost(left, "the log is closed", "log_closed")
 
     # Methods of Watched.
 
     def look(self) -> None:
         """Replace a producer that leaves an append without an answer, and answer for it."""
         with self._changed:
+            if self._is_closed:
+                return  # `close` answers what is left.
             lost = self._take_older_locked(self._clock.monotonic() - self._lost_after_s)
-            if not lost or self._is_closed:
+            if not lost:
                 return
             self._renew_locked(f"no answer to {len(lost)} appends within {self._lost_after_s:g} s")
         self._answer_lost(lost, f"no answer within {self._lost_after_s:g} s", "timeout")
@@ -143,27 +148,22 @@ class KafkaAppender:
 
     def _left_locked(self, until: int) -> int:
         """Number of appends without an answer, of those below this number."""
-        return sum(number < until for number in self._waiting)
+        return sum(number < until for numbers in (self._waiting, self._answering) for number in numbers)
 
-    def _take_older(self, than: float) -> list[_Waiting]:
-        with self._changed:
-            return self._take_older_locked(than)
-
-    def _take_older_locked(self, than: float) -> list[_Waiting]:
-        """Remove and return the appends from before this time that have no answer; the caller must now answer them."""
+    def _take_older_locked(self, than: float) -> list[tuple[int, _Waiting]]:
+        """Take the appends from before this time that have no answer; the caller must now answer them."""
         numbers = []
         for number, waiting in self._waiting.items():
             if waiting.since >= than:
                 break
             numbers.append(number)
-        return [self._waiting.pop(number) for number in numbers]
+        self._answering.update(numbers)
+        return [(number, self._waiting.pop(number)) for number in numbers]
 
-    def _answer_lost(self, lost: list[_Waiting], why: str, reason: str) -> None:
-        for waiting in lost:
+    def _answer_lost(self, lost: list[tuple[int, _Waiting]], why: str, reason: str) -> None:
+        for number, waiting in lost:
             error = Unavailable(f"{waiting.place}: {why}", reason=reason, retry_after_s=RETRY_AFTER_S)
-            self._answer(waiting, _count(error))
-        with self._changed:
-            self._changed.notify_all()
+            self._answer(number, waiting, _count(error))
 
     def _renew_locked(self, why: str) -> None:
         count_renewal(PRODUCER, why)
@@ -186,17 +186,21 @@ class KafkaAppender:
     def _on_delivery(self, number: int, error: KafkaError | None, message: Message) -> None:
         with self._changed:
             waiting = self._waiting.pop(number, None)
-            self._changed.notify_all()
-        if waiting is not None:  # Otherwise the append was answered already.
-            self._answer(waiting, _result(error, message, waiting.place))
+            if waiting is None:
+                return  # The append was answered already.
+            self._answering.add(number)
+        self._answer(number, waiting, _result(error, message, waiting.place))
 
-    def _answer(self, waiting: _Waiting, result: Appended | TsdbError) -> None:
+    def _answer(self, number: int, waiting: _Waiting, result: Appended | TsdbError) -> None:
         try:
             waiting.on_done(result)
         except BaseException as error:
             # A callback has a bug. The other answers must still be delivered; the next append raises the error.
             self._error = error
             report_failure(error, "log-answers")
+        with self._changed:
+            self._answering.discard(number)
+            self._changed.notify_all()
 
 
 def _end(producer: Producer) -> None:

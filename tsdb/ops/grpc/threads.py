@@ -24,7 +24,12 @@ class CallThreads(ThreadPoolExecutor):
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         with self._lock:
             self._unfinished += 1
-        future = super().submit(fn, *args, **kwargs)
+        try:
+            future = super().submit(fn, *args, **kwargs)
+        except BaseException:  # The pool has ended, or the system has no thread left.
+            with self._lock:
+                self._unfinished -= 1
+            raise
         future.add_done_callback(self._finished)
         return future
 

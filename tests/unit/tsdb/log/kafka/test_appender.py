@@ -169,6 +169,47 @@ def test_close_answers_what_a_producer_left_without_an_answer(monkeypatch: pytes
     assert len(answers.found) == 1
 
 
+def test_a_look_while_the_log_closes_takes_no_answer_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProducer, "is_deaf", True)
+    answers = Answers(monkeypatch)
+    (deaf,) = FakeProducer.made
+    answers.append()
+    answers.clock.sleep(DELIVERY_S + GRACE_S + 0.5)
+    # The watch looks while the producer ends, which takes seconds.
+    monkeypatch.setattr(deaf, "purge", answers.appender.look)
+    answers.appender.close()
+    (lost,) = answers.found
+    assert isinstance(lost, Unavailable)
+    assert lost.reason == "log_closed"
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_flush_waits_for_callbacks_that_run(monkeypatch: pytest.MonkeyPatch, is_lost: bool) -> None:
+    monkeypatch.setattr(FakeProducer, "is_deaf", is_lost)
+    answers, began, goes_on = Answers(monkeypatch), threading.Event(), threading.Event()
+
+    def slow(answer: Appended | TsdbError) -> None:
+        began.set()
+        assert goes_on.wait(60.0)
+        answers.found.append(answer)
+
+    answers.appender.append(METRICS, 3, b"v", key=None, headers=(), timestamp_ms=None, on_done=slow)
+    answers.clock.sleep(DELIVERY_S + GRACE_S + 0.5)
+    monkeypatch.setattr(FakeProducer, "is_deaf", False)
+    looking = threading.Thread(target=answers.appender.look)
+    if is_lost:
+        looking.start()
+    assert began.wait(60.0)
+    with pytest.raises(Unavailable):
+        answers.appender.flush(0.05)
+    goes_on.set()
+    answers.appender.flush(60.0)
+    assert len(answers.found) == 1
+    answers.appender.close()
+    if is_lost:
+        looking.join()
+
+
 def test_flush_waits_for_the_answers_of_a_replaced_producer_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeProducer, "is_deaf", True)
     answers = Answers(monkeypatch)
