@@ -34,7 +34,10 @@ class Periodic(ThreadComponent):
     def _run(self) -> None:
         if not self._at_once:
             self._woken.wait(self._every_s)
-        while not self._closing.is_set():
+        while True:
             self._woken.clear()
+            # Looked at after the clear, which may have taken the wake of `close`.
+            if self._closing.is_set():
+                return
             wait_s = self._look_once()
             self._woken.wait(self._every_s if wait_s is None else wait_s)

@@ -46,6 +46,27 @@ def test_who_has_looked_already_need_not_look_again_at_once(at_once: bool, order
     assert done == order
 
 
+class _ClosedAmidClear(threading.Event):
+    """An event whose first clear comes right after the periodic was closed."""
+
+    def __init__(self, periodic: Periodic) -> None:
+        super().__init__()
+        self._periodic = periodic
+
+    def clear(self) -> None:
+        self._periodic.close()
+        super().clear()
+
+
+def test_one_that_is_closed_right_before_a_look_ends() -> None:
+    looks: list[int] = []
+    periodic = Periodic("looks", 3600.0, lambda: looks.append(1))
+    periodic._woken = _ClosedAmidClear(periodic)
+    periodic.start()
+    assert periodic.join(60.0)
+    assert looks == []
+
+
 def test_one_that_is_woken_looks_before_its_time() -> None:
     looks: list[int] = []
     periodic = Periodic("looks", 3600.0, lambda: looks.append(1))
