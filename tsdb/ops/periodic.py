@@ -36,7 +36,7 @@ class Periodic(ThreadComponent):
             self._woken.wait(self._every_s)
         while True:
             self._woken.clear()
-            # Looked at after the clear, which may have taken the wake of `close`.
+            # After the clear, which may have taken the wake of `close`.
             if self._closing.is_set():
                 return
             wait_s = self._look_once()

@@ -6,6 +6,7 @@ Spark does all of this with column expressions. No row is dropped here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,7 +45,7 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
     """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and Spark's error for a missing path."""
-    frame = _read(spark, paths, layout)
+    frame, layout = _read(spark, paths, layout)
     layout.check(frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     frame = _melted(frame, layout, kinds)
@@ -72,9 +73,15 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
     )
 
 
-def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
+def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> tuple[DataFrame, ImportLayout]:
+    """The files, and the layout with the unit of time that they state."""
     if layout.format == PARQUET:
-        return _parquet(spark, paths, layout).withColumn(_BROKEN, F.lit(None).cast("string"))
+        frame, layout = _parquet(spark, paths, layout)
+        return frame.withColumn(_BROKEN, F.lit(None).cast("string")), layout
+    return _lines(spark, paths, layout), layout
+
+
+def _lines(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
     if layout.format == CSV:
         quoted = spark.read.option("header", True).option("escape", '"').option("mode", "PERMISSIVE")
         columns = quoted.csv(list(paths)).columns
@@ -87,22 +94,42 @@ def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> Da
     return spark.read.option("columnNameOfCorruptRecord", _BROKEN).schema(schema).json(list(paths))
 
 
-def _parquet(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
-    """Spark reads timestamps in ns, as pandas writes them, only as numbers, and cannot tell them from other numbers. So
-    the layout has to name the unit.
+def _parquet(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> tuple[DataFrame, ImportLayout]:
+    """Spark reads timestamps in ns, as pandas writes them, only as numbers. The files say which numbers these are, and
+    the layout that is returned has their unit.
     """
-    if layout.time_unit == "ns":
-        spark.conf.set(_NS_AS_NUMBERS, "true")
+    spark.conf.set(_NS_AS_NUMBERS, "true")
+    frame = spark.read.parquet(*paths)
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    files = sorted(frame.inputFiles()) if isinstance(kinds.get(layout.time), LongType) else []
+    if not files or not _is_in_ns(spark, files[0], layout.time):
+        return frame, layout
+    for file in files[1:]:
+        if not _is_in_ns(spark, file, layout.time):
+            raise InvalidRequest(
+                f"column {layout.time} has timestamps in ns in {files[0]} and none in {file}: import the files of each"
+                " kind by a job of their own",
+                reason="bad_layout",
+            )
+    return frame, replace(layout, time_unit="ns")
+
+
+def _is_in_ns(spark: SparkSession, file: str, column: str) -> bool:
+    """Whether a Parquet file has timestamps in ns in this column. False for a file without the column."""
+    assert spark._jvm is not None, "an import runs where Spark's driver is"
+    parquet, hadoop = spark._jvm.org.apache.parquet.hadoop, spark._jvm.org.apache.hadoop
+    path = hadoop.fs.Path(file)
+    reader = parquet.ParquetFileReader.open(
+        parquet.util.HadoopInputFile.fromPath(path, spark._jsc.hadoopConfiguration())
+    )
     try:
-        return spark.read.parquet(*paths)
-    except Exception as error:
-        if "TIMESTAMP(NANOS" not in str(error):
-            raise
-        raise InvalidRequest(
-            "the files have timestamps in ns, as pandas writes them: give --time-unit ns (time_unit of the layout), or"
-            " write them in us or ms",
-            reason="bad_layout",
-        ) from None
+        schema = reader.getFooter().getFileMetaData().getSchema()
+    finally:
+        reader.close()
+    return any(
+        field.getName() == column and "TIMESTAMP(NANOS" in str(field.getLogicalTypeAnnotation())
+        for field in schema.getFields()
+    )
 
 
 def _melted(frame: DataFrame, layout: ImportLayout, kinds: dict[str, DataType]) -> DataFrame:

@@ -14,6 +14,7 @@ from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_wa
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
 from support.promql.notation import METRIC_NAME
+from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}
 HOUR_MS = 3_600_000
@@ -51,6 +52,22 @@ def test_an_expression_becomes_a_graph_with_its_evidence(explorer: Explorer) -> 
     assert explorer.evidence("lag") == "none"
     assert explorer.evidence("holes") == "none"
     assert explorer.evidence("read") == f"{3 * SAMPLES} samples of 3 series"
+
+
+@pytest.mark.parametrize(("lag_ms", "text"), [(1_000, "1 s"), (2_500, "2.5 s: the newest samples may be missing")])
+def test_a_ready_partition_beyond_the_freshness_objective_is_in_the_evidence(
+    chromium: Browser, lag_ms: int, text: str
+) -> None:
+    states = [
+        common_pb2.PartitionState(partition=0, ready=True, from_start=True),
+        common_pb2.PartitionState(partition=1, ready=True, from_start=True, lag_ms=lag_ms, lag_records=20),
+    ]
+    with ui_server(states=states) as running:
+        add_waves(running.api.samples, attic=10)
+        with watched_page(chromium, f"http://127.0.0.1:{running.port}") as watched:
+            explorer = Explorer(watched.page)
+            explorer.open("load", **RANGE)
+            assert explorer.evidence("lag") == text
 
 
 def test_an_error_stands_under_its_place_and_the_page_lives_on(explorer: Explorer, watched: WatchedPage) -> None:

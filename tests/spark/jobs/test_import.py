@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from spark_backfill import register
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
 from spark_backfill.jobs.imports.layout import ImportLayout
+from spark_backfill.result import ImportResult
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
 from support.data.tsdb_blocks import write_block
@@ -196,17 +197,60 @@ def test_a_time_finer_than_a_millisecond_is_refused_or_rounded_down(
     assert {ts_ms for ts_ms, _ in samples} == wanted
 
 
-def test_parquet_times_in_ns_without_their_unit_are_refused_with_the_option(
+@pytest.mark.parametrize("unit", ["ms", "ns"])
+def test_parquet_times_in_ns_need_no_unit(
+    spark: SparkSession, embedded: ImportGround, tmp_path: Path, unit: str
+) -> None:
+    """As pandas writes them. The unit of the layout is that of numbers."""
+    times = pa.array(
+        [PAST_MS * 1_000_000, (PAST_MS + 1) * 1_000_000, (PAST_MS + 2) * 1_000_000 + 1], pa.timestamp("ns")
+    )
+    other = pa.array([0, 0, 0], pa.timestamp("ns"))
+    rows = {"labels": [json.dumps(UP)] * 3, "ts_ms": times, "value": [1.0, 2.0, 3.0], "other": other}
+    path = tmp_path / "ns.parquet"
+    pq.write_table(pa.table(rows), path)
+    done = import_files(
+        spark,
+        [str(path)],
+        ImportLayout("parquet", time_unit=unit),
+        embedded.places,
+        embedded.shared,
+        ImportOptions("ns", wait_s=WAIT_S),
+    )
+    assert {row.reason: row.rows for row in done.rows} == {"fine_timestamp": 1}
+    ((_, samples),) = embedded.held().items()
+    assert [ts_ms for ts_ms, _ in samples] == [PAST_MS, PAST_MS + 1]
+
+
+def test_numbers_beside_a_column_of_times_in_ns_keep_their_unit(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
-    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "false")
-    path = tmp_path / "ns.parquet"
-    times = pa.array([PAST_MS * 1_000_000], pa.timestamp("ns"))
-    pq.write_table(pa.table({"labels": [json.dumps(UP)], "ts_ms": times, "value": [1.0]}), path)
-    options = ImportOptions("ns", wait_s=WAIT_S)
-    with pytest.raises(InvalidRequest, match="--time-unit ns") as refused:
-        import_files(spark, [str(path)], ImportLayout("parquet"), embedded.places, embedded.shared, options)
+    rows = {"labels": [json.dumps(UP)], "ts_ms": [PAST_MS], "value": [1.0], "other": pa.array([0], pa.timestamp("ns"))}
+    path = tmp_path / "ms.parquet"
+    pq.write_table(pa.table(rows), path)
+    options = ImportOptions("ms", wait_s=WAIT_S)
+    assert import_files(spark, [str(path)], ImportLayout("parquet"), embedded.places, embedded.shared, options).ok
+    ((_, samples),) = embedded.held().items()
+    assert [ts_ms for ts_ms, _ in samples] == [PAST_MS]
+
+
+def test_files_with_and_without_times_in_ns_are_refused(
+    spark: SparkSession, embedded: ImportGround, tmp_path: Path
+) -> None:
+    def import_of(**kinds: pa.Array) -> ImportResult:
+        for name, times in kinds.items():
+            table = pa.table({"labels": [json.dumps(UP)], "ts_ms": times, "value": [1.0]})
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+        files = [str(tmp_path / f"{name}.parquet") for name in kinds]
+        options = ImportOptions("mixed", wait_s=WAIT_S)
+        return import_files(spark, files, ImportLayout("parquet"), embedded.places, embedded.shared, options)
+
+    nanos, numbers = pa.array([PAST_MS * 1_000_000], pa.timestamp("ns")), pa.array([PAST_MS])
+    with pytest.raises(InvalidRequest, match=r"in ns in .*a\.parquet and none in .*b\.parquet") as refused:
+        import_of(a=nanos, b=numbers)
     assert refused.value.reason == "bad_layout"
+    done = import_of(a=numbers, b=nanos)  # The times of b are read as numbers of ms.
+    assert {row.reason: row.rows for row in done.rows} == {"timestamp_out_of_range": 1}
 
 
 def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: ImportGround, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import grpc
 import numpy as np
 
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.labels import parse_labels, series_id
 from tsdb.ops.grpc.errors import abort
 from tsdb.v1 import common_pb2, ingest_pb2, ingest_pb2_grpc, reader_pb2, reader_pb2_grpc
@@ -146,6 +146,8 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         from tsdb.query.promql.answer import messages
 
         self._enter(request, context)
+        if request.options.HasField("max_lag_ms") and self.state.lag_ms > request.options.max_lag_ms:
+            abort(context, Unavailable(f"lag {self.state.lag_ms} ms", reason="lagging"))
         storage = MemoryStorage()
         for labels, rows in self.samples.items():
             storage.add(tuple(parse_labels(labels)), rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,8 +64,15 @@ def counts() -> dict[str, dict[str, float]]:
 
 @pytest.fixture(params=["same process", "restarted"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    with rig_of(is_restarted=request.param == "restarted") as made:
+        yield made
+
+
+@contextmanager
+def rig_of(*, is_restarted: bool, timeout_s: float = 60.0) -> Iterator[Rig]:
+    """timeout_s: how long the canary's client tries again what may pass."""
     layout, clock = Layout("c", PERIOD_MS, 2), ManualClock(NOW_MS)
-    with FakeServer() as server, connect(server.address, timeout_s=60.0) as client:
+    with FakeServer() as server, connect(server.address, timeout_s=timeout_s) as client:
         server.state.coverage_start_ms = SEAM_MS
         server.history.append(reader_pb2.HistoryState(partition=0, reaches_memory=True))
         ledger = Ledger(PERIOD_MS)
@@ -72,7 +80,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         for row, canonical in enumerate(layout.labels):
             values = values_of(np.full(WRITES, row), written, np.arange(WRITES))
             server.samples[canonical] = list(zip(written.tolist(), values.tolist(), strict=True))
-        if request.param == "same process":
+        if not is_restarted:
             for ts_ms in written.tolist():
                 ledger.acknowledge(ts_ms, ())
         clock.advance(WRITES * PERIOD_MS)
@@ -128,6 +136,17 @@ def test_an_error_of_one_path_is_counted_by_reason_and_the_others_are_checked(ri
     found = rig.check()
     assert sample("tsdb_canary_check_failures_total", **labels) == before + 1
     assert {path for path in READ_PATHS if found[path]} == {"seam", "history", "promql"}
+
+
+def test_a_lag_beyond_the_settled_span_fails_the_path_that_waits_for_no_write() -> None:
+    labels = {"path": "promql", "reason": "lagging"}
+    before = sample("tsdb_canary_check_failures_total", **labels)
+    with rig_of(is_restarted=False, timeout_s=2.0) as rig:
+        rig.server.state.lag_ms = 2 * PERIOD_MS
+        assert set(rig.check()["promql"]) == {"exact"}
+        rig.server.state.lag_ms += 1
+        assert rig.check()["promql"] == {}
+    assert sample("tsdb_canary_check_failures_total", **labels) == before + 1
 
 
 @pytest.mark.parametrize("lack", ["history", "seam"])
