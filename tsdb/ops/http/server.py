@@ -98,7 +98,8 @@ class _Server(uvicorn.Server):
         if self._accepting is not None:
             self._accepting.close()
         self._socket.close()
-        await super().shutdown()
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown()  # It waits for a tenth of a second at the least.
 
 
 class OpsServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -258,6 +259,28 @@ def test_probes_are_answered_until_the_rest_has_drained() -> None:
         assert server.join(60.0)
         with pytest.raises(urllib.error.URLError, match="refused"):
             get(server, "/-/ready")
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_the_end_waits_for_connections_alone(monkeypatch: pytest.MonkeyPatch, connected: bool) -> None:
+    """A process that stops, and each test of a server, would lose a tenth of a second."""
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(delay_s: float) -> None:
+        waits.append(delay_s)
+        await sleep(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ops())
+        if connected:
+            peer = stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, 60)))
+            peer.request("GET", "/-/healthy")
+            peer.getresponse().read()
+            assert server.join(60.0)
+            assert peer.sock.recv(1) == b"", "the server closes what is idle"
+    assert bool(waits) == connected
 
 
 def test_a_closed_server_gives_its_port_back() -> None:

@@ -88,9 +88,10 @@ class Served:
         with self.connect() as peer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.suppress(ConnectionError):
-                for segment in segments:
+                for number, segment in enumerate(segments):
+                    if number:
+                        threading.Event().wait(0.03)  # The pause makes the piece a separate segment.
                     peer.sendall(segment)
-                    threading.Event().wait(0.03)  # The pause makes the next piece a separate segment.
             return read_all(peer)
 
 
