@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from support.backup.backups import WINDOWS, Ground, ground
 from support.servers.histories import HistoryFactory, announcement, row, write_rows, written
+from support.servers.logs import LogFactory
 from tsdb.backup.backup import BackupSource, back_up
 from tsdb.backup.checks import read_manifest
 from tsdb.backup.folder import BackupFolder
@@ -19,22 +21,33 @@ from tsdb.history.loader.loader import GROUP
 from tsdb.history.shared_settings import shared_rows
 from tsdb.log.interface import CHUNKS, METRICS
 from tsdb.log.lone_member import lone_member
-from tsdb.model.clock import ManualClock
+from tsdb.model.clock import ManualClock, SystemClock
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, TsdbError, Unavailable, UnknownVersion
 from tsdb.model.meta import MetaSettings
 
 DAY_MS = 24 * 3_600_000
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Iterator[Ground]:
-    """With a backup in the folder `backup`, and a history that was emptied since."""
-    with ground(f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db") as made:
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with log, history and `backup`, and the prefix of the topics. The loader takes a second."""
+    folder = tmp_path_factory.mktemp("first")
+    with ground(f"sqlite:///{folder}/log.db", f"sqlite:///{folder}/history.db") as made:
         expected = made.append_windows()
         made.load(made.histories.open(), expected)
-        made.back_up(tmp_path / "backup")
+        made.back_up(folder / "backup")
         made.histories.empty()
-        yield made
+        return folder, made.logs.prefix
+
+
+@pytest.fixture
+def saved(first: tuple[Path, str], tmp_path: Path) -> Iterator[Ground]:
+    """With a backup in the folder `backup`, and a history that was emptied since."""
+    folder, prefix = first
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    logs = LogFactory(f"sqlite:///{tmp_path}/log.db", prefix)
+    with logs, HistoryFactory(f"sqlite:///{tmp_path}/history.db") as histories:
+        yield Ground(logs, histories, logs.open(), SystemClock())
 
 
 def refused(made: Ground, folder: Path, kind: type[TsdbError], reason: str, hint: str) -> None:

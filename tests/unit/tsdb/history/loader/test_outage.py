@@ -83,7 +83,7 @@ class Rig:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_eight_hours_without_history_divert_nothing(seed: int) -> None:
     rig = Rig(seed)
     ends_at = 8 * HOURS
