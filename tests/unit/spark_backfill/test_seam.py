@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,22 @@ Rows = list[tuple[int, int, int]]
 
 @pytest.fixture
 def ground(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LoadedHistory]:
-    seed = getattr(request, "param", 1)
-    logs, histories = LogFactory(f"sqlite:///{tmp_path}/log.db", ""), HistoryFactory(f"sqlite:///{tmp_path}/history.db")
+    with _ground(tmp_path, getattr(request, "param", 1)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedHistory]:
+    """Six hours, the first window of them in history. Tests only read it."""
+    with _ground(tmp_path_factory.mktemp("loaded"), 1) as made:
+        made.write(6 * HOUR)
+        made.load(BEGIN_MS + WINDOW_MS, 6 * HOUR)
+        yield made
+
+
+@contextmanager
+def _ground(folder: Path, seed: int) -> Iterator[LoadedHistory]:
+    logs, histories = LogFactory(f"sqlite:///{folder}/log.db", ""), HistoryFactory(f"sqlite:///{folder}/history.db")
     with logs, histories, LoadedHistory(logs, histories, seed) as made:
         yield made
     close_worker_log()
@@ -194,11 +209,9 @@ def test_a_corrupt_record_beyond_what_is_loaded_is_an_error(ground: LoadedHistor
 )
 @pytest.mark.parametrize("kind", ["both", "history", "log"])
 def test_a_pushed_condition_reads_only_the_rows_that_satisfy_it(
-    ground: LoadedHistory, kind: str, filters: list[Filter], wanted: Callable[[dict[str, str]], bool]
+    loaded: LoadedHistory, kind: str, filters: list[Filter], wanted: Callable[[dict[str, str]], bool]
 ) -> None:
-    ground.write(6 * HOUR)
-    ground.load(BEGIN_MS + WINDOW_MS, 6 * HOUR)
-    made = source(ground.places, wide="__name__,instance", **KINDS[kind])
+    made = source(loaded.places, wide="__name__,instance", **KINDS[kind])
     reader = made.reader(made.schema())
     assert list(reader.pushFilters(filters)) == []
     table = pa.Table.from_batches(
@@ -208,7 +221,7 @@ def test_a_pushed_condition_reads_only_the_rows_that_satisfy_it(
     numbers = range(3 * len(series_of(0)))
     ids = {id_of(number) for number in numbers if wanted(labels_of(number))}
     end_ms = BEGIN_MS + WINDOW_MS if kind == "history" else 1 << 50
-    assert rows_of(table) == [row for row in ground.newest if row[0] in ids and row[1] < end_ms]
+    assert rows_of(table) == [row for row in loaded.newest if row[0] in ids and row[1] < end_ms]
 
 
 # The source log.
