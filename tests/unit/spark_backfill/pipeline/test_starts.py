@@ -53,7 +53,8 @@ class Starts(Pipeline):
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> Iterator[tuple[Starts, GroupMembership]]:
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Starts, GroupMembership]]:
+    monkeypatch.setattr("spark_backfill.pipeline.pipeline.SIGNAL_WITHIN_S", 0.01)  # No test here sends one.
     with LogFactory(f"sqlite:///{tmp_path}/log.db", "") as logs:
         log, clock = make_log(logs), SystemClock()
         options = pipeline_options(log, places(logs), tmp_path / "checkpoint", trigger_s=1.0)

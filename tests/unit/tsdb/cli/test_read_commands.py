@@ -300,6 +300,7 @@ def test_an_unknown_lag_is_never_shown_as_0(shell: Shell, server: FakeServer, co
         assert text.split().count("unknown") == 3
 
 
+@pytest.mark.slow  # The request timeout.
 def test_a_command_on_a_log_that_is_away_names_its_address_and_the_next_step(shell: Shell) -> None:
     done = shell.run("log", "offsets", "--log", "kafka://127.0.0.1:1")
     assert done.code == 1
