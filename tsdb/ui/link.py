@@ -1,9 +1,9 @@
 """Link: encodes the view of an explorer in the URL, so that a copied address shows the same view.
 
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
-`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`;
-`pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels as a JSON object). A value that cannot
-be read keeps its default and is named, so an old or broken link still opens.
+`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`,
+`pN.symbols`; `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels as a JSON object). A
+value that cannot be read keeps its default and is named, so an old or broken link still opens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Value = TypeVar("Value")
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
-    names. hide: series that are not drawn. only: if it is not empty, only these series are drawn."""
+    names. hide: series that are not drawn. only: if it is not empty, only these series are drawn. symbols: lines differ
+    by dashes and symbols."""
 
     query: str = ""
     view: str = "graph"
@@ -44,6 +45,7 @@ class Panel:
     losses: bool = False
     hide: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    symbols: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         losses=read.choice(prefix + "losses", ("0", "1"), "0") == "1",
         hide=read.series(prefix + "hide"),
         only=read.series(prefix + "only"),
+        symbols=read.choice(prefix + "symbols", ("0", "1"), "0") == "1",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.ui.files import not_installed
-from tsdb.ui.link import AXES, UNITS
+from tsdb.ui.link import AXES
 from tsdb.ui.pages.page import PageCall
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def figure(asked: PageCall) -> bytes:
     return _item(
         _choice(form.get("theme"), "theme", THEMES),
         _choice(form.get("axis"), "axis", AXES),
-        _choice(form.get("unit"), "unit", UNITS),
     )
 
 
@@ -44,18 +43,18 @@ def _choice(text: str, name: str, choices: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _item(theme: str, axis: str, unit: str) -> bytes:
+def _item(theme: str, axis: str) -> bytes:
     try:
         from bokeh.embed import json_item
     except ImportError as error:
         raise not_installed() from error
     with _one_at_a_time:
-        item: Any = json_item(_figure(theme, axis, unit))
+        item: Any = json_item(_figure(theme, axis))
     return json.dumps(item).encode()
 
 
-def _figure(theme: str, axis: str, unit: str) -> Figure:
-    from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, Range1d
+def _figure(theme: str, axis: str) -> Figure:
+    from bokeh.models import BasicTickFormatter, BoxZoomTool, ColumnDataSource, CrosshairTool, Range1d
     from bokeh.models.annotations import Span
     from bokeh.plotting import figure as new_figure
 
@@ -88,7 +87,10 @@ def _figure(theme: str, axis: str, unit: str) -> Figure:
             minor_tick_line_color=None,
         )
     plot.grid.grid_line_color = _GRID[theme]
-    _name_units(plot, unit, axis)
+    plot.xaxis.update(name="time_axis", axis_label="UTC", axis_label_standoff=2)
+    # The page writes the numbers; on both kinds of axis the formatter is one that it can replace.
+    plot.yaxis.update(name="number_axis", formatter=BasicTickFormatter())
+    plot.y_range.update(range_padding=0.08, only_visible=False)
 
     areas = ColumnDataSource({"xs": [], "ys": [], "color": []}, name="areas")
     plot.patches("xs", "ys", source=areas, fill_color="color", fill_alpha=0.3, line_alpha=0)
@@ -125,18 +127,3 @@ def _figure(theme: str, axis: str, unit: str) -> Figure:
         line_alpha="alpha",
     )
     return plot
-
-
-def _name_units(plot: Figure, unit: str, axis: str) -> None:
-    """Format the numbers of the vertical axis with their unit."""
-    from bokeh.models import AdaptiveTicker, BasicTickFormatter, NumeralTickFormatter
-
-    formats = {"bytes": "0.[00] ib", "ratio": "0.[00]%"}
-    labels = {"seconds": "seconds", "percent": "%", "per_second": "per second"}
-    plain = BasicTickFormatter(power_limit_high=6)
-    plot.yaxis.formatter = NumeralTickFormatter(format=formats[unit]) if unit in formats else plain
-    if unit == "bytes" and axis == "linear":
-        plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], min_interval=1)
-    plot.yaxis.axis_label = labels.get(unit)
-    plot.yaxis.axis_label_standoff = 4
-    plot.y_range.update(range_padding=0.08, only_visible=False)

@@ -18,7 +18,7 @@ export function say(text) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// A short line in the colour, dashes and symbol of a series.
+// A short line in the colour, dashes and symbol of a series. marker: null for none.
 export function swatch({ color, dash, marker }) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("width", "34");
@@ -26,15 +26,17 @@ export function swatch({ color, dash, marker }) {
   svg.setAttribute("aria-hidden", "true");
   svg.setAttribute("class", "swatch");
   const line = document.createElementNS(SVG, "line");
-  for (const [key, value] of Object.entries({ x1: 1, x2: 33, y1: 6, y2: 6, stroke: color, "stroke-width": 2, "stroke-dasharray": dash.join(" ") })) {
+  for (const [key, value] of Object.entries({ x1: 1, x2: 33, y1: 6, y2: 6, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") })) {
     line.setAttribute(key, value);
   }
+  svg.append(line);
+  if (marker === null) return svg;
   const mark = document.createElementNS(SVG, "path");
   mark.setAttribute("d", SHAPES[marker]);
   mark.setAttribute("fill", "none");
   mark.setAttribute("stroke", color);
   mark.setAttribute("stroke-width", "1.5");
-  svg.append(line, mark);
+  svg.append(mark);
   return svg;
 }
 

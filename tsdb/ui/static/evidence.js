@@ -1,6 +1,6 @@
 // Evidence: what an answer rests on, as pairs of a term and a sentence.
 import { element } from "./dom.js";
-import { count, duration, time } from "./format.js";
+import { count, duration, moment, time, zoneName } from "./format.js";
 
 const STALE_MS = 5 * 60_000;
 const AHEAD_MS = 60_000;
@@ -23,7 +23,7 @@ export function evidence(found) {
 function freshness({ newest_ms: newest, now_ms: now }) {
   if (newest === null) return { text: "none in this range" };
   const age = now - newest;
-  const title = `${time(newest)} UTC`;
+  const title = moment(newest);
   if (age < -AHEAD_MS) return { text: `${duration(-age)} in the future: a clock is wrong`, bad: true, title };
   if (age < 0) return { text: "now", title };
   return { text: `${duration(age)} old`, bad: age > STALE_MS, title };
@@ -31,13 +31,13 @@ function freshness({ newest_ms: newest, now_ms: now }) {
 
 function origin({ partitions, seams, has_history: hasHistory, from_memory: fromMemory }) {
   if (!partitions.length) return { text: "no store answers", bad: true };
-  const starts = partitions.map((one) => `partition ${one.partition}: ${one.coverage_start_ms === null ? "the whole log" : `memory from ${time(one.coverage_start_ms)} UTC`}`).join("\n");
+  const starts = partitions.map((one) => `partition ${one.partition}: ${one.coverage_start_ms === null ? "the whole log" : `memory from ${moment(one.coverage_start_ms)}`}`).join("\n");
   if (fromMemory === partitions.length) return { text: "memory", title: starts };
   if (!hasHistory) return { text: "memory; there is no history", bad: true, title: starts };
   if (!seams.length) return { text: "history", title: starts };
   const first = time(seams[0]);
   const last = seams.length > 1 ? `–${time(seams.at(-1), false)}` : "";
-  return { text: `history before ${first}${last}, then memory`, title: starts };
+  return { text: `history before ${first}${last} ${zoneName(seams[0])}, then memory`, title: starts };
 }
 
 function lag({ partitions, partitions_missing: missing }) {
@@ -55,7 +55,7 @@ function lag({ partitions, partitions_missing: missing }) {
 
 function holes({ holes: found, holes_total: total }) {
   if (!total) return { text: "none" };
-  const title = found.map((one) => `partition ${one.partition}: ${time(one.start_ms)} to ${time(one.end_ms)}, ${one.reason}`).join("\n");
+  const title = found.map((one) => `partition ${one.partition}: ${time(one.start_ms)} to ${moment(one.end_ms)}, ${one.reason}`).join("\n");
   return { text: `${count(total, "hole")}: ${found[0].reason}`, bad: true, title };
 }
 

@@ -17,7 +17,7 @@ function link() {
     if (panel.state.view !== "graph") found.set(`${prefix}view`, panel.state.view);
     if (panel.state.unit) found.set(`${prefix}unit`, panel.state.unit);
     if (panel.state.axis !== "linear") found.set(`${prefix}axis`, panel.state.axis);
-    for (const name of ["stack", "losses"]) if (panel.state[name]) found.set(prefix + name, "1");
+    for (const name of ["stack", "symbols", "losses"]) if (panel.state[name]) found.set(prefix + name, "1");
     for (const name of ["hide", "only"]) named(panel.state[name]).forEach((one) => found.append(prefix + name, one));
   });
   return `${location.pathname}?${found}`;
@@ -50,12 +50,16 @@ const page = {
   },
 };
 
-const times = new Times(state, () => {
-  page.changed(true);
-  runAll();
-});
+const times = new Times(
+  state,
+  () => {
+    page.changed(true);
+    runAll();
+  },
+  showAll,
+);
 
-function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, losses: false, hide: [], only: [] }) {
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [] }) {
   const panel = new Panel(page, { ...settings });
   panels.push(panel);
   container.append(panel.root);
@@ -68,6 +72,10 @@ function runAll(isRefresh = false) {
   return Promise.all(panels.map((panel) => panel.run(isRefresh)));
 }
 
+function showAll() {
+  panels.forEach((panel) => panel.show());
+}
+
 const refresh = new Refresh(state, times, () => runAll(true), () => page.changed());
 
 document.getElementById("copy-link").addEventListener("click", () => copy(new URL(link(), location.href).href, "Link"));
@@ -76,7 +84,7 @@ document.getElementById("add").addEventListener("click", () => {
   add().input.focus();
   page.changed(true);
 });
-document.addEventListener("theme", () => panels.forEach((panel) => panel.show()));
+document.addEventListener("theme", showAll);
 window.addEventListener("popstate", () => location.reload());
 
 state.panels.forEach((one) => add(one));

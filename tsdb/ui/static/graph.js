@@ -1,14 +1,7 @@
 // Graph: a figure of BokehJS, filled with the lines of one answer after another.
 import { get } from "./api.js";
-
-// Okabe and Ito's colours, which colour-blind readers tell apart; darker ones on a light ground.
-const COLORS = {
-  light: ["#0072b2", "#d55e00", "#007a58", "#aa3377", "#8a6100", "#2b6fd6", "#444b59", "#b3261e"],
-  dark: ["#56b4e9", "#ff9e5e", "#3ecf9b", "#e58fc0", "#f0c84b", "#8fb4ff", "#c6ccd8", "#ff8a80"],
-};
-const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [5, 2, 1, 2, 1, 2]];
-const MARKERS = ["circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "cross", "x"];
-const MANY = 40; // From here on lines are thin, and points have no symbols.
+import { tickNumbers, tickTimes, zone, zoneName, zoneOffsetMs, scaleOf, value } from "./format.js";
+import { look, MANY } from "./look.js";
 
 const figures = new Map();
 let isQuiet = false;
@@ -29,16 +22,6 @@ function figure(options) {
   return figures.get(key);
 }
 
-// How a line looks: by its place, and the same in the legend.
-export function look(index, theme) {
-  const colors = COLORS[theme];
-  return {
-    color: colors[index % colors.length],
-    dash: DASHES[Math.floor(index / colors.length + index) % DASHES.length],
-    marker: MARKERS[index % MARKERS.length],
-  };
-}
-
 export class Graph {
   constructor(element, { onZoom, onMove }) {
     this.element = element;
@@ -47,11 +30,15 @@ export class Graph {
     this.key = "";
     this.plot = null;
     this.views = null;
+    this.scale = scaleOf([], "");
+    this.axis = "linear";
     this.settingRange = false;
   }
 
   // Draws an answer. hidden: indexes of series that are not drawn. focus: the index of a series drawn alone in full.
   async draw(answer, options, hidden = new Set(), focus = null) {
+    this.scale = options.scale;
+    this.axis = options.axis;
     await this.#open(options);
     const lines = linesOf(answer, options, hidden, focus);
     const model = (name) => this.plot.document.get_model_by_name(name);
@@ -64,6 +51,7 @@ export class Graph {
     const past = seams.length ? [answer.start_ms] : evidence.from_memory === 0 && evidence.has_history && evidence.partitions.length ? [answer.start_ms] : [];
     model("history").data = { left: past, right: past.map(() => (seams.length ? seams.at(-1) : answer.end_ms)) };
     model("holes").data = { left: evidence.holes.map((one) => one.start_ms), right: evidence.holes.map((one) => one.end_ms) };
+    model("time_axis").axis_label = zoneName(answer.end_ms);
     this.settingRange = true;
     this.plot.x_range.setv({ start: answer.start_ms, end: answer.end_ms });
     this.settingRange = false;
@@ -77,8 +65,8 @@ export class Graph {
   }
 
   async #open(options) {
-    const asked = { theme: options.theme, axis: options.axis, unit: options.unit };
-    const key = JSON.stringify(asked);
+    const asked = { theme: options.theme, axis: options.axis };
+    const key = JSON.stringify([asked, zone()]);
     if (key === this.key) return;
     const item = await figure(asked);
     quiet();
@@ -86,26 +74,52 @@ export class Graph {
     this.views = await window.Bokeh.embed.embed_item(structuredClone(item), this.element);
     this.plot = this.views.roots[0].model;
     this.key = key;
+    this.#nameTicks();
     let timer = 0;
     this.plot.x_range.change.connect(() => {
       if (this.settingRange) return;
       clearTimeout(timer);
       timer = setTimeout(() => this.onZoom(Math.round(this.plot.x_range.start), Math.round(this.plot.x_range.end)), 60);
     });
-    this.plot.on_event("mousemove", (event) => this.onMove(event.x, event.y));
-    this.plot.on_event("mouseleave", () => this.onMove(null, null));
+    this.plot.on_event("mousemove", (event) => this.onMove({ x: event.x, y: event.y, isRight: event.sx > this.element.clientWidth / 2 }));
+    this.plot.on_event("mouseleave", () => this.onMove({ x: null, y: null, isRight: false }));
   }
+
+  // The axes have the texts of the legend and of the readout. Bokeh's own formatters know neither the zone of the
+  // browser nor one unit for all numbers, and its formatters with code of the caller need eval.
+  #nameTicks() {
+    const times = this.plot.document.get_model_by_name("time_axis");
+    const numbers = this.plot.document.get_model_by_name("number_axis");
+    times.formatter.doFormat = tickTimes;
+    const isLog = this.axis === "log";
+    numbers.formatter.doFormat = (ticks) => (isLog ? ticks.map((one) => value(String(one), this.scale.unit)) : tickNumbers(ticks, this.scale));
+    // Ticks stand at round numbers of the unit that is shown, such as 1 GiB.
+    if (!isLog) place(numbers.ticker, () => ({ factor: this.scale.factor, offset: 0 }));
+    // Ticks stand at whole hours and days of the zone.
+    place(times.ticker, (start, end) => ({ factor: 1, offset: zoneOffsetMs((start + end) / 2) }));
+  }
+}
+
+// Lets a ticker find its ticks in other numbers: those of the axis divided by factor, plus offset.
+function place(ticker, measure) {
+  const found = ticker.get_ticks.bind(ticker);
+  ticker.get_ticks = (start, end, range, loc) => {
+    const { factor, offset } = measure(start, end);
+    const { major, minor } = found(start / factor + offset, end / factor + offset, range, loc);
+    const back = (one) => (one - offset) * factor;
+    return { major: major.map(back), minor: minor.map(back) };
+  };
 }
 
 function linesOf(answer, options, hidden, focus) {
   const lines = { xs: [], ys: [], color: [], dash: [], width: [], alpha: [] };
   const points = { x: [], y: [], color: [], marker: [], alpha: [] };
   const areas = { xs: [], ys: [], color: [] };
-  const many = answer.values.length > MANY;
+  const many = answer.values.length >= MANY;
   const below = options.stack ? new Map() : null;
   answer.values.forEach((row, index) => {
     if (hidden.has(index)) return;
-    const { color, dash, marker } = look(index, options.theme);
+    const { color, dash, marker } = look(index, answer.values.length, options);
     const at = answer.at === null ? null : answer.at[index];
     const xs = new Float64Array(row.length);
     const ys = new Float64Array(row.length);
@@ -123,14 +137,14 @@ function linesOf(answer, options, hidden, focus) {
     lines.width.push(focus === index ? 3 : many ? 1 : 1.8);
     lines.alpha.push(alpha);
     for (let i = 0; i < ys.length; i += 1) {
-      // A point without neighbours has no line; a line of few points shows each.
-      const isAlone = Number.isNaN(ys[i - 1] ?? NaN) && Number.isNaN(ys[i + 1] ?? NaN);
-      const isMark = !many && (i + index * 7) % 40 === 20;
+      // A point without neighbours has no line. One of value 0 in a stack adds nothing to see.
+      const isAlone = Number.isNaN(ys[i - 1] ?? NaN) && Number.isNaN(ys[i + 1] ?? NaN) && !(options.stack && row[i] === 0);
+      const isMark = marker !== null && (i + index * 7) % 40 === 20;
       if (Number.isNaN(ys[i]) || !(isAlone || isMark)) continue;
       points.x.push(xs[i]);
       points.y.push(ys[i]);
       points.color.push(color);
-      points.marker.push(marker);
+      points.marker.push(marker ?? "circle");
       points.alpha.push(alpha);
     }
   });

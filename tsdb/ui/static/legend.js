@@ -1,10 +1,11 @@
-// Legend: a table of the drawn series with the statistics of all their values. A click hides a series, with Ctrl it shows
-// one alone. A refresh with the same series changes the numbers alone, so that focus and scrolling stay.
+// Legend: the table of the drawn series with the statistics of all their values. A click on a row hides its series, with
+// Ctrl it shows this one alone.
 import { element, swatch } from "./dom.js";
-import { series, value } from "./format.js";
-import { look } from "./graph.js";
+import { compareSeries, numberOf, scaled, series } from "./format.js";
+import { look } from "./look.js";
+import { Rows } from "./rows.js";
 
-const ROWS_SHOWN = 60; // More come on demand: building many rows delays the graph.
+const ROWS_SHOWN = 60;
 const COLUMNS = { last: "last", min: "lowest", max: "highest", mean: "mean" };
 
 // A series by its labels, which stay the same while its place in the answers changes.
@@ -16,9 +17,8 @@ export class Legend {
     this.container = container;
     this.state = state;
     this.onChange = onChange;
-    this.all = false;
     this.key = "";
-    this.cells = [];
+    this.rows = null;
   }
 
   // The indexes of the series of an answer that are hidden.
@@ -29,57 +29,65 @@ export class Legend {
     return new Set(answer.series.flatMap((labels, index) => (chosen.has(identity(labels)) === hidesChosen ? [index] : [])));
   }
 
-  clear(children) {
-    this.key = "";
-    this.cells = [];
-    this.container.replaceChildren(...children);
+  // The next show builds the table anew: something else stands in the container.
+  clear() {
+    this.rows = null;
   }
 
   show(answer, options) {
-    const total = answer.series.length;
-    if (!total) {
-      this.clear([element("p", { class: "quiet" }, "No series in this range. Check the name and the labels, or ask for a longer range.")]);
+    if (!answer.series.length) {
+      this.clear();
+      this.container.replaceChildren(element("p", { class: "quiet" }, "No series in this range. Check the name and the labels, or ask for a longer range."));
       return;
     }
-    const key = JSON.stringify([answer.series, options, this.state.hide, this.state.only, this.all]);
-    if (key !== this.key) this.#build(answer, options);
+    if (this.rows === null) {
+      this.rows = new Rows({ label: "Series of the graph", className: "legend", most: ROWS_SHOWN });
+      this.container.replaceChildren(...this.rows.parts);
+    }
+    const key = JSON.stringify([answer.series, options.theme, options.stack, options.symbols, this.state.hide, this.state.only]);
+    if (key !== this.key) this.rows.forget();
     this.key = key;
-    this.cells.forEach((row, index) => row.forEach((cell, column) => {
-      const text = answer.statistics[index][Object.keys(COLUMNS)[column]];
-      cell.textContent = value(text, options.unit);
-      cell.title = text;
-    }));
-  }
-
-  #build(answer, options) {
-    const total = answer.series.length;
-    const shown = this.all ? total : Math.min(total, ROWS_SHOWN);
-    this.cells = [];
-    const head = element("tr", {}, element("th", { scope: "col" }, "series"), ...Object.values(COLUMNS).map((name) => element("th", { scope: "col", class: "number" }, name)));
-    const rows = [];
     const hidden = this.hidden(answer);
-    for (let index = 0; index < shown; index += 1) rows.push(this.#row(answer, options, index, hidden.has(index)));
-    const table = element("table", { class: "legend" }, element("thead", {}, head), element("tbody", {}, ...rows));
-    const parts = [element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Series of the graph" }, table)];
-    if (shown < total) parts.push(element("button", { type: "button", class: "more", onclick: () => this.#more(answer, options) }, `Show all ${total} series`));
-    this.container.replaceChildren(...parts);
+    this.rows.show({
+      columns: [
+        { name: "series", isNumber: false, of: (index) => series(answer.series[index]) },
+        ...Object.entries(COLUMNS).map(([field, name]) => ({ name, isNumber: true, of: (index) => numberOf(answer.statistics[index][field]) })),
+      ],
+      rows: firstOrder(answer.series),
+      key: (index) => index,
+      text: (index) => series(answer.series[index]),
+      make: (index) => this.#row(answer, options, index, hidden.has(index)),
+      fill: (row, index) => this.#fill(row, answer.statistics[index], options),
+    });
   }
 
   #row(answer, options, index, isHidden) {
     const button = element(
       "button",
-      { type: "button", class: "series", "aria-pressed": String(!isHidden), title: "Show or hide; with Ctrl: this one alone", onclick: (event) => this.#toggle(answer.series, index, event.ctrlKey || event.metaKey) },
-      swatch(look(index, options.theme)),
+      { type: "button", class: "series", "aria-pressed": String(!isHidden), title: "Show or hide; with Ctrl: this one alone" },
+      swatch(look(index, answer.series.length, options)),
       element("span", {}, series(answer.series[index])),
     );
+    const events = {
+      onclick: (event) => this.#toggle(answer.series[index], index, event.ctrlKey || event.metaKey),
+      onmouseenter: () => this.onChange(index),
+      onmouseleave: () => this.onChange(null),
+    };
     const cells = Object.keys(COLUMNS).map(() => element("td", { class: "number" }));
-    this.cells.push(cells);
-    const events = { onmouseenter: () => this.onChange(index), onmouseleave: () => this.onChange(null) };
-    return element("tr", { class: isHidden ? "off" : null, ...events }, element("th", { scope: "row" }, button), ...cells);
+    return element("tr", { class: isHidden ? "off" : null, "data-series": String(index), ...events }, element("th", { scope: "row" }, button), ...cells);
   }
 
-  #toggle(all, index, alone) {
-    const one = identity(all[index]);
+  #fill(row, statistics, options) {
+    Object.keys(COLUMNS).forEach((field, column) => {
+      const cell = row.children[column + 1];
+      const text = statistics[field];
+      cell.textContent = text === "" ? "" : scaled(numberOf(text), options.scale);
+      cell.title = text;
+    });
+  }
+
+  #toggle(labels, index, alone) {
+    const one = identity(labels);
     const { hide, only } = this.state;
     if (alone) {
       const isAlone = only.length === 1 && only[0] === one;
@@ -90,13 +98,14 @@ export class Legend {
       this.state.hide = toggled(hide, one);
     }
     this.onChange(null, true);
-    this.container.querySelectorAll("button.series")[index]?.focus();
+    this.container.querySelector(`tr[data-series="${index}"] button`)?.focus();
   }
+}
 
-  #more(answer, options) {
-    this.all = true;
-    this.show(answer, options);
-  }
+// The order of the answer, which may be that of sort(); buckets of histograms by the number of their bound.
+function firstOrder(all) {
+  const indexes = all.map((_, index) => index);
+  return all.some((labels) => "le" in labels) ? indexes.sort((one, other) => compareSeries(all[one], all[other])) : indexes;
 }
 
 function toggled(list, one) {

@@ -4,12 +4,12 @@ import { Completion } from "./complete.js";
 import { copy } from "./copying.js";
 import { element, say } from "./dom.js";
 import { evidence } from "./evidence.js";
-import { count } from "./format.js";
+import { count, numberOf, scaleOf } from "./format.js";
 import { Graph } from "./graph.js";
 import { Legend } from "./legend.js";
 import { problem } from "./problem.js";
 import { Readout } from "./readout.js";
-import { table } from "./tables.js";
+import { Table } from "./tables.js";
 
 const POINTS_MIN = 200;
 const FOCUSED_MAX = 100;
@@ -23,6 +23,7 @@ export class Panel {
     this.page = page;
     this.state = state;
     this.answer = null;
+    this.drawn = null; // The options with which the answer was drawn.
     this.running = null;
     this.root = document.getElementById("panel").content.firstElementChild.cloneNode(true);
     numbers += 1;
@@ -84,24 +85,33 @@ export class Panel {
     const answer = this.answer;
     if (answer === null) return;
     const options = this.options();
+    this.drawn = options;
     this.#notes(answer);
     this.evidence.replaceChildren(...evidence(answer.evidence));
     this.evidence.hidden = false;
     if (answer.view === "graph") {
       await this.graph.draw(answer, options, this.legend.hidden(answer));
       this.find(".graph").setAttribute("aria-label", `Graph of ${this.state.query}: ${count(answer.series_total, "series", "series")}; the table below has the numbers`);
+      this.table.clear();
       this.legend.show(answer, options);
     } else {
       this.graph.close();
-      this.legend.clear(table(answer, options.unit));
+      this.legend.clear();
+      this.table.show(answer, options.unit);
     }
     this.readout.clear();
     this.problem.hidden = true;
   }
 
   options() {
-    const { axis, unit, stack } = this.state;
-    return { theme: document.documentElement.dataset.theme, axis, unit, stack };
+    const { axis, unit, stack, symbols } = this.state;
+    return { theme: document.documentElement.dataset.theme, axis, unit, stack, symbols, scale: scaleOf(this.#numbers(), unit) };
+  }
+
+  // The numbers beside a graph; they share one scale with its axis.
+  #numbers() {
+    if (this.answer?.view !== "graph") return [];
+    return this.answer.statistics.flatMap((one) => Object.values(one).map(numberOf));
   }
 
   #parameters() {
@@ -122,8 +132,9 @@ export class Panel {
     this.readout = new Readout(this.find(".readout"));
     this.graph = new Graph(this.find(".graph"), {
       onZoom: (start, end) => this.page.zoom(start, end),
-      onMove: (x, y) => this.readout.show(this.answer, this.options(), this.answer && this.legend.hidden(this.answer), x, y),
+      onMove: (place) => this.readout.show(this.answer, this.drawn, this.answer && this.legend.hidden(this.answer), place),
     });
+    this.table = new Table(this.find(".rows"));
     this.legend = new Legend(this.find(".rows"), this.state, (focus, changed) => this.#redraw(focus, changed));
     this.input.addEventListener("input", () => this.#fit());
     this.input.addEventListener("change", () => this.#fit());
@@ -147,6 +158,7 @@ export class Panel {
     };
     for (const name of ["unit", "axis"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value, false));
     for (const name of ["stack", "losses"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.checked, true));
+    this.find(".symbols").addEventListener("change", (event) => set("symbols", event.target.checked, false));
     for (const button of this.root.querySelectorAll(".views button")) button.addEventListener("click", () => set("view", button.dataset.view, true));
     this.#showOptions();
   }
@@ -156,8 +168,9 @@ export class Panel {
     this.find(".axis").value = this.state.axis;
     this.find(".stack").checked = this.state.stack;
     this.find(".losses").checked = this.state.losses;
+    this.find(".symbols").checked = this.state.symbols;
     for (const button of this.root.querySelectorAll(".views button")) button.setAttribute("aria-pressed", String(button.dataset.view === this.state.view));
-    for (const name of ["axis", "stack"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+    for (const name of ["axis", "stack", "symbols"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
   }
 
   #key(event) {
@@ -222,7 +235,9 @@ export class Panel {
   #clear() {
     this.answer = null;
     this.graph.close();
-    this.legend.clear([]);
+    this.legend.clear();
+    this.table.clear();
+    this.find(".rows").replaceChildren();
     this.readout.clear();
     for (const one of [this.evidence, this.problem, this.find(".notes")]) one.hidden = true;
   }

@@ -1,50 +1,88 @@
-// Readout: time and values under the pointer, of the line that is nearest and of the number of others.
-import { series, time, value } from "./format.js";
+// Readout: the values of all series at the time under the pointer, sorted, with the nearest line or band marked.
+import { element, swatch } from "./dom.js";
+import { moment, scaled, series } from "./format.js";
+import { look } from "./look.js";
+
+const ROWS_MAX = 16; // The rows around the nearest; a higher box would cover the graph.
 
 export class Readout {
-  constructor(element) {
-    this.element = element;
+  constructor(box) {
+    this.box = box;
   }
 
   clear() {
-    this.element.textContent = "";
+    this.box.hidden = true;
   }
 
-  show(answer, options, hidden, x, y) {
-    if (answer === null || x === null) {
+  // isRight: the pointer is in the right half, so the box has the left one.
+  show(answer, options, hidden, { x, y, isRight }) {
+    const found = answer === null || x === null ? null : rowsAt(answer, options, hidden, x, y);
+    if (found === null) {
       this.clear();
       return;
     }
-    const step = Math.round((x - answer.first_ms) / answer.step_ms);
-    let nearest = null;
-    let others = -1;
-    answer.values.forEach((row, index) => {
-      if (hidden.has(index)) return;
-      const place = answer.at === null ? step : search(answer.at[index], step);
-      const number = row[place] ?? null;
-      if (number === null) return;
-      others += 1;
-      const distance = Math.abs(number - y);
-      if (nearest === null || distance < nearest.distance) nearest = { index, number, distance, step: answer.at === null ? step : answer.at[index][place] };
-    });
-    if (nearest === null) {
-      this.element.textContent = `${time(Math.round(x))} UTC: no value`;
-      return;
-    }
-    const more = others > 0 ? ` (and ${others} more)` : "";
-    const at = time(answer.first_ms + nearest.step * answer.step_ms);
-    this.element.textContent = `${at} UTC: ${value(String(nearest.number), options.unit)}  ${series(answer.series[nearest.index])}${more}`;
+    const { rows, at_ms: at } = found;
+    const nearest = rows.findIndex((one) => one.isNearest);
+    const from = Math.max(0, Math.min(nearest - ROWS_MAX / 2, rows.length - ROWS_MAX));
+    const shown = rows.slice(from, from + ROWS_MAX);
+    const below = rows.length - from - shown.length;
+    this.box.replaceChildren(
+      element("p", {}, rows.length ? moment(at) : `${moment(at)}: no value`),
+      ...(from ? [element("p", { class: "quiet" }, `${from} more above`)] : []),
+      element("table", {}, element("tbody", {}, ...shown.map((one) => row(one, answer, options)))),
+      ...(below ? [element("p", { class: "quiet" }, `${below} more below`)] : []),
+    );
+    this.box.classList.toggle("at-left", isRight);
+    this.box.hidden = false;
   }
 }
 
-// The index of the last step at or before the wanted one.
-function search(steps, wanted) {
+function row({ index, number, isNearest }, answer, options) {
+  return element(
+    "tr",
+    { class: isNearest ? "nearest" : null },
+    element("td", {}, swatch(look(index, answer.series.length, options))),
+    element("td", { class: "number" }, scaled(number, options.scale)),
+    element("td", { class: "name" }, series(answer.series[index])),
+  );
+}
+
+// The drawn series at the step nearest to x: the largest value first, in stacks the highest band.
+export function rowsAt(answer, options, hidden, x, y) {
+  const step = Math.round((x - answer.first_ms) / answer.step_ms);
+  const rows = [];
+  let base = 0;
+  answer.values.forEach((values, index) => {
+    if (hidden.has(index)) return;
+    const place = answer.at === null ? step : nearestPlace(answer.at[index], step);
+    const number = values[place] ?? null;
+    if (number === null || (options.axis === "log" && number <= 0)) return;
+    const bottom = options.stack ? base : number;
+    const top = options.stack ? base + number : number;
+    base = options.stack ? top : 0;
+    const at = answer.at === null ? step : answer.at[index][place];
+    rows.push({ index, number, at, distance: distance(y, bottom, top), isNearest: false });
+  });
+  if (options.stack) rows.reverse();
+  else rows.sort((one, other) => other.number - one.number);
+  const nearest = rows.reduce((best, one) => (best === null || one.distance < best.distance ? one : best), null);
+  if (nearest !== null) nearest.isNearest = true;
+  return { at_ms: answer.first_ms + (nearest?.at ?? step) * answer.step_ms, rows };
+}
+
+// From y to a band; 0 inside of it.
+function distance(y, one, other) {
+  return Math.max(0, Math.min(one, other) - y, y - Math.max(one, other));
+}
+
+// The index of the step nearest to the wanted one.
+function nearestPlace(steps, wanted) {
   let low = 0;
   let high = steps.length - 1;
   while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (steps[middle] <= wanted) low = middle;
-    else high = middle - 1;
+    const middle = (low + high) >> 1;
+    if (steps[middle] < wanted) low = middle + 1;
+    else high = middle;
   }
-  return low;
+  return low > 0 && wanted - steps[low - 1] < steps[low] - wanted ? low - 1 : low;
 }

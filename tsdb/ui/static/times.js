@@ -1,4 +1,6 @@
-// Times: the range of all panels. A duration before now, or from a time to a time; all texts are UTC.
+// Times: the range of all panels. A duration before now, or from a time to a time; texts have the zone of
+// the browser, or UTC where the reader chose it.
+import { offsetName, setZone, zone, zoneOffsetMs } from "./format.js";
 
 const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000, y: 31_536_000_000 };
 
@@ -16,15 +18,21 @@ function rangeText(ms) {
 }
 
 export class Times {
-  constructor(state, onChange) {
+  // onChange: another range. onZone: another zone of the texts.
+  constructor(state, onChange, onZone) {
     this.range = state.range;
     this.start = state.start_ms;
     this.end = state.end_ms;
     this.onChange = onChange;
+    this.onZone = onZone;
     this.choice = document.getElementById("range");
     this.from = document.getElementById("from");
     this.to = document.getElementById("to");
     this.duration = document.getElementById("length");
+    this.zone = document.getElementById("zone");
+    this.zone.options[0].text = `local (${offsetName(-60_000 * new Date().getTimezoneOffset())})`;
+    this.zone.value = zone();
+    this.zone.addEventListener("change", () => this.#setZone());
     this.choice.addEventListener("change", () => this.#chosen());
     this.duration.addEventListener("change", () => this.#measured());
     for (const input of [this.from, this.to]) input.addEventListener("change", () => this.#typed());
@@ -54,6 +62,12 @@ export class Times {
   setRange(range) {
     this.range = range;
     this.#changed();
+  }
+
+  #setZone() {
+    setZone(this.zone.value);
+    this.#show();
+    this.onZone();
   }
 
   #now() {
@@ -107,8 +121,7 @@ export class Times {
   }
 
   #typed() {
-    const start = Date.parse(`${this.from.value}Z`);
-    const end = Date.parse(`${this.to.value}Z`);
+    const [start, end] = [this.from.value, this.to.value].map(typedMs);
     const isOrdered = end > start;
     this.to.setCustomValidity(isOrdered ? "" : "The range ends before it begins.");
     this.to.reportValidity();
@@ -131,7 +144,16 @@ export class Times {
       return;
     }
     this.choice.value = "absolute";
-    this.from.value = new Date(this.start).toISOString().slice(0, 19);
-    this.to.value = new Date(this.end).toISOString().slice(0, 19);
+    this.from.value = clockText(this.start);
+    this.to.value = clockText(this.end);
   }
+}
+
+// A time as the fields have it, by the clock of the zone.
+function clockText(ms) {
+  return new Date(ms + zoneOffsetMs(ms)).toISOString().slice(0, 19);
+}
+
+function typedMs(text) {
+  return Date.parse(zone() === "UTC" ? `${text}Z` : text);
 }

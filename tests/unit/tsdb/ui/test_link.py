@@ -35,12 +35,13 @@ def test_all_of_a_view_is_in_its_link() -> None:
         p0_axis="log",
         p0_stack="1",
         p0_losses="1",
+        p0_symbols="1",
         p0_hide='{"job":"a"}',
         p1_q="up",
         p1_view="samples",
         p1_only='{"job":"b"}',
     )
-    first = Panel('sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True, ('{"job":"a"}',))
+    first = Panel('sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True, ('{"job":"a"}',), symbols=True)
     assert found == View([first, Panel("up", "samples", only=('{"job":"b"}',))], "", 1000, 61_000, 5)
     assert problems == []
 

@@ -251,8 +251,9 @@ def test_an_unknown_form_of_copies_is_refused(served: UiServer) -> None:
 
 @pytest.mark.parametrize("axis", ["linear", "log"])
 def test_the_figure_has_the_sources_that_scripts_fill(served: UiServer, axis: str) -> None:
-    item = served.get("/ui/figure", axis=axis, theme="dark", unit="seconds").json
+    item = served.get("/ui/figure", axis=axis, theme="dark").json
     text = json.dumps(item)
     assert all(f'"name": "{name}"' in text for name in ("lines", "points", "areas", "seams", "history", "holes"))
+    assert all(f'"name": "{name}"' in text for name in ("time_axis", "number_axis"))
     assert ("LogScale" in text or "LogAxis" in text) == (axis == "log")
     assert "CustomJS" not in text

@@ -1,0 +1,148 @@
+"""Scripts of the pages without a browser: texts of numbers and times, the readout, the order of series. Their modules
+without elements run in the JavaScript engine that the browser's driver brings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+from playwright._impl._driver import compute_driver_executable
+
+from tsdb.ui.files import OWN
+
+BERLIN = "Europe/Berlin"
+
+
+def script(module: str, expression: str, zone: str = "UTC") -> Any:
+    """The value of an expression over `m`, the exports of a module."""
+    program = f"import * as m from {json.dumps((OWN / module).as_uri())}; console.log(JSON.stringify({expression}))"
+    node, _ = compute_driver_executable()
+    ran = subprocess.run(
+        [node, "--no-warnings", "--input-type=module", "--eval", program],
+        env={**os.environ, "TZ": zone},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("unit", "rows"),
+    [
+        (
+            "",
+            {
+                "3.5e13": "35 T",
+                "100000": "100,000",
+                "123456": "123,456",
+                "1234567": "1.235 M",
+                "12345.678": "12,350",
+                "0.1234567": "0.1235",
+                "0.00012": "0.00012",
+                "1e-7": "1e-7",
+                "-0.5": "-0.5",
+                "0": "0",
+                "NaN": "NaN",
+                "+Inf": "+Inf",
+                "": "",
+            },
+        ),
+        ("bytes", {"0": "0 B", "1536": "1.5 KiB", "123456789": "117.7 MiB", "-2048": "-2 KiB"}),
+        ("seconds", {"0.0001234": "123.4 µs", "0.25": "250 ms", "5400": "5,400 s", "7200": "2 h", "200000": "2.315 d"}),
+        ("percent", {"12.3456": "12.35 %"}),
+        ("ratio", {"0": "0 %", "0.5": "50 %", "1.2345": "123.4 %"}),
+        ("per_second", {"1234567": "1.235 M/s", "0.5": "0.5 /s"}),
+    ],
+)
+def test_a_number_has_four_significant_digits_and_the_unit_that_fits(unit: str, rows: dict[str, str]) -> None:
+    shown = script("format.js", f"{json.dumps(list(rows))}.map((one) => m.value(one, {json.dumps(unit)}))")
+    assert dict(zip(rows, shown, strict=True)) == rows
+
+
+@pytest.mark.parametrize(
+    ("unit", "numbers", "shown"),
+    [
+        ("", [10.5, 20.25, 30], ["10.50", "20.25", "30.00"]),
+        ("", [3.5e6, 2e6, 120], ["3.500 M", "2.000 M", "120"]),
+        ("", [1, 2, 300], ["1", "2", "300"]),
+        ("bytes", [5e9, 1e9], ["4.657 GiB", "0.931 GiB"]),
+        ("", [], []),
+    ],
+)
+def test_a_column_has_one_unit_and_aligned_decimals(unit: str, numbers: list[float], shown: list[str]) -> None:
+    text = json.dumps(numbers)
+    assert script("format.js", f"{text}.map((one) => m.scaled(one, m.scaleOf({text}, {json.dumps(unit)})))") == shown
+
+
+@pytest.mark.parametrize(
+    ("unit", "largest", "ticks", "shown"),
+    [
+        ("", 3.5e13, [0, 1e13, 2e13], ["0 T", "10 T", "20 T"]),
+        ("", 0.6, [0, 0.25, 0.5], ["0.00", "0.25", "0.50"]),
+        ("bytes", 2.5e9, [0, 2**30, 2**31], ["0 GiB", "1 GiB", "2 GiB"]),
+        ("", 5.5, [0.5], ["0.5"]),
+        ("", 5.5, [], []),
+    ],
+)
+def test_an_axis_has_the_unit_of_the_legend_and_no_power_of_ten(
+    unit: str, largest: float, ticks: list[float], shown: list[str]
+) -> None:
+    assert script("format.js", f"m.tickNumbers({ticks}, m.scaleOf([{largest}], {json.dumps(unit)}))") == shown
+
+
+def test_times_have_the_zone_of_the_browser_until_utc_is_chosen() -> None:
+    expression = "[m.moment(1436000000000), m.moment(0), (m.setZone('UTC'), m.moment(1436000000000))]"
+    assert script("format.js", expression, BERLIN) == [
+        "2015-07-04 10:53:20 UTC+2",
+        "1970-01-01 01:00:00 UTC+1",
+        "2015-07-04 08:53:20 UTC",
+    ]
+    assert script("format.js", "m.zoneName(0)", "Asia/Kolkata") == "UTC+5:30"
+
+
+def test_an_axis_of_time_names_each_day_once() -> None:
+    hours = "[82800000, 86400000, 90000000].map((ms) => ms - 3600000)"
+    assert script("format.js", f"m.tickTimes({hours})", BERLIN) == ["23:00\n1970-01-01", "00:00\n1970-01-02", "01:00"]
+    assert script("format.js", "m.tickTimes([0, 15000])") == ["00:00:00\n1970-01-01", "00:00:15"]
+    assert script("format.js", "m.tickTimes([0, 86400000])") == ["1970-01-01", "1970-01-02"]
+
+
+def test_labels_that_are_numbers_are_sorted_by_number() -> None:
+    wanted = ["0.5", "9", "10", "1e3", "+Inf", "a9", "a10"]
+    assert script("format.js", f"{json.dumps(wanted[::-1])}.sort(m.compareTexts)") == wanted
+    buckets = [{"job": "a", "le": "2"}, {"job": "a", "le": "10"}, {"job": "a", "le": "+Inf"}, {"job": "b", "le": "1"}]
+    assert script("format.js", f"{json.dumps(buckets[::-1])}.sort(m.compareSeries)") == buckets
+
+
+def readout(values: list[list[float | None]], y: float, at: Any = None, hidden: str = "[]", **options: Any) -> Any:
+    """The rows at the second of steps of a second, as (series, value, whether it is the nearest)."""
+    answer = json.dumps({"first_ms": 0, "step_ms": 1000, "at": at, "values": values})
+    drawn = json.dumps({"axis": "linear", "stack": False, **options})
+    found = script("readout.js", f"m.rowsAt({answer}, {drawn}, new Set({hidden}), 1100, {y})")
+    return [(one["index"], one["number"], one["isNearest"]) for one in found["rows"]]
+
+
+def test_the_readout_has_all_series_sorted_with_the_nearest_marked() -> None:
+    values: list[list[float | None]] = [[0, 10], [0, 30], [0, None], [0, 20]]
+    assert readout(values, 21) == [(1, 30, False), (3, 20, True), (0, 10, False)]
+    assert readout(values, 21, hidden="[3]") == [(1, 30, True), (0, 10, False)]
+
+
+@pytest.mark.parametrize(("y", "nearest"), [(5, 0), (15, 1), (39, 1), (41, 2), (1000, 2), (-3, 0)])
+def test_the_readout_of_a_stack_marks_the_band_under_the_pointer(y: float, nearest: int) -> None:
+    rows = readout([[0, 10], [0, 30], [0, 5]], y, stack=True)
+    assert [index for index, _, _ in rows] == [2, 1, 0]
+    assert [index for index, _, is_nearest in rows if is_nearest] == [nearest]
+
+
+def test_the_readout_of_fewer_points_has_the_nearest_of_each_series() -> None:
+    assert readout([[1, 2], [3, 4]], 0, at=[[0, 3], [0, 1]]) == [(1, 4, False), (0, 1, True)]
+
+
+def test_the_readout_of_a_log_axis_has_what_is_drawn() -> None:
+    assert readout([[1, 0], [1, -2], [1, 3]], 1, axis="log") == [(2, 3, True)]
