@@ -2,8 +2,8 @@
 
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
 `refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`,
-`pN.symbols`; `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels as a JSON object). A
-value that cannot be read keeps its default and is named, so an old or broken link still opens.
+`pN.symbols`, `pN.step` (a duration); `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels
+as a JSON object). A value that cannot be read keeps its default and is named, so an old or broken link still opens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 class Panel:
     """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
     names. hide: series that are not drawn. only: if it is not empty, only these series are drawn. symbols: lines differ
-    by dashes and symbols."""
+    by dashes and symbols. step: a duration; "" for one that fits the width."""
 
     query: str = ""
     view: str = "graph"
@@ -46,6 +46,7 @@ class Panel:
     hide: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     symbols: bool = False
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,9 @@ class _Reader:
         self._form = form
         self._problems = problems
 
+    def problem(self, text: str) -> None:
+        self._problems.append(text)
+
     def value(self, name: str, read: Callable[[str], Value], default: Value, allowed: str) -> Value:
         text = self._form.get(name)
         if not text:
@@ -131,6 +135,12 @@ def _times(read: _Reader) -> tuple[str, int | None, int | None]:
     end_ms = read.value("end", int, None, "a time in milliseconds since 1970")
     if start_ms is not None and end_ms is not None and 0 < end_ms - start_ms <= RANGE_MS_MAX:
         return "", start_ms, end_ms
+    if start_ms is not None and end_ms is not None:
+        read.problem(
+            f"The link has start={start_ms} and end={end_ms}: "
+            + ("the range ends before it begins." if end_ms <= start_ms else "the range is longer than 100 years.")
+            + f" The last {_DEFAULT_RANGE} are shown."
+        )
 
     def checked(text: str) -> str:
         range_ms(text)
@@ -155,7 +165,14 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         hide=read.series(prefix + "hide"),
         only=read.series(prefix + "only"),
         symbols=read.choice(prefix + "symbols", ("0", "1"), "0") == "1",
+        step=read.value(prefix + "step", _step, "", "a duration such as 15s"),
     )
+
+
+def _step(text: str) -> str:
+    if not text.isascii() or duration_ms_of(text) <= 0:
+        raise ValueError("no step")
+    return text
 
 
 def _of_prometheus(form: Form, problems: list[str]) -> tuple[View, Sequence[str]]:

@@ -307,3 +307,110 @@ def test_a_graph_of_100_000_series_is_refused_with_a_next_step_and_a_table_has_t
         assert explorer.evidence("read") == "100,000 samples of 100,000 series"
         explorer.run("count(many)")
         expect(explorer.panel().locator("tbody td.number").first).to_have_text("100,000")
+
+
+def point_at(explorer: Explorer, x: float, y: float) -> None:
+    """Move the pointer to a time and a value of the graph."""
+    frame = explorer.page.evaluate(
+        "([x, y]) => { const view = [...Bokeh.index.roots].at(-1);"
+        " const frame = view.frame; const box = view.el.getBoundingClientRect();"
+        " return [box.x + frame.x_scale.compute(x), box.y + frame.y_scale.compute(y)] }",
+        [x, y],
+    )
+    explorer.page.mouse.move(*frame)
+
+
+@pytest.mark.parametrize(("stack", "y", "nearest"), [(0, 20, "kitchen"), (1, 5, "attic"), (1, 45, "office")])
+def test_the_box_under_the_pointer_has_all_series_and_marks_the_nearest(
+    explorer: Explorer, stack: int, y: float, nearest: str
+) -> None:
+    explorer.open("load", **{**RANGE, "p0.stack": stack})
+    point_at(explorer, (START_MS + END_MS) / 2, y)
+    box = explorer.panel().locator(".readout")
+    expect(box).to_be_visible()
+    hosts = [text.split('"')[1] for text in box.locator("td.name").all_inner_texts()]
+    assert hosts == ["office", "kitchen", "attic"]
+    expect(box.locator("tr.nearest")).to_have_count(1)
+    expect(box.locator("tr.nearest")).to_contain_text(nearest)
+
+
+def test_the_list_is_sorted_by_a_column_and_filtered(explorer: Explorer, server: UiServer) -> None:
+    for number in range(8):
+        server.api.samples.add({METRIC_NAME: "many_rows", "number": str(number)}, [(END_MS, float(number % 5))])
+    explorer.open("many_rows", **RANGE)
+    explorer.panel().get_by_role("button", name="last").click()
+    expect(explorer.panel().locator("th[aria-sort=descending]")).to_have_text("last")
+    assert 'number="4"' in explorer.legend()[0]
+    explorer.panel().locator(".filter").fill('number="7"')
+    assert len(explorer.legend()) == 1
+    explorer.panel().locator("table.legend tbody td").first.click()
+    expect(explorer.panel().locator("table.legend tr.off")).to_have_count(1)
+    assert len(explorer.drawn("lines")["ys"]) == 7
+
+
+def test_a_table_has_a_column_for_each_label(explorer: Explorer) -> None:
+    explorer.open("load", **{**RANGE, "p0.view": "table"})
+    heads = explorer.panel().locator(".rows thead th").all_inner_texts()
+    assert heads == ["name", "host", "value"]
+    expect(explorer.panel()).to_contain_text("3 series at 2015-07-01 20:10:00 UTC")
+    assert explorer.evidence("evaluated at") == "2015-07-01 20:10:00 UTC"
+
+
+def test_times_have_the_zone_of_the_browser_and_utc_on_demand(chromium: Browser, server: UiServer) -> None:
+    context = chromium.new_context(timezone_id="Europe/Berlin")
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{server.port}/?v=1&p0.q=load&p0.view=table&start={START_MS}&end={END_MS}")
+    expect(page.locator(".caption")).to_contain_text("2015-07-01 22:10:00 UTC+2")
+    expect(page.locator("#to")).to_have_value("2015-07-01T22:10:00")
+    page.locator("#zone").select_option("UTC")
+    expect(page.locator(".caption")).to_contain_text("2015-07-01 20:10:00 UTC")
+    expect(page.locator("#to")).to_have_value("2015-07-01T20:10:00")
+    page.reload()
+    expect(page.locator(".caption")).to_contain_text("2015-07-01 20:10:00 UTC")
+    context.close()
+
+
+def test_an_error_clears_the_answer_before_it(explorer: Explorer, watched: WatchedPage) -> None:
+    watched.expect_error("the server responded with a status of 4")
+    explorer.open("load", **RANGE)
+    explorer.run("load * on() load")
+    expect(explorer.problem()).to_contain_text("Make one side unique")
+    expect(explorer.panel().locator("table.legend")).to_have_count(0)
+    expect(explorer.panel().locator(".evidence")).to_be_hidden()
+
+
+def test_a_range_that_no_longer_moves_is_named_and_comes_back(explorer: Explorer) -> None:
+    explorer.open("load", range="1h")
+    fixed = explorer.page.locator("#fixed")
+    expect(fixed).to_be_hidden()
+    explorer.page.locator("#earlier").click()
+    expect(fixed).to_contain_text("no longer moves with the clock")
+    fixed.get_by_role("button", name="Show the last 1h again").click()
+    expect(fixed).to_be_hidden()
+    assert explorer.parameters()["range"] == "1h"
+
+
+def test_a_log_axis_names_what_it_leaves_out_and_a_step_can_be_set(explorer: Explorer) -> None:
+    explorer.open("load - 20", **{**RANGE, "p0.axis": "log", "p0.step": "2m"})
+    expect(explorer.panel().locator(".notes")).to_contain_text("A log axis has no place for 0 and less")
+    assert explorer.evidence("step") == "2 min"
+    explorer.panel().locator(".step").fill("5m")
+    explorer.panel().locator(".step").press("Tab")
+    explorer.wait()
+    assert explorer.evidence("step") == "5 min"
+    assert explorer.parameters()["p0.step"] == "5m"
+
+
+def test_an_empty_graph_takes_no_space(explorer: Explorer) -> None:
+    explorer.open("no_such_metric", **RANGE)
+    expect(explorer.panel()).to_contain_text("No series in this range.")
+    assert explorer.panel().locator(".graph").evaluate("one => one.clientHeight") == 0
+
+
+def test_on_a_phone_the_graph_is_on_the_first_screen(chromium: Browser, server: UiServer) -> None:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=390, height=844) as narrow:
+        explorer = Explorer(narrow.page)
+        explorer.open("load", **RANGE)
+        box = explorer.panel().locator(".graph").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 844

@@ -11,7 +11,8 @@ import orjson
 
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
-from tsdb.ui.answers.graph import points_of, steps_of, times_of
+from tsdb.promql.syntax.literals import shown_duration
+from tsdb.ui.answers.graph import steps_asked, times_of
 from tsdb.ui.pages.page import PageCall
 
 FORMS = ("cli", "python", "grafana")
@@ -57,7 +58,7 @@ def copying(asked: PageCall) -> bytes:
         range="" if is_fixed else form.get("range"),
         start_ms=start_ms,
         end_ms=end_ms,
-        step_ms=steps_of(start_ms, end_ms, points_of(asked.call)).step_ms,
+        step_ms=steps_asked(asked.call, start_ms, end_ms).step_ms,
         address=_address(asked),
         has_tls=asked.options.is_secure,
         view=form.get("view"),
@@ -80,7 +81,7 @@ def as_command(panel: Asked) -> str:
     else:
         parts += ["--start", str(panel.start_ms), "--end", str(panel.end_ms)]
     if panel.view == "graph":
-        parts += ["--step", f"{panel.step_ms // 1000}s"]
+        parts += ["--step", shown_duration(panel.step_ms)]
     parts += ["--address", panel.address, *(["--tls"] if panel.has_tls else []), "--", panel.query]
     return shlex.join(parts)
 

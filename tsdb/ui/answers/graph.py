@@ -23,6 +23,7 @@ from tsdb.api.prometheus.pages.query import range_result
 from tsdb.api.prometheus.parameters import POINTS_MAX, QuerySteps, integer
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import LabelSets
+from tsdb.promql.syntax.literals import duration_ms_of, shown_duration
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.ui.answers.evidence import evidence
 from tsdb.ui.link import range_ms
@@ -40,7 +41,7 @@ def graph(asked: PageCall) -> bytes:
     """Answers `/ui/graph`. Raises the errors of `query_range`."""
     call = asked.call
     start_ms, end_ms = times_of(call)
-    steps = steps_of(start_ms, end_ms, points_of(call))
+    steps = steps_asked(call, start_ms, end_ms)
     evaluated = range_result(call, call.form.get("query"), steps, finds_newest=True)
     block = evaluated.found.value
     assert isinstance(block, Block), "a range query has a vector"
@@ -124,6 +125,27 @@ def steps_of(start_ms: int, end_ms: int, points: int = STEPS) -> QuerySteps:
     return QuerySteps(
         -(-start_ms // step_ms) * step_ms, max(end_ms // step_ms, -(-start_ms // step_ms)) * step_ms, step_ms
     )
+
+
+def steps_asked(call: ApiCall, start_ms: int, end_ms: int) -> QuerySteps:
+    """The steps of a request: of the length `step`, at multiples of it, or of a nice length. Raises BadParameter."""
+    text = call.form.get("step")
+    if not text:
+        return steps_of(start_ms, end_ms, points_of(call))
+    try:
+        step_ms = duration_ms_of(text)
+    except ValueError:
+        step_ms = 0
+    if step_ms <= 0:
+        raise BadParameter("step", f"{text[:40]!r} is no step, such as 15s")
+    first_ms, last_ms = -(-start_ms // step_ms) * step_ms, end_ms // step_ms * step_ms
+    count = (last_ms - first_ms) // step_ms + 1
+    if count > POINTS_MAX:
+        shortest = shown_duration(-(-(end_ms - start_ms) // (POINTS_MAX - 1) // 1000) * 1000 + 1000)
+        raise BadParameter(
+            "step", f"{text} makes {count:,} steps; the limit is {POINTS_MAX:,}: take at least {shortest}, or no step"
+        )
+    return QuerySteps(first_ms, max(first_ms, last_ms), step_ms)
 
 
 def points_of(call: ApiCall) -> int:

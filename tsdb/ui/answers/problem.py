@@ -6,13 +6,14 @@ import re
 from typing import Any
 
 from tsdb.api.prometheus.errors import ErrorType, Failure
+from tsdb.promql.evaluate.names import SAME_LABELS
 
 _PLACE = re.compile(r'(?:invalid parameter "query": )?(\d+):(\d+): parse error: (.*)', re.DOTALL)
 SIGNED_OUT = "You are not signed in, or the token is no longer valid here."
 _HOLE = "(reason: hole"
 _NEXT = {
     ErrorType.BAD_DATA: "Correct the expression and run it again.",
-    ErrorType.EXECUTION: "Ask for fewer series, a shorter range or longer steps.",
+    ErrorType.EXECUTION: "Correct the expression and run it again.",
     ErrorType.TIMEOUT: "Ask for fewer series or a shorter range, or run it again when the server has less to do.",
     ErrorType.CANCELED: "Run it again.",
     ErrorType.UNAVAILABLE: "Run it again in a moment; the page of the partitions shows what is not ready.",
@@ -20,6 +21,30 @@ _NEXT = {
     ErrorType.UNAUTHORIZED: "Sign in; the page then comes back as it is.",
     ErrorType.INTERNAL: "The log of the server has the details.",
 }
+# The next step of an error of the evaluation, by a part of its text; the first that fits.
+_FITTING = (
+    (_HOLE, 'Choose "accept losses" in the panel; the answer then names what may be missing.'),
+    (
+        "(reason: out_of_coverage",
+        "Ask for a later range: memory no longer has this one, and no history answers for it.",
+    ),
+    (
+        "many-to-many",
+        "Make one side unique: match by more labels with on(...), or aggregate that side first, such as sum by (...).",
+    ),
+    (
+        "many-to-one matching must be explicit",
+        "Name the side that has several series for one of the other: group_left for the left one, group_right for the "
+        "right one.",
+    ),
+    (
+        "grouping labels must ensure unique matches",
+        "Name more labels in group_left(...) or group_right(...), so that each series of the answer differs.",
+    ),
+    (SAME_LABELS, "Keep a label that tells the series apart, or aggregate them first, such as sum by (...)."),
+    ("limit", "Ask for fewer series, a shorter range or longer steps."),
+    ("fewer series", "Ask for fewer series, a shorter range or longer steps."),
+)
 
 
 def problem(failure: Failure) -> dict[str, Any]:
@@ -40,6 +65,6 @@ def problem(failure: Failure) -> dict[str, Any]:
 
 
 def _next_step(failure: Failure, text: str) -> str:
-    if _HOLE in text:
-        return 'Choose "accept losses" in the panel; the answer then names what may be missing.'
-    return _NEXT[failure.type]
+    if failure.type is not ErrorType.EXECUTION:
+        return _NEXT[failure.type]
+    return next((step for part, step in _FITTING if part in text), _NEXT[ErrorType.EXECUTION])

@@ -1,16 +1,18 @@
 // Requests to the server. A failure is a Problem: plain words, the place in the expression, and the next step.
 
 export class Problem extends Error {
-  constructor({ error, next, line = null, column = null, errorType = "" }) {
+  constructor({ error, next, line = null, column = null, errorType = "", isAway = false }) {
     super(error);
     this.next = next;
     this.line = line;
     this.column = column;
     this.errorType = errorType;
+    this.isAway = isAway; // The server did not answer, so nothing is known of the expression.
   }
 }
 
 const AWAY = {
+  isAway: true,
   error: "The server does not answer.",
   next: "It may be restarting, or the network is down. Run it again in a moment; the rest of the page works on.",
 };

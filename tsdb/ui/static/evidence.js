@@ -6,25 +6,28 @@ const STALE_MS = 5 * 60_000;
 const AHEAD_MS = 60_000;
 const FRESH_MS = 1_000;  // The freshness objective.
 
-export function evidence(found) {
+export function evidence({ view, evidence: found, end_ms: end, step_ms: step }) {
   const pairs = [
-    ["newest sample", freshness(found)],
+    ["newest sample", freshness(found, end)],
     ["from", origin(found)],
     ["lag", lag(found)],
     ["holes", holes(found)],
     ["read", read(found)],
     ["took", took(found)],
-  ];
+    view === "graph" ? ["step", { text: duration(step) }] : view === "table" ? ["evaluated at", { text: moment(end) }] : null,
+  ].filter((one) => one !== null);
   return pairs.map(([term, { text, bad = false, title = null }]) =>
     element("div", { class: bad ? "bad" : null, title }, element("dt", {}, term), element("dd", {}, text)),
   );
 }
 
-function freshness({ newest_ms: newest, now_ms: now }) {
+// A range that ended in the past has no newer samples to wait for.
+export function freshness({ newest_ms: newest, now_ms: now }, end) {
   if (newest === null) return { text: "none in this range" };
   const age = now - newest;
   const title = moment(newest);
   if (age < -AHEAD_MS) return { text: `${duration(-age)} in the future: a clock is wrong`, bad: true, title };
+  if (age >= 0 && end < now - STALE_MS) return { text: newest > end ? "after this range" : `${duration(end - newest)} before the end of the range`, title };
   if (age < 0) return { text: "now", title };
   return { text: `${duration(age)} old`, bad: age > STALE_MS, title };
 }

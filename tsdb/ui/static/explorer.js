@@ -16,6 +16,7 @@ function link() {
     found.set(`${prefix}q`, panel.state.query);
     if (panel.state.view !== "graph") found.set(`${prefix}view`, panel.state.view);
     if (panel.state.unit) found.set(`${prefix}unit`, panel.state.unit);
+    if (panel.state.step) found.set(`${prefix}step`, panel.state.step);
     if (panel.state.axis !== "linear") found.set(`${prefix}axis`, panel.state.axis);
     for (const name of ["stack", "symbols", "losses"]) if (panel.state[name]) found.set(prefix + name, "1");
     for (const name of ["hide", "only"]) named(panel.state[name]).forEach((one) => found.append(prefix + name, one));
@@ -59,7 +60,7 @@ const times = new Times(
   showAll,
 );
 
-function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [] }) {
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [], step: "" }) {
   const panel = new Panel(page, { ...settings });
   panels.push(panel);
   container.append(panel.root);

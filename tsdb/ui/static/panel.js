@@ -4,7 +4,7 @@ import { Completion } from "./complete.js";
 import { copy } from "./copying.js";
 import { element, say } from "./dom.js";
 import { evidence } from "./evidence.js";
-import { count, numberOf, scaleOf } from "./format.js";
+import { count, moment, numberOf, scaleOf } from "./format.js";
 import { Graph } from "./graph.js";
 import { Legend } from "./legend.js";
 import { problem } from "./problem.js";
@@ -87,9 +87,13 @@ export class Panel {
     const options = this.options();
     this.drawn = options;
     this.#notes(answer);
-    this.evidence.replaceChildren(...evidence(answer.evidence));
+    this.evidence.replaceChildren(...evidence(answer));
     this.evidence.hidden = false;
-    if (answer.view === "graph") {
+    if (answer.view === "graph" && !answer.series.length) {
+      this.graph.close();
+      this.table.clear();
+      this.legend.show(answer, options);
+    } else if (answer.view === "graph") {
       await this.graph.draw(answer, options, this.legend.hidden(answer));
       this.find(".graph").setAttribute("aria-label", `Graph of ${this.state.query}: ${count(answer.series_total, "series", "series")}; the table below has the numbers`);
       this.table.clear();
@@ -117,7 +121,8 @@ export class Panel {
   #parameters() {
     const losses = this.state.losses ? { allow_holes: "1", allow_stale: "1" } : {};
     const points = Math.max(POINTS_MIN, this.find(".graph").clientWidth);
-    return { query: this.state.query, points: String(points), stack: this.state.stack ? "1" : "0", ...losses, ...this.page.times() };
+    const { query, stack, step } = this.state;
+    return { query, points: String(points), stack: stack ? "1" : "0", ...(step ? { step } : {}), ...losses, ...this.page.times() };
   }
 
   #bind() {
@@ -158,6 +163,7 @@ export class Panel {
     };
     for (const name of ["unit", "axis"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value, false));
     for (const name of ["stack", "losses"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.checked, true));
+    this.find(".step").addEventListener("change", (event) => set("step", event.target.value.trim(), true));
     this.find(".symbols").addEventListener("change", (event) => set("symbols", event.target.checked, false));
     for (const button of this.root.querySelectorAll(".views button")) button.addEventListener("click", () => set("view", button.dataset.view, true));
     this.#showOptions();
@@ -168,9 +174,10 @@ export class Panel {
     this.find(".axis").value = this.state.axis;
     this.find(".stack").checked = this.state.stack;
     this.find(".losses").checked = this.state.losses;
+    this.find(".step").value = this.state.step;
     this.find(".symbols").checked = this.state.symbols;
     for (const button of this.root.querySelectorAll(".views button")) button.setAttribute("aria-pressed", String(button.dataset.view === this.state.view));
-    for (const name of ["axis", "stack", "symbols"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+    for (const name of ["axis", "stack", "symbols", "step"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
   }
 
   #key(event) {
@@ -227,6 +234,8 @@ export class Panel {
     if (answer.view === "graph" && answer.series_total > answer.series.length) {
       texts.push(`The first ${answer.series.length} of ${answer.series_total.toLocaleString("en")} series are drawn. Group them, or take the largest: topk(20, …).`);
     }
+    const below = answer.view === "graph" && this.state.axis === "log" ? notPositive(answer) : 0;
+    if (below) texts.push(`A log axis has no place for 0 and less: ${count(below, "value")} ${below === 1 ? "is" : "are"} not drawn.`);
     const notes = this.find(".notes");
     notes.replaceChildren(...texts.map((text) => element("p", { class: "notice" }, text)));
     notes.hidden = !texts.length;
@@ -247,7 +256,18 @@ export class Panel {
       console.error(error);
       error = new Problem({ error: `The page could not show the answer: ${error.message}`, next: "Run it again, or open the page anew." });
     }
-    this.problem.replaceChildren(...problem(error, this.input.value));
+    // An answer to another question must not stand below an error. One that was good a moment ago may, while the server
+    // is away; the text then names its age.
+    if (error.isAway && this.answer !== null) this.problem.replaceChildren(...problem(error, ""), element("p", {}, `The answer below is of ${moment(this.answer.evidence.now_ms)}.`));
+    else {
+      this.#clear();
+      this.problem.replaceChildren(...problem(error, this.input.value));
+    }
     this.problem.hidden = false;
   }
+}
+
+// The number of drawn values that a log axis leaves out.
+export function notPositive({ values }) {
+  return values.reduce((total, row) => total + row.reduce((sum, number) => sum + (number !== null && number <= 0), 0), 0);
 }

@@ -25,6 +25,7 @@ export class Times {
     this.end = state.end_ms;
     this.onChange = onChange;
     this.onZone = onZone;
+    this.before = ""; // The range that moved with the clock until a zoom or a move; "" for none.
     this.choice = document.getElementById("range");
     this.from = document.getElementById("from");
     this.to = document.getElementById("to");
@@ -33,6 +34,8 @@ export class Times {
     this.zone.options[0].text = `local (${offsetName(-60_000 * new Date().getTimezoneOffset())})`;
     this.zone.value = zone();
     this.zone.addEventListener("change", () => this.#setZone());
+    this.fixed = document.getElementById("fixed");
+    this.fixed.querySelector("button").addEventListener("click", () => this.setRange(this.before));
     this.choice.addEventListener("change", () => this.#chosen());
     this.duration.addEventListener("change", () => this.#measured());
     for (const input of [this.from, this.to]) input.addEventListener("change", () => this.#typed());
@@ -53,6 +56,7 @@ export class Times {
   }
 
   setAbsolute(start, end) {
+    if (this.isLive) this.before = this.range;
     this.range = "";
     this.start = start;
     this.end = end;
@@ -136,6 +140,8 @@ export class Times {
   #show() {
     document.getElementById("absolute").hidden = this.isLive;
     document.getElementById("other").hidden = true;
+    this.fixed.hidden = this.isLive || !this.before;
+    this.fixed.querySelector("button").textContent = `Show the last ${this.before} again`;
     if (this.isLive) {
       if (![...this.choice.options].some((one) => one.value === this.range)) {
         this.choice.add(new Option(`last ${this.range}`, this.range), this.choice.options.length - 2);

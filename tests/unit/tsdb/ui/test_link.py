@@ -36,12 +36,15 @@ def test_all_of_a_view_is_in_its_link() -> None:
         p0_stack="1",
         p0_losses="1",
         p0_symbols="1",
+        p0_step="30s",
         p0_hide='{"job":"a"}',
         p1_q="up",
         p1_view="samples",
         p1_only='{"job":"b"}',
     )
-    first = Panel('sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True, ('{"job":"a"}',), symbols=True)
+    first = Panel(
+        'sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True, ('{"job":"a"}',), symbols=True, step="30s"
+    )
     assert found == View([first, Panel("up", "samples", only=('{"job":"b"}',))], "", 1000, 61_000, 5)
     assert problems == []
 
@@ -54,6 +57,9 @@ def test_all_of_a_view_is_in_its_link() -> None:
         ({"range": "1000000y"}, "range='1000000y'"),
         ({"refresh": "3"}, "refresh='3'; allowed is 0, 1, 2, 5"),
         ({"start": "x", "end": "2"}, "start='x'"),
+        ({"start": "2000", "end": "1000"}, "start=2000 and end=1000: the range ends before it begins"),
+        ({"start": "0", "end": "9000000000000000"}, "the range is longer than 100 years"),
+        ({"p0_q": "up", "p0_step": "0s"}, "p0.step='0s'; allowed is a duration such as 15s"),
         ({"p0_q": "up", "p0_view": "pie"}, "p0.view='pie'; allowed is graph, table, samples"),
         ({"p0_q": "up", "p0_axis": "<script>"}, "p0.axis='<script>'"),
         ({"p0_q": "up", "p0_hide": "x" * (SERIES_CHARS_MAX + 1)}, "1 times p0.hide; allowed are 20 series"),

@@ -146,3 +146,23 @@ def test_the_readout_of_fewer_points_has_the_nearest_of_each_series() -> None:
 
 def test_the_readout_of_a_log_axis_has_what_is_drawn() -> None:
     assert readout([[1, 0], [1, -2], [1, 3]], 1, axis="log") == [(2, 3, True)]
+
+
+@pytest.mark.parametrize(
+    ("newest_s", "end_s", "now_s", "text", "is_bad"),
+    [
+        (995, 1000, 1000, "5 s old", False),
+        (100, 1000, 1000, "15 min old", True),
+        (990, 1000, 90_000, "10 s before the end of the range", False),
+        (1200, 1000, 1000, "3.33 min in the future: a clock is wrong", True),
+        (1200, 2000, 1000, "3.33 min in the future: a clock is wrong", True),
+    ],
+)
+def test_a_range_in_the_past_is_not_stale(newest_s: int, end_s: int, now_s: int, text: str, is_bad: bool) -> None:
+    found = {"newest_ms": 1000 * newest_s, "now_ms": 1000 * now_s}
+    shown = script("evidence.js", f"m.freshness({found}, {1000 * end_s})")
+    assert (shown["text"], shown.get("bad", False)) == (text, is_bad)
+
+
+def test_a_log_axis_counts_what_it_leaves_out() -> None:
+    assert script("panel.js", "m.notPositive({ values: [[1, 0, -1, null], [null, 2]] })") == 2

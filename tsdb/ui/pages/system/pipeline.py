@@ -27,13 +27,64 @@ _LOADED_COLUMNS = (
     Column("memory from offset", is_number=True),
     Column("together", "Whether history and memory together answer any range."),
 )
+_PARTITIONS_NAMED = 8
 
 
 def values(asked: PageCall) -> Mapping[str, Any]:
     """The variables of the template."""
     if not asked.sources.has_history:
-        return {"has_history": False, "grids": []}
-    return {"has_history": True, "grids": grids(asked.sources.coverage(asked.call.running))}
+        return {"has_history": False, "words": [], "grids": []}
+    found = asked.sources.coverage(asked.call.running)
+    return {"has_history": True, "words": words(found), "grids": grids(found)}
+
+
+def words(found: reader_pb2.CoverageResponse) -> Sequence[Cell]:
+    """The way of samples into history as sentences: what stands where, since when, and whether it is well."""
+    return (_memory_words(found), _stage_words(found), _history_words(found))
+
+
+def _memory_words(found: reader_pb2.CoverageResponse) -> Cell:
+    states = found.partitions
+    if not states:
+        return Cell("Memory: no store answers. Start one, or look at the page of the partitions.", is_bad=True)
+    starts = [state.coverage_start_ms for state in states if not state.from_start]
+    since = "all samples of the log" if not starts else f"the samples since {time(max(starts))} UTC"
+    return Cell(f"Memory has {since}, in {_partitions(len(states))}.")
+
+
+def _stage_words(found: reader_pb2.CoverageResponse) -> Cell:
+    if not found.HasField("chunk_stage"):
+        return Cell("Chunk stage: not looked at yet; the querier looks every five seconds.")
+    stage = found.chunk_stage
+    if not stage.engines:
+        return Cell("Chunk stage: nobody runs it. Start a chunker, or `tsdb spark run`.", is_bad=True)
+    through = f"has emitted what ends by {time(stage.emitted_through_ms)} UTC"
+    if not stage.HasField("emitted_through_ms"):
+        through = "has not emitted a window of each partition yet"
+    engines = ", ".join(map(visible, stage.engines))
+    if stage.windows_overdue:
+        overdue = "1 window is" if stage.windows_overdue == 1 else f"{number(stage.windows_overdue)} windows are"
+        return Cell(f"Chunk stage ({engines}) {through}; {overdue} overdue.", is_bad=True)
+    return Cell(f"Chunk stage ({engines}) {through}; nothing is overdue.")
+
+
+def _history_words(found: reader_pb2.CoverageResponse) -> Cell:
+    if not found.history:
+        return Cell("History has nothing yet: no window has been emitted and loaded.")
+    through = f"History has all samples before {time(min(one.emitted_through_ms for one in found.history))} UTC"
+    gaps = [one.partition for one in found.history if not one.reaches_memory]
+    if gaps:
+        named = ", ".join(map(str, gaps[:_PARTITIONS_NAMED])) + ("…" if len(gaps) > _PARTITIONS_NAMED else "")
+        return Cell(
+            f"{through}. It does not reach memory in {_partitions(len(gaps))} ({named}): reads of the gap are refused "
+            "until the loader has caught up.",
+            is_bad=True,
+        )
+    return Cell(f"{through}; together with memory it answers any range.")
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def grids(found: reader_pb2.CoverageResponse) -> tuple[Grid, Grid]:

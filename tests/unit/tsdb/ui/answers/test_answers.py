@@ -77,6 +77,32 @@ def test_a_refresh_is_refused_as_a_run_by_hand_is(served: UiServer) -> None:
     assert refused(served, "/ui/graph", "sum(", refresh=1) == refused(served, "/ui/graph", "sum(")
 
 
+@pytest.mark.parametrize(
+    ("query", "next_step"),
+    [
+        ("m * on(job) m", "Make one side unique"),
+        ("m * on(job) sum by (job) (m)", "Name the side that has several series"),
+        ('label_replace(m, "series", "", "series", ".*")', "Keep a label that tells the series apart"),
+        ("double_exponential_smoothing(m[1m], 2, 0.5)", "Correct the expression"),
+        ("max_over_time(m[100y:1s])", "Ask for fewer series, a shorter range or longer steps."),
+    ],
+)
+def test_the_next_step_of_an_evaluation_fits_its_error(served: UiServer, query: str, next_step: str) -> None:
+    assert refused(served, "/ui/graph", query)["next"].startswith(next_step)
+
+
+@pytest.mark.parametrize(("step", "step_ms", "points"), [("30s", 30_000, 21), ("1m", 60_000, 11), ("", 10_000, 61)])
+def test_a_graph_has_the_step_that_was_asked_for(served: UiServer, step: str, step_ms: int, points: int) -> None:
+    answer = ask(served, "/ui/graph", "sum(m)", points=60, step=step)
+    assert (answer["step_ms"], len(answer["values"][0])) == (step_ms, points)
+    assert answer["first_ms"] % step_ms == 0
+
+
+@pytest.mark.parametrize(("step", "text"), [("1ms", "600,001 steps"), ("soon", "no step"), ("0s", "no step")])
+def test_a_step_that_cannot_be_used_is_refused_in_words(served: UiServer, step: str, text: str) -> None:
+    assert text in refused(served, "/ui/graph", "m", step=step)["error"]
+
+
 def test_more_series_than_are_drawn_are_counted(served: UiServer) -> None:
     answer = ask(served, "/ui/graph", "m")
     assert (len(answer["series"]), len(answer["values"]), answer["series_total"]) == (3, 3, 5)

@@ -101,6 +101,49 @@ def test_a_gap_to_history_and_an_idle_stage_are_marked() -> None:
     assert [cell.is_bad for cell in loaded.rows[0]] == [False, False, True, False, False, True]
 
 
+def test_the_pipeline_has_a_sentence_for_each_part() -> None:
+    stage = reader_pb2.ChunkStageState(engines=["python"], members=1, emitted_through_ms=60_000)
+    found = reader_pb2.CoverageResponse(chunk_stage=stage)
+    found.partitions.add(partition=0, coverage_start_ms=30_000, since_offset=9)
+    found.history.add(partition=0, emitted_through_ms=60_000, position=9, reaches_memory=True)
+    assert [(one.text, one.is_bad) for one in pipeline.words(found)] == [
+        ("Memory has the samples since 1970-01-01 00:00:30 UTC, in 1 partition.", False),
+        ("Chunk stage (python) has emitted what ends by 1970-01-01 00:01:00 UTC; nothing is overdue.", False),
+        (
+            "History has all samples before 1970-01-01 00:01:00 UTC; together with memory it answers any range.",
+            False,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "bad"),
+    [
+        (reader_pb2.CoverageResponse(), ["Memory: no store answers"]),
+        (
+            reader_pb2.CoverageResponse(
+                partitions=[common_pb2.PartitionState(partition=0, from_start=True)],
+                chunk_stage=reader_pb2.ChunkStageState(),
+            ),
+            ["Chunk stage: nobody runs it"],
+        ),
+        (
+            reader_pb2.CoverageResponse(
+                partitions=[common_pb2.PartitionState(partition=0, from_start=True)],
+                chunk_stage=reader_pb2.ChunkStageState(engines=["spark"], windows_overdue=2),
+                history=[reader_pb2.HistoryState(partition=0, emitted_through_ms=30_000)],
+            ),
+            ["Chunk stage (spark) has not emitted", "History has all samples before 1970-01-01 00:00:30 UTC. It does"],
+        ),
+    ],
+)
+def test_a_sentence_of_the_pipeline_that_is_not_well_is_marked(
+    found: reader_pb2.CoverageResponse, bad: list[str]
+) -> None:
+    marked = [one.text for one in pipeline.words(found) if one.is_bad]
+    assert [text.startswith(start) for text, start in zip(marked, bad, strict=True)] == [True] * len(bad)
+
+
 def test_without_history_the_pipeline_says_so() -> None:
     with ui_server(has_history=False) as server:
         assert "There is no history" in body(server, "pipeline")
