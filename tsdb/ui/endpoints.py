@@ -33,6 +33,7 @@ from tsdb.ui.answers.copying import copying
 from tsdb.ui.answers.figure import figure
 from tsdb.ui.answers.graph import graph
 from tsdb.ui.answers.growth import growth
+from tsdb.ui.answers.metrics import metrics
 from tsdb.ui.answers.problem import SIGNED_OUT, problem
 from tsdb.ui.answers.table import samples, table
 from tsdb.ui.files import url_of
@@ -79,6 +80,7 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
             ("/ui/table", table, POST, WorkerPool.PAGE),
             ("/ui/samples", samples, POST, WorkerPool.PAGE),
             ("/ui/complete", completion, POST, WorkerPool.LOOKUP),
+            ("/ui/metrics", metrics, POST, WorkerPool.LOOKUP),
             ("/ui/copy", copying, POST, WorkerPool.LOOKUP),
             ("/ui/growth", growth, POST, WorkerPool.PAGE),
             ("/ui/cancel", cancel, POST, WorkerPool.LOOKUP),

@@ -236,7 +236,7 @@ def test_an_expression_is_completed_and_run_by_keyboard_alone(explorer: Explorer
     expect(items.first).to_be_visible()
     keyboard.press("ArrowDown")
     keyboard.press("Tab")
-    assert explorer.panel().locator("textarea").input_value() == "sum("
+    assert explorer.panel().locator("textarea").input_value() == "sum()"
     expect(items.filter(has_text="load")).to_be_visible()
     keyboard.type("loa")  # Each letter narrows the list at once: Tab never takes an older item.
     keyboard.press("Tab")
@@ -414,3 +414,28 @@ def test_on_a_phone_the_graph_is_on_the_first_screen(chromium: Browser, server: 
         box = explorer.panel().locator(".graph").bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 844
+
+
+def test_a_metric_is_found_by_a_part_of_its_name_and_inserted(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    explorer.panel().get_by_role("button", name="Metrics").click()
+    dialog = explorer.page.get_by_role("dialog", name="Metrics")
+    dialog.get_by_label("Search metrics").fill("oa")
+    expect(dialog.locator("tbody tr")).to_have_count(1)
+    dialog.get_by_role("button", name="Labels of load").click()
+    expect(dialog.locator(".labels")).to_have_text("host")
+    dialog.get_by_role("button", name="load", exact=True).click()
+    assert explorer.panel().locator("textarea").input_value() == "load"
+
+
+def test_an_empty_panel_has_examples_that_run(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    explorer.panel().locator(".examples button").first.click()
+    explorer.wait()
+    assert len(explorer.legend()) >= 1
+
+
+def test_a_server_without_samples_names_how_to_send_some(chromium: Browser) -> None:
+    with ui_server() as empty, watched_page(chromium, f"http://127.0.0.1:{empty.port}") as watched:
+        watched.page.goto("/")
+        expect(watched.page.locator("#panels")).to_contain_text("There are no samples yet.")

@@ -183,6 +183,7 @@ def api_server(
     limits: HttpLimits | None = None,
     families: dict[str, Family] | None = None,
     families_age_s: float | None = None,
+    cardinality: Callable[[Caller, By, int], reader_pb2.CardinalityResponse] = _no_cardinality,
     answers: AnswerBytes | None = None,
     seen: AnswerObserver | None = None,
     beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
@@ -192,7 +193,7 @@ def api_server(
     sources = ApiSources(
         open_storage=samples.open,
         families=lambda: Families(families or {}, families_age_s),
-        cardinality=_no_cardinality,
+        cardinality=cardinality,
         settings=lambda: {
             "log": "sqlite:///x",
             "drain_s": 25.0,

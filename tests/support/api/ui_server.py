@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from support.api.prometheus_server import FORM, ApiServer, Got, api_server
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions
+from tsdb.model.family import Family
 from tsdb.ops.auth import Tokens
 from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ui.routes import UiRoutes
@@ -46,6 +47,8 @@ def ui_server(
     states: Sequence[common_pb2.PartitionState] = (common_pb2.PartitionState(ready=True, from_start=True),),
     has_history: bool = True,
     api_options: ApiOptions = ApiOptions(),
+    families: dict[str, Family] | None = None,
+    cardinality: reader_pb2.CardinalityResponse = reader_pb2.CardinalityResponse(groups_total=0),
 ) -> Iterator[UiServer]:
     known = list(states)
     sources = UiSources(
@@ -60,5 +63,7 @@ def ui_server(
     def pages(api: PrometheusApi) -> UiRoutes:
         return UiRoutes(api, sources, options, RequestBytes(64 << 20))
 
-    with api_server(api_options, tokens=tokens, beside=pages) as api:
+    with api_server(
+        api_options, tokens=tokens, beside=pages, families=families, cardinality=lambda *_: cardinality
+    ) as api:
         yield UiServer(api, known)

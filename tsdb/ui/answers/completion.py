@@ -27,6 +27,11 @@ ITEMS_MAX = 60
 SCANNED_MAX = 200_000  # Names or values that are compared for one request; the others are left out.
 _DURATIONS = ("30s", "1m", "5m", "10m", "15m", "30m", "1h", "6h", "1d", "7d")
 _KEYWORDS = ("by", "without", "offset", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "bool")
+# The functions that most expressions have, so that "ra" completes to rate and not to rad.
+_COMMON = (
+    *("rate", "sum", "avg", "max", "min", "count", "topk", "histogram_quantile", "increase", "irate", "delta"),
+    *("avg_over_time", "max_over_time", "min_over_time", "sum_over_time", "last_over_time", "label_replace", "absent"),
+)
 _PLAIN_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 _LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
@@ -56,17 +61,18 @@ def completion(asked: PageCall) -> bytes:
     answer = {
         "status": "success",
         "prefix": valid_text(place.prefix),
+        "more": len(items) > ITEMS_MAX,
         "items": [
             {"text": valid_text(one.text), "insert": valid_text(one.insert), "kind": one.kind, "detail": one.detail}
-            for one in items
+            for one in items[:ITEMS_MAX]
         ],
     }
     return orjson.dumps(answer)
 
 
 def best(prefix: str, items: Iterable[Item]) -> list[Item]:
-    """Items that begin with the prefix, then items that contain it; case does not count. A text that is typed
-    completely needs no completion."""
+    """Items that begin with the prefix, then items that contain it; case does not count. One more than ITEMS_MAX where
+    there are more. A text that is typed completely needs no completion."""
     wanted = prefix.lower()
     starting: list[Item] = []
     inside: list[Item] = []
@@ -76,9 +82,9 @@ def best(prefix: str, items: Iterable[Item]) -> list[Item]:
             starting.append(item)
         elif at > 0:
             inside.append(item)
-        if len(starting) >= ITEMS_MAX:
+        if len(starting) > ITEMS_MAX:
             break
-    found = [*starting, *inside][:ITEMS_MAX]
+    found = [*starting, *inside][: ITEMS_MAX + 1]
     return [] if len(found) == 1 and found[0].insert == prefix else found
 
 
@@ -104,12 +110,20 @@ def _functions(call: ApiCall, prefix: str) -> Iterator[Item]:
     if not prefix:  # A list of metrics helps more than one of all functions.
         return
     experimental = call.options.query.features.experimental_functions
-    for name in AGGREGATIONS:
-        if experimental or name not in EXPERIMENTAL_AGGREGATIONS:
-            yield Item(name, f"{name}(", "aggregation")
-    for name, function in FUNCTIONS.items():
-        if experimental or not function.experimental:
-            yield Item(name, f"{name}(", "function", ", ".join(one.value for one in function.args))
+    items = {
+        **{
+            name: Item(name, f"{name}(", "aggregation", f"{name} by (label) (instant vector)")
+            for name in AGGREGATIONS
+            if experimental or name not in EXPERIMENTAL_AGGREGATIONS
+        },
+        **{
+            name: Item(name, f"{name}(", "function", f"{name}({', '.join(one.value for one in function.args)})")
+            for name, function in FUNCTIONS.items()
+            if experimental or not function.experimental
+        },
+    }
+    yield from (items.pop(name) for name in _COMMON if name in items)
+    yield from items.values()
 
 
 def _metrics(call: ApiCall) -> Iterator[Item]:

@@ -21,6 +21,7 @@ from tsdb.ui.link import (
 )
 from tsdb.ui.pages.page import PageCall
 
+STANDALONE = "standalone"  # The role that takes samples at the address of its pages.
 RANGES = ("1m", "5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "2d", "7d", "30d", "90d", "1y")
 _UNIT_NAMES = {
     "": "number",
@@ -37,6 +38,7 @@ def values(asked: PageCall) -> Mapping[str, Any]:
     view, problems = view_of(asked.call.form)
     bounds = {"panels_max": PANELS_MAX, "series_max": SERIES_MAX, "series_chars_max": SERIES_CHARS_MAX}
     state = {**asdict(view), "panels": [_panel(one) for one in view.panels], "version": VERSION, **bounds}
+    state["can_write"] = asked.sources.role == STANDALONE
     return {
         "state": orjson.dumps(state).decode(),
         "problems": [valid_text(one) for one in problems],

@@ -4,6 +4,7 @@ import { element, say } from "./dom.js";
 import { visible } from "./format.js";
 
 const WAIT_MS = 80;
+const DETAIL_CHARS_MAX = 120;
 
 export class Completion {
   constructor(input, list) {
@@ -15,15 +16,20 @@ export class Completion {
     this.selected = -1;
     this.timer = 0;
     this.running = null;
+    this.isMore = false;
+    this.closers = []; // Brackets that a completion closed and that are not typed yet, the innermost last.
     list.id = `${input.id}-completions`;
     input.setAttribute("aria-controls", list.id);
     input.addEventListener("input", () => this.#soon());
     input.addEventListener("keydown", (event) => this.#key(event));
-    input.addEventListener("blur", () => this.close());
+    input.addEventListener("blur", () => {
+      this.closers = [];
+      this.close();
+    });
     list.addEventListener("mousedown", (event) => {
       event.preventDefault(); // The box keeps the focus.
       const index = [...list.children].indexOf(event.target.closest("li"));
-      if (index >= 0) this.#take(index);
+      if (index >= 0 && index < this.items.length) this.#take(index);
     });
   }
 
@@ -62,6 +68,7 @@ export class Completion {
     }
     if (controller.signal.aborted || document.activeElement !== this.input) return;
     this.items = found.items;
+    this.isMore = found.more;
     this.before = before;
     this.prefix = found.prefix;
     this.#narrow();
@@ -88,8 +95,9 @@ export class Completion {
     }
     this.list.replaceChildren(
       ...this.items.map(({ text, kind, detail }, index) =>
-        element("li", { role: "option", id: `${this.list.id}-${index}`, "aria-selected": "false", title: detail || null }, element("span", {}, visible(text)), element("span", { class: "kind" }, kind)),
+        element("li", { role: "option", id: `${this.list.id}-${index}`, "aria-selected": "false" }, element("span", {}, visible(text)), element("span", { class: "kind" }, detail ? `${kind} · ${visible(detail.slice(0, DETAIL_CHARS_MAX))}` : kind)),
       ),
+      ...(this.isMore ? [element("li", { role: "presentation", class: "rest" }, "There are more: type a letter more.")] : []),
     );
     this.selected = -1;
     this.list.hidden = false;
@@ -108,15 +116,37 @@ export class Completion {
   }
 
   #take(index) {
-    const { insert } = this.items[index];
+    const { insert, kind } = this.items[index];
     const at = this.input.selectionStart;
-    this.input.setRangeText(insert, at - this.prefix.length, at, "end");
+    const from = at - this.prefix.length;
+    const next = this.input.value[at] ?? "";
+    const close = closing(insert, kind, this.input.value[from - 1] ?? "", next);
+    this.input.setRangeText(insert + close, from, at, "end");
     this.close();
+    if (close === ")") {
+      const inside = this.input.selectionStart - 1;
+      this.input.setSelectionRange(inside, inside);
+      this.closers.push(close);
+    }
     this.input.dispatchEvent(new Event("change"));
     if (insert.endsWith("(")) this.#soon();
   }
 
+  // A bracket that is typed where a completion has closed it moves the cursor behind it.
+  #isTypedOver(event) {
+    const { selectionStart: at, selectionEnd: end, value } = this.input;
+    if (at !== end || event.key !== this.closers.at(-1) || value[at] !== event.key) return false;
+    this.closers.pop();
+    this.input.setSelectionRange(at + 1, at + 1);
+    return true;
+  }
+
   #key(event) {
+    if (this.#isTypedOver(event)) {
+      event.preventDefault();
+      this.close();
+      return;
+    }
     if (event.key === " " && event.ctrlKey) {
       event.preventDefault();
       this.#ask();
@@ -138,4 +168,12 @@ export class Completion {
     event.stopPropagation();
     action();
   }
+}
+
+// What closes an inserted text: the bracket of a function, the quote of a value; "" where it is closed already. before,
+// next: the characters around.
+export function closing(insert, kind, before, next) {
+  if (insert.endsWith("(")) return /[\w({"]/.test(next) ? "" : ")";
+  if (kind === "value" && "\"'`".includes(before) && before !== "") return next === before ? "" : before;
+  return "";
 }

@@ -30,6 +30,7 @@ function named(series) {
 }
 
 const page = {
+  canWrite: state.can_write,
   times: () => times.parameters(),
   // isStep: the browser's Back button comes back to what was before.
   changed(isStep = false) {

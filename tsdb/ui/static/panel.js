@@ -4,6 +4,7 @@ import { Completion } from "./complete.js";
 import { copy } from "./copying.js";
 import { element, say } from "./dom.js";
 import { evidence } from "./evidence.js";
+import { find, start } from "./finder.js";
 import { count, moment, numberOf, scaleOf } from "./format.js";
 import { Graph } from "./graph.js";
 import { Legend } from "./legend.js";
@@ -47,6 +48,7 @@ export class Panel {
     this.#takeQuery();
     if (!this.state.query.trim()) {
       this.#clear();
+      await this.#begin();
       return;
     }
     const controller = new AbortController();
@@ -150,6 +152,7 @@ export class Panel {
     });
     this.#bindOptions();
     this.find(".copy").addEventListener("change", (event) => this.#copy(event.target));
+    this.find(".find").addEventListener("click", () => find((text) => this.#insert(text)));
     this.find(".remove").addEventListener("click", () => this.page.remove(this));
   }
 
@@ -188,6 +191,22 @@ export class Panel {
     } else if (event.key === "Escape") {
       this.stop();
     }
+  }
+
+  // What an empty panel shows, unless its reader has begun to type.
+  async #begin() {
+    const parts = await start((query) => {
+      this.input.value = query;
+      this.#submit();
+    }, this.page.canWrite);
+    if (!this.state.query.trim() && this.running === null) this.find(".rows").replaceChildren(...parts);
+  }
+
+  #insert(text) {
+    const { selectionStart, selectionEnd } = this.input;
+    this.input.setRangeText(text, selectionStart, selectionEnd, "end");
+    this.#fit();
+    this.input.focus();
   }
 
   #submit() {

@@ -166,3 +166,23 @@ def test_a_range_in_the_past_is_not_stale(newest_s: int, end_s: int, now_s: int,
 
 def test_a_log_axis_counts_what_it_leaves_out() -> None:
     assert script("panel.js", "m.notPositive({ values: [[1, 0, -1, null], [null, 2]] })") == 2
+
+
+@pytest.mark.parametrize(
+    ("insert", "kind", "before", "following", "close"),
+    [
+        ("rate(", "function", "", "", ")"),
+        ("rate(", "function", "", ")", ")"),
+        ("rate(", "function", "", "load", ""),
+        ("kitchen", "value", '"', "", '"'),
+        ("kitchen", "value", "'", "'", ""),
+        ("load", "metric", "(", "", ""),
+    ],
+)
+def test_a_completion_closes_what_it_opens(insert: str, kind: str, before: str, following: str, close: str) -> None:
+    arguments = ", ".join(map(json.dumps, (insert, kind, before, following)))
+    assert script("complete.js", f"m.closing({arguments})") == close
+
+
+def test_a_metric_with_another_name_is_inserted_as_a_selector() -> None:
+    assert script("finder.js", "['load', 'a b'].map(m.selectorOf)") == ["load", '{"a b"}']

@@ -234,6 +234,23 @@ def test_completions_fit_the_cursor(served: UiServer, before: str, prefix: str, 
     assert bool(found) == bool(texts)
 
 
+@pytest.mark.parametrize(
+    ("before", "first"), [("ra", "rate"), ("su", "sum"), ("hi", "histogram_quantile"), ("in", "increase")]
+)
+def test_the_function_that_most_expressions_have_comes_first(served: UiServer, before: str, first: str) -> None:
+    answer = served.ask("/ui/complete", before=before).json
+    assert answer["items"][0]["text"] == first
+    assert answer["items"][0]["detail"].startswith(first)
+
+
+def test_completions_name_that_there_are_more(served: UiServer) -> None:
+    assert served.ask("/ui/complete", before="n{").json["more"] is False
+    for number in range(70):
+        served.api.samples.add({"__name__": f"wide_{number}"}, [(END_MS, 1.0)])
+    answer = served.ask("/ui/complete", before="wide").json
+    assert (len(answer["items"]), answer["more"]) == (60, True)
+
+
 def test_a_completed_value_is_quoted_for_its_string(served: UiServer) -> None:
     answer = served.ask("/ui/complete", before='n{job="<im').json
     assert answer["items"][0]["insert"] == HOSTILE.replace('"', '\\"')
