@@ -35,6 +35,7 @@ from tsdb.ui.answers.graph import graph
 from tsdb.ui.answers.growth import growth
 from tsdb.ui.answers.metrics import metrics
 from tsdb.ui.answers.problem import SIGNED_OUT, problem
+from tsdb.ui.answers.saving import saving
 from tsdb.ui.answers.table import samples, table
 from tsdb.ui.files import url_of
 from tsdb.ui.headers import HTML, UNSTORED
@@ -82,6 +83,7 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
             ("/ui/complete", completion, POST, WorkerPool.LOOKUP),
             ("/ui/metrics", metrics, POST, WorkerPool.LOOKUP),
             ("/ui/copy", copying, POST, WorkerPool.LOOKUP),
+            ("/ui/save", saving, POST, WorkerPool.PAGE),
             ("/ui/growth", growth, POST, WorkerPool.PAGE),
             ("/ui/cancel", cancel, POST, WorkerPool.LOOKUP),
         )

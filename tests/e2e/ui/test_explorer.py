@@ -439,3 +439,14 @@ def test_a_server_without_samples_names_how_to_send_some(chromium: Browser) -> N
     with ui_server() as empty, watched_page(chromium, f"http://127.0.0.1:{empty.port}") as watched:
         watched.page.goto("/")
         expect(watched.page.locator("#panels")).to_contain_text("There are no samples yet.")
+
+
+@pytest.mark.parametrize(("form", "name"), [("csv", "graph.csv"), ("json", "graph.json"), ("png", "graph.png")])
+def test_a_graph_is_saved_and_the_page_says_so(explorer: Explorer, form: str, name: str) -> None:
+    explorer.open("load", **RANGE)
+    with explorer.page.expect_download() as download:
+        explorer.panel().locator(".save").select_option(form)
+    data = download.value.path().read_bytes()
+    assert download.value.suggested_filename == name
+    assert data.startswith({"csv": b"time,__name__,host,value", "json": b"[", "png": b"\x89PNG"}[form])
+    expect(explorer.page.locator(".toast")).to_have_text(f"{name} saved.")

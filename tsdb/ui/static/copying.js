@@ -1,10 +1,10 @@
-// Copies: to the clipboard, or in a dialog where the browser gives pages no clipboard (plain HTTP to another host).
-import { element, say } from "./dom.js";
+// Copies and files. A copy goes to the clipboard, or in a dialog where the browser gives pages no clipboard (plain HTTP to another host).
+import { element, flash } from "./dom.js";
 
 export async function copy(text, name) {
   try {
     await navigator.clipboard.writeText(text);
-    say(`${name} copied.`);
+    flash(`${name} copied.`);
     return;
   } catch {
     show(text, name);
@@ -19,4 +19,15 @@ function show(text, name) {
   document.body.append(dialog);
   dialog.showModal();
   area.select();
+}
+
+// Saves a blob as a file of the browser.
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const link = element("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  flash(`${name} saved.`);
 }

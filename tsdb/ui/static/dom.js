@@ -16,6 +16,16 @@ export function say(text) {
   status.textContent = text;
 }
 
+const FLASH_MS = 3000;
+
+// Says a text and shows it for a moment.
+export function flash(text) {
+  say(text);
+  const toast = element("p", { class: "toast", "aria-hidden": "true" }, text);
+  document.body.append(toast);
+  setTimeout(() => toast.remove(), FLASH_MS);
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 // A short line in the colour, dashes and symbol of a series. marker: null for none.

@@ -57,6 +57,19 @@ export class Graph {
     this.settingRange = false;
   }
 
+  // The graph as a picture, on the ground of the page. Null without a graph.
+  async picture() {
+    if (this.views === null) return null;
+    const { canvas } = this.views.roots[0].export("png");
+    const whole = document.createElement("canvas");
+    Object.assign(whole, { width: canvas.width, height: canvas.height });
+    const context = whole.getContext("2d");
+    context.fillStyle = getComputedStyle(document.body).backgroundColor;
+    context.fillRect(0, 0, whole.width, whole.height);
+    context.drawImage(canvas, 0, 0);
+    return new Promise((resolve) => whole.toBlob(resolve, "image/png"));
+  }
+
   close() {
     this.views?.clear();
     this.views = null;

@@ -1,7 +1,7 @@
 // Panel: one expression and its answer. A new run ends the one before it; the server then ends its query.
 import { ask, Problem } from "./api.js";
 import { Completion } from "./complete.js";
-import { copy } from "./copying.js";
+import { copy, save } from "./copying.js";
 import { element, say } from "./dom.js";
 import { evidence } from "./evidence.js";
 import { find, start } from "./finder.js";
@@ -14,6 +14,7 @@ import { Table } from "./tables.js";
 
 const POINTS_MIN = 200;
 const FOCUSED_MAX = 100;
+const TYPES = { csv: "text/csv", json: "application/json" };
 const FORMS = { cli: "Command", python: "Python", grafana: "Grafana panel" };
 
 let numbers = 0;
@@ -152,6 +153,7 @@ export class Panel {
     });
     this.#bindOptions();
     this.find(".copy").addEventListener("change", (event) => this.#copy(event.target));
+    this.find(".save").addEventListener("change", (event) => this.#save(event.target));
     this.find(".find").addEventListener("click", () => find((text) => this.#insert(text)));
     this.find(".remove").addEventListener("click", () => this.page.remove(this));
   }
@@ -239,7 +241,24 @@ export class Panel {
       const { text } = await ask("/ui/copy", { as: form, view, unit, axis, ...this.#parameters(), query: this.input.value });
       await copy(text, FORMS[form]);
     } catch (error) {
-      this.#refuse(error);
+      this.#refuse(error, false);
+    }
+  }
+
+  async #save(choice) {
+    const form = choice.value;
+    choice.value = "";
+    try {
+      if (form === "png") {
+        const picture = await this.graph.picture();
+        if (picture === null) throw new Problem({ error: "There is no graph to save.", next: "Run an expression in the view Graph first." });
+        save(picture, "graph.png");
+        return;
+      }
+      const { text } = await ask("/ui/save", { as: form, view: this.state.view, ...this.#parameters() });
+      save(new Blob([text], { type: TYPES[form] }), `${this.state.view}.${form}`);
+    } catch (error) {
+      this.#refuse(error, false);
     }
   }
 
@@ -270,18 +289,18 @@ export class Panel {
     for (const one of [this.evidence, this.problem, this.find(".notes")]) one.hidden = true;
   }
 
-  #refuse(error) {
+  // clears: the error is of the expression that runs, not of a copy of it.
+  #refuse(error, clears = true) {
     if (!(error instanceof Problem)) {
       console.error(error);
       error = new Problem({ error: `The page could not show the answer: ${error.message}`, next: "Run it again, or open the page anew." });
     }
     // An answer to another question must not stand below an error. One that was good a moment ago may, while the server
     // is away; the text then names its age.
-    if (error.isAway && this.answer !== null) this.problem.replaceChildren(...problem(error, ""), element("p", {}, `The answer below is of ${moment(this.answer.evidence.now_ms)}.`));
-    else {
-      this.#clear();
-      this.problem.replaceChildren(...problem(error, this.input.value));
-    }
+    const isKept = !clears || error.isAway;
+    if (!isKept) this.#clear();
+    const age = clears && isKept && this.answer !== null ? [element("p", {}, `The answer below is of ${moment(this.answer.evidence.now_ms)}.`)] : [];
+    this.problem.replaceChildren(...problem(error, this.input.value), ...age);
     this.problem.hidden = false;
   }
 }
