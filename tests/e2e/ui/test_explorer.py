@@ -14,6 +14,7 @@ from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_wa
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
 from support.promql.notation import METRIC_NAME
+from tsdb.model.family import Family
 from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}
@@ -309,23 +310,12 @@ def test_a_graph_of_100_000_series_is_refused_with_a_next_step_and_a_table_has_t
         expect(explorer.panel().locator("tbody td.number").first).to_have_text("100,000")
 
 
-def point_at(explorer: Explorer, x: float, y: float) -> None:
-    """Move the pointer to a time and a value of the graph."""
-    frame = explorer.page.evaluate(
-        "([x, y]) => { const view = [...Bokeh.index.roots].at(-1);"
-        " const frame = view.frame; const box = view.el.getBoundingClientRect();"
-        " return [box.x + frame.x_scale.compute(x), box.y + frame.y_scale.compute(y)] }",
-        [x, y],
-    )
-    explorer.page.mouse.move(*frame)
-
-
 @pytest.mark.parametrize(("stack", "y", "nearest"), [(0, 20, "kitchen"), (1, 5, "attic"), (1, 45, "office")])
 def test_the_box_under_the_pointer_has_all_series_and_marks_the_nearest(
     explorer: Explorer, stack: int, y: float, nearest: str
 ) -> None:
     explorer.open("load", **{**RANGE, "p0.stack": stack})
-    point_at(explorer, (START_MS + END_MS) / 2, y)
+    explorer.point_at((START_MS + END_MS) / 2, y)
     box = explorer.panel().locator(".readout")
     expect(box).to_be_visible()
     hosts = [text.split('"')[1] for text in box.locator("td.name").all_inner_texts()]
@@ -361,13 +351,27 @@ def test_times_have_the_zone_of_the_browser_and_utc_on_demand(chromium: Browser,
     page = context.new_page()
     page.goto(f"http://127.0.0.1:{server.port}/?v=1&p0.q=load&p0.view=table&start={START_MS}&end={END_MS}")
     expect(page.locator(".caption")).to_contain_text("2015-07-01 22:10:00 UTC+2")
-    expect(page.locator("#to")).to_have_value("2015-07-01T22:10:00")
+    expect(page.locator("#to")).to_have_value("2015-07-01 22:10:00")
     page.locator("#zone").select_option("UTC")
     expect(page.locator(".caption")).to_contain_text("2015-07-01 20:10:00 UTC")
-    expect(page.locator("#to")).to_have_value("2015-07-01T20:10:00")
+    expect(page.locator("#to")).to_have_value("2015-07-01 20:10:00")
     page.reload()
     expect(page.locator(".caption")).to_contain_text("2015-07-01 20:10:00 UTC")
     context.close()
+
+
+def test_times_are_typed_in_the_form_in_which_they_are_shown(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    begin = explorer.page.locator("#from")
+    begin.fill("yesterday")
+    begin.press("Tab")
+    assert begin.evaluate("one => one.validationMessage").startswith("A time is such as 2026-01-31 12:00:00")
+    assert explorer.parameters()["start"] == str(START_MS)
+    begin.fill("2015-07-01 20:00")
+    begin.press("Tab")
+    explorer.page.wait_for_url(lambda url: f"start={END_MS - 10 * 60_000}" in url)
+    expect(begin).to_have_value("2015-07-01 20:00:00")
+    explorer.wait()
 
 
 def test_an_error_clears_the_answer_before_it(explorer: Explorer, watched: WatchedPage) -> None:
@@ -428,11 +432,21 @@ def test_a_metric_is_found_by_a_part_of_its_name_and_inserted(explorer: Explorer
     assert explorer.panel().locator("textarea").input_value() == "load"
 
 
-def test_an_empty_panel_has_examples_that_run(explorer: Explorer) -> None:
-    explorer.open(**RANGE)
-    explorer.panel().locator(".examples button").first.click()
-    explorer.wait()
-    assert len(explorer.legend()) >= 1
+def test_an_empty_panel_has_examples_that_run(chromium: Browser) -> None:
+    families = {"requests_total": Family("requests_total", kind="counter", help="Requests since the start.")}
+    with ui_server(families=families) as known, watched_page(chromium, f"http://127.0.0.1:{known.port}") as watched:
+        add_waves(known.api.samples, attic=10)
+        times = range(START_MS, END_MS + 1, STEP_MS)
+        known.api.samples.add({METRIC_NAME: "requests_total"}, [(ms, float(at)) for at, ms in enumerate(times)])
+        explorer = Explorer(watched.page)
+        explorer.open(**RANGE)
+        examples = explorer.panel().locator(".examples button")
+        expect(examples).to_have_text(["count(load)", "sum(rate(requests_total[5m]))"])
+        for query in examples.all_inner_texts():
+            explorer.open(**RANGE)
+            examples.get_by_text(query, exact=True).click()
+            expect(explorer.panel().locator("table.legend tbody tr")).to_have_count(1)
+            assert explorer.parameters()["p0.q"] == query
 
 
 def test_a_server_without_samples_names_how_to_send_some(chromium: Browser) -> None:

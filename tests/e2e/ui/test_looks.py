@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page, expect
 
 from support.api.ui_server import UiServer, ui_server
 from support.browser.accessibility import check_accessible
 from support.browser.explorer import END_MS, START_MS, Explorer, add_waves
 from support.browser.pictures import check_picture
 from support.browser.watched_page import watched_page
+from support.promql.notation import METRIC_NAME
+from tsdb.model.family import Family
 from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}
@@ -28,13 +30,19 @@ def server() -> Iterator[UiServer]:
         common_pb2.PartitionState(partition=0, ready=True, coverage_start_ms=SEAM_MS, holes=[HOLE]),
         common_pb2.PartitionState(partition=1, reason="lagging", lag_ms=48_000, lag_records=911, from_start=True),
     ]
-    with ui_server(states=states) as running:
+    families = {
+        "load": Family("load", kind="gauge", help="Load of a host."),
+        "requests_total": Family("requests_total", kind="counter", help="Requests since the start.", unit="requests"),
+    }
+    with ui_server(states=states, families=families) as running:
         add_waves(running.api.samples, attic=10, kitchen=20, office=30)
+        running.api.samples.add({METRIC_NAME: "requests_total", "job": "shop"}, [(END_MS, 1.0)])
         yield running
 
 
 @pytest.mark.parametrize(
-    ("name", "dark", "width"), [("light", False, 1000), ("dark", True, 1000), ("narrow", False, 380)]
+    ("name", "dark", "width"),
+    [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390), ("narrow-dark", True, 390)],
 )
 def test_an_explorer_looks_as_kept_and_is_accessible(
     chromium: Browser, server: UiServer, name: str, dark: bool, width: int
@@ -47,8 +55,42 @@ def test_an_explorer_looks_as_kept_and_is_accessible(
         assert explorer.evidence("holes").startswith("1 hole: corrupt_record")
         assert "1 partition not ready: lagging" in explorer.evidence("lag")
         assert "history before 2015-07-01 19:58:00" in explorer.evidence("from")
-        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        check_accessible(watched.page)
-        # Times of the server's work differ from run to run.
-        took = watched.page.locator(".evidence div").filter(has_text="took")
-        check_picture(f"explorer-{name}", watched.page.screenshot(mask=[took], mask_color="#808080"))
+        check_looks(watched.page, f"explorer-{name}")
+
+
+@pytest.mark.parametrize(("name", "dark"), [("light", False), ("dark", True)])
+def test_the_box_under_the_pointer_of_a_stack_looks_as_kept(
+    chromium: Browser, server: UiServer, name: str, dark: bool
+) -> None:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=1280, height=700, dark=dark) as watched:
+        explorer = Explorer(watched.page)
+        explorer.open("load", **RANGE, **{"p0.stack": 1})
+        explorer.point_at(SEAM_MS, 25)
+        expect(explorer.panel().locator(".readout tr.nearest")).to_contain_text("kitchen")
+        check_looks(watched.page, f"stack-{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "dark", "width"), [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390)]
+)
+def test_the_list_of_metrics_looks_as_kept_and_is_accessible(
+    chromium: Browser, server: UiServer, name: str, dark: bool, width: int
+) -> None:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=width, height=600, dark=dark) as watched:
+        explorer = Explorer(watched.page)
+        explorer.open(**RANGE)
+        expect(explorer.panel().locator(".examples")).to_be_visible()
+        explorer.panel().get_by_role("button", name="Metrics").click()
+        expect(watched.page.locator(".finder tbody tr")).to_have_count(2)
+        watched.page.get_by_role("button", name="Labels of load").click()
+        expect(watched.page.locator(".finder .labels").first).to_have_text("host")
+        check_looks(watched.page, f"metrics-{name}")
+
+
+def check_looks(page: Page, name: str) -> None:
+    """Check a page that nothing moves any more: its picture, its width, and that everybody can use it."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    check_accessible(page)
+    # Times of the server's work differ from run to run.
+    took = page.locator(".evidence div").filter(has_text="took")
+    check_picture(name, page.screenshot(mask=[took], mask_color="#808080"))

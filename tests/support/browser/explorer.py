@@ -63,6 +63,16 @@ class Explorer:
             "[name, Array.from(one, (row) => typeof row === 'object' ? Array.from(row) : row)]))"
         )
 
+    def point_at(self, x: float, y: float) -> None:
+        """Move the pointer to a time and a value of the newest graph."""
+        place = self.page.evaluate(
+            "([x, y]) => { const view = [...Bokeh.index.roots].filter((one) => one.model.type === 'Figure').at(-1);"
+            " const box = view.el.getBoundingClientRect(); const frame = view.frame_view;"
+            " return [box.x + frame.x_scale.compute(x), box.y + frame.y_scale.compute(y)] }",
+            [x, y],
+        )
+        self.page.mouse.move(*place)
+
     def parameters(self) -> dict[str, str]:
         """Parameters of the address."""
         found: dict[str, str] = self.page.evaluate("Object.fromEntries(new URLSearchParams(location.search))")

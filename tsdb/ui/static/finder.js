@@ -40,7 +40,8 @@ export function find(take) {
       if (controller.signal.aborted) return;
       rows.replaceChildren(...found.rows.map((one) => metricRow(one, choose)));
       const cut = found.rows.length < found.found ? `; the first ${found.rows.length} are shown` : "";
-      total.textContent = `${found.found.toLocaleString("en")} of ${count(found.total, "metric")} in memory${cut}.`;
+      const matching = search.value.trim() ? `${found.found.toLocaleString("en")} of ` : "";
+      total.textContent = `${matching}${count(found.total, "metric")} in memory${cut}.`;
     } catch (error) {
       if (!controller.signal.aborted) total.textContent = `${error.message} ${error.next ?? ""}`;
     }

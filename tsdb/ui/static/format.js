@@ -52,6 +52,15 @@ export function moment(ms) {
   return `${time(ms)} ${zoneName(ms)}`;
 }
 
+const TYPED = /^\s*(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?))?\s*$/;
+
+// The time of a text such as 2026-01-31 12:00:00, by the clock of the zone; the clock, or its seconds, may be left out.
+// NaN for another text.
+export function typedMs(text) {
+  const [, day, clock = "00:00"] = TYPED.exec(text) ?? [];
+  return day === undefined ? NaN : Date.parse(`${day}T${clock}${isUtc ? "Z" : ""}`);
+}
+
 const DAY_MS = 86_400_000;
 
 // The texts of an axis of time: as short as the distance of its ticks allows; the first tick of a day has the date.
@@ -116,6 +125,12 @@ export function scaleOf(numbers, unit) {
   const scaled = largest / factor;
   const decimals = scaled === 0 || (isWhole && factor === 1) ? 0 : Math.min(12, Math.max(0, DIGITS - 1 - Math.floor(Math.log10(scaled))));
   return { unit, name, factor, decimals };
+}
+
+// The scale for a column of it: a column of whole numbers has no decimals.
+export function scaleOfColumn(numbers, scale) {
+  const isWhole = numbers.every((one) => !Number.isFinite(one) || (Number.isInteger(one / scale.factor) && Math.abs(one / scale.factor) < WHOLE_MAX));
+  return isWhole ? { ...scale, decimals: 0 } : scale;
 }
 
 // A number in a scale. One that would lose its digits there has a scale of its own.

@@ -1,7 +1,7 @@
 // Legend: the table of the drawn series with the statistics of all their values. A click on a row hides its series, with
 // Ctrl it shows this one alone.
 import { element, swatch } from "./dom.js";
-import { compareSeries, numberOf, scaled, series } from "./format.js";
+import { compareSeries, numberOf, scaled, scaleOfColumn, series } from "./format.js";
 import { look } from "./look.js";
 import { Rows } from "./rows.js";
 
@@ -48,6 +48,7 @@ export class Legend {
     if (key !== this.key) this.rows.forget();
     this.key = key;
     const hidden = this.hidden(answer);
+    const scales = Object.keys(COLUMNS).map((field) => scaleOfColumn(answer.statistics.map((one) => numberOf(one[field])), options.scale));
     this.rows.show({
       columns: [
         { name: "series", isNumber: false, of: (index) => series(answer.series[index]) },
@@ -57,7 +58,7 @@ export class Legend {
       key: (index) => index,
       text: (index) => series(answer.series[index]),
       make: (index) => this.#row(answer, options, index, hidden.has(index)),
-      fill: (row, index) => this.#fill(row, answer.statistics[index], options),
+      fill: (row, index) => fill(row, answer.statistics[index], scales),
     });
   }
 
@@ -77,15 +78,6 @@ export class Legend {
     return element("tr", { class: isHidden ? "off" : null, "data-series": String(index), ...events }, element("th", { scope: "row" }, button), ...cells);
   }
 
-  #fill(row, statistics, options) {
-    Object.keys(COLUMNS).forEach((field, column) => {
-      const cell = row.children[column + 1];
-      const text = statistics[field];
-      cell.textContent = text === "" ? "" : scaled(numberOf(text), options.scale);
-      cell.title = text;
-    });
-  }
-
   #toggle(labels, index, alone) {
     const one = identity(labels);
     const { hide, only } = this.state;
@@ -100,6 +92,15 @@ export class Legend {
     this.onChange(null, true);
     this.container.querySelector(`tr[data-series="${index}"] button`)?.focus();
   }
+}
+
+function fill(row, statistics, scales) {
+  Object.keys(COLUMNS).forEach((field, column) => {
+    const cell = row.children[column + 1];
+    const text = statistics[field];
+    cell.textContent = text === "" ? "" : scaled(numberOf(text), scales[column]);
+    cell.title = text;
+  });
 }
 
 // The order of the answer, which may be that of sort(); buckets of histograms by the number of their bound.

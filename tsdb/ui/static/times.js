@@ -1,6 +1,6 @@
 // Times: the range of all panels. A duration before now, or from a time to a time; texts have the zone of
 // the browser, or UTC where the reader chose it.
-import { offsetName, setZone, zone, zoneOffsetMs } from "./format.js";
+import { offsetName, setZone, time, typedMs, zone } from "./format.js";
 
 const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000, y: 31_536_000_000 };
 
@@ -125,11 +125,11 @@ export class Times {
   }
 
   #typed() {
-    const [start, end] = [this.from.value, this.to.value].map(typedMs);
-    const isOrdered = end > start;
-    this.to.setCustomValidity(isOrdered ? "" : "The range ends before it begins.");
-    this.to.reportValidity();
-    if (isOrdered) this.setAbsolute(start, end);
+    const [start, end] = [this.from, this.to].map((input) => typedMs(input.value));
+    const wrong = (ms) => (Number.isNaN(ms) ? "A time is such as 2026-01-31 12:00:00, 2026-01-31 12:00 or 2026-01-31." : "");
+    this.from.setCustomValidity(wrong(start));
+    this.to.setCustomValidity(wrong(end) || (end <= start ? "The range ends before it begins." : ""));
+    if (this.from.reportValidity() && this.to.reportValidity()) this.setAbsolute(start, end);
   }
 
   #changed() {
@@ -150,16 +150,8 @@ export class Times {
       return;
     }
     this.choice.value = "absolute";
-    this.from.value = clockText(this.start);
-    this.to.value = clockText(this.end);
+    this.from.value = time(this.start);
+    this.to.value = time(this.end);
+    for (const input of [this.from, this.to]) input.setCustomValidity("");
   }
-}
-
-// A time as the fields have it, by the clock of the zone.
-function clockText(ms) {
-  return new Date(ms + zoneOffsetMs(ms)).toISOString().slice(0, 19);
-}
-
-function typedMs(text) {
-  return Date.parse(zone() === "UTC" ? `${text}Z` : text);
 }

@@ -79,6 +79,12 @@ def test_a_column_has_one_unit_and_aligned_decimals(unit: str, numbers: list[flo
     assert script("format.js", f"{text}.map((one) => m.scaled(one, m.scaleOf({text}, {json.dumps(unit)})))") == shown
 
 
+def test_a_column_of_whole_numbers_beside_others_has_no_decimals() -> None:
+    scale = "m.scaleOf([1, 2, 1.5], '')"
+    assert script("format.js", f"m.scaled(2, m.scaleOfColumn([1, 2], {scale}))") == "2"
+    assert script("format.js", f"m.scaled(1, m.scaleOfColumn([1, 1.5], {scale}))") == "1.000"
+
+
 @pytest.mark.parametrize(
     ("unit", "largest", "ticks", "shown"),
     [
@@ -103,6 +109,12 @@ def test_times_have_the_zone_of_the_browser_until_utc_is_chosen() -> None:
         "2015-07-04 08:53:20 UTC",
     ]
     assert script("format.js", "m.zoneName(0)", "Asia/Kolkata") == "UTC+5:30"
+
+
+def test_a_typed_time_is_one_of_the_zone() -> None:
+    texts = ["2015-07-04 10:53:20", "2015-07-04T10:53:20.5", "2015-07-04", "1h", "2015-07-04 25:00", ""]
+    found = [1436000000000, 1436000000500, 1435960800000, None, None, None]
+    assert script("format.js", f"{json.dumps(texts)}.map(m.typedMs)", BERLIN) == found
 
 
 def test_an_axis_of_time_names_each_day_once() -> None:
