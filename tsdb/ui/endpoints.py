@@ -30,6 +30,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.promql.running import RunningQuery
 from tsdb.ui.answers.completion import completion
 from tsdb.ui.answers.copying import copying
+from tsdb.ui.answers.explaining import explaining
 from tsdb.ui.answers.figure import figure
 from tsdb.ui.answers.graph import graph
 from tsdb.ui.answers.growth import growth
@@ -37,6 +38,7 @@ from tsdb.ui.answers.metrics import metrics
 from tsdb.ui.answers.problem import SIGNED_OUT, problem
 from tsdb.ui.answers.saving import saving
 from tsdb.ui.answers.table import samples, table
+from tsdb.ui.answers.variables import formatting
 from tsdb.ui.files import url_of
 from tsdb.ui.headers import HTML, UNSTORED
 from tsdb.ui.pages.page import PageCall, answered
@@ -81,6 +83,8 @@ def endpoints(sources: UiSources, options: UiOptions) -> dict[str, Endpoint]:
             ("/ui/table", table, POST, WorkerPool.PAGE),
             ("/ui/samples", samples, POST, WorkerPool.PAGE),
             ("/ui/complete", completion, POST, WorkerPool.LOOKUP),
+            ("/ui/explain", explaining, POST, WorkerPool.PAGE),
+            ("/ui/format", formatting, POST, WorkerPool.LOOKUP),
             ("/ui/metrics", metrics, POST, WorkerPool.LOOKUP),
             ("/ui/copy", copying, POST, WorkerPool.LOOKUP),
             ("/ui/save", saving, POST, WorkerPool.PAGE),

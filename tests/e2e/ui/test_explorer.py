@@ -464,3 +464,74 @@ def test_a_graph_is_saved_and_the_page_says_so(explorer: Explorer, form: str, na
     assert download.value.suggested_filename == name
     assert data.startswith({"csv": b"time,__name__,host,value", "json": b"[", "png": b"\x89PNG"}[form])
     expect(explorer.page.locator(".toast")).to_have_text(f"{name} saved.")
+
+
+def test_an_expression_has_colours_and_the_bracket_at_the_cursor_its_partner(explorer: Explorer) -> None:
+    explorer.open("sum(load)", **RANGE)
+    layer = explorer.panel().locator(".colours")
+    expect(layer.locator(".is-function")).to_have_text("sum")
+    expect(layer.locator(".is-metric")).to_have_text("load")
+    box = explorer.panel().locator("textarea")
+    box.press("End")
+    expect(layer.locator(".matched")).to_have_text(["(", ")"])
+    box.press_sequentially(")")
+    expect(layer.locator(".unmatched")).to_have_text([")"])
+    box.press("Home")
+    expect(layer.locator(".matched, .unmatched")).to_have_count(0)
+    # The coloured text lies on the text of the box: both break their lines at the same places.
+    box.fill(" + ".join(["sum(rate(load[5m]))"] * 12))
+    heights = "one => [one.clientHeight, one.scrollHeight]"
+    assert layer.evaluate(heights) == box.evaluate(heights)
+
+
+def test_an_expression_is_formatted_and_a_text_that_is_none_is_named(explorer: Explorer, watched: WatchedPage) -> None:
+    watched.expect_error("the server responded with a status of 400")
+    explorer.open("sum( rate(load[$__rate_interval]) )by(host)", **RANGE)
+    box = explorer.panel().locator("textarea")
+    explorer.panel().get_by_role("button", name="Format").click()
+    expect(box).to_have_value("sum by (host) (rate(load[$__rate_interval]))")
+    box.press("Enter")
+    explorer.wait()
+    expect(explorer.panel().locator(".notes")).to_contain_text("As in Grafana, $__rate_interval is 1m")
+    box.fill("sum(")
+    box.press("Alt+Shift+F")
+    expect(explorer.problem()).to_contain_text("unclosed left parenthesis")
+    assert len(explorer.legend()) == 3  # The answer of the expression that ran stays.
+
+
+def test_the_history_has_what_was_run_and_keeps_stars(explorer: Explorer) -> None:
+    explorer.open(**RANGE)
+    for query in ("load", "sum(load)", "max(load)"):
+        explorer.run(query)
+    explorer.panel().get_by_role("button", name="History").click()
+    dialog = explorer.page.get_by_role("dialog", name="History")
+    queries = dialog.locator("li .series")
+    expect(queries).to_have_text(["max(load)", "sum(load)", "load"])
+    dialog.get_by_role("button", name="Star: load").click()
+    expect(queries).to_have_text(["load", "max(load)", "sum(load)"])
+    dialog.get_by_role("button", name="Forget those without a star").click()
+    dialog.get_by_role("button", name="Close").click()
+    explorer.page.reload()
+    explorer.panel().get_by_role("button", name="History").click()
+    expect(queries).to_have_text(["load"])
+    queries.first.click()
+    explorer.wait()
+    expect(explorer.panel().locator("table.legend tbody tr")).to_have_count(3)
+    assert explorer.parameters()["p0.q"] == "load"
+
+
+def test_an_expression_is_explained_part_by_part(explorer: Explorer) -> None:
+    explorer.open('sum(load) / on() group_left() sum(load{host!="attic"})', **RANGE)
+    explorer.panel().get_by_role("button", name="Explain").click()
+    dialog = explorer.page.get_by_role("dialog", name="Explain")
+    expect(dialog.locator("tbody tr")).to_have_count(5)
+    cells = [row.locator("th, td").all_inner_texts() for row in dialog.locator("tbody tr").all()]
+    assert [(cell[0], cell[2]) for cell in cells[1:]] == [
+        ("sum(load)", "1"),
+        ("load", "3"),
+        ('sum(load{host!="attic"})', "1"),
+        ('load{host!="attic"}', "2"),
+    ]
+    assert all(cell[3].endswith("s") for cell in cells)
+    explorer.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)

@@ -87,6 +87,22 @@ def test_the_list_of_metrics_looks_as_kept_and_is_accessible(
         check_looks(watched.page, f"metrics-{name}")
 
 
+@pytest.mark.parametrize(("name", "dark"), [("light", False), ("dark", True)])
+def test_an_expression_that_is_written_looks_as_kept_and_is_accessible(
+    chromium: Browser, server: UiServer, name: str, dark: bool
+) -> None:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=1280, height=500, dark=dark) as watched:
+        explorer = Explorer(watched.page)
+        explorer.open(**RANGE)
+        box = explorer.panel().locator("textarea")
+        box.fill('sum by (host) (rate(load{host=~"a.*"}[$__rate_interval])) * 1e3 > bool 5  # comment')
+        box.press("End")
+        box.press("Shift+Enter")
+        box.press_sequentially("/ ra")
+        expect(explorer.panel().locator(".completions li").first).to_contain_text("rate")
+        check_looks(watched.page, f"writing-{name}")
+
+
 def check_looks(page: Page, name: str) -> None:
     """Check a page that nothing moves any more: its picture, its width, and that everybody can use it."""
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

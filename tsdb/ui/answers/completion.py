@@ -20,6 +20,7 @@ from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
 from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import PLAIN_LABEL, QueryError, Token, TokenKind, tokens_of
+from tsdb.ui.answers.variables import NAMES, replaced
 from tsdb.ui.link import QUERY_CHARS_MAX
 from tsdb.ui.pages.page import PageCall
 
@@ -32,6 +33,7 @@ _COMMON = (
     *("rate", "sum", "avg", "max", "min", "count", "topk", "histogram_quantile", "increase", "irate", "delta"),
     *("avg_over_time", "max_over_time", "min_over_time", "sum_over_time", "last_over_time", "label_replace", "absent"),
 )
+_VARIABLE = re.compile(r"\$\w*\Z")
 _PLAIN_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 _LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
@@ -56,7 +58,7 @@ def completion(asked: PageCall) -> bytes:
     before = asked.call.form.get("before")
     if len(before) > QUERY_CHARS_MAX:
         raise BadParameter("before", f"it has {len(before)} characters; the limit is {QUERY_CHARS_MAX}")
-    place = cursor_place(before)
+    place = _variable_place(before) or cursor_place(replaced(before, 1, 1).text)
     items = best(place.prefix, _items(asked.call, place))
     answer = {
         "status": "success",
@@ -100,7 +102,10 @@ def _items(call: ApiCall, place: CursorContext) -> Iterator[Item]:
         case CompletionKind.VALUE:
             for value in _found(call, place, place.label):
                 yield Item(value, _quoted(value)[1:-1], "value")
+        case CompletionKind.VARIABLE:
+            yield from (Item(f"${one}", f"${one}", "variable") for one in sorted(NAMES))
         case CompletionKind.DURATION:
+            yield from (Item(f"${one}", f"${one}", "variable") for one in ("__rate_interval", "__interval", "__range"))
             yield from (Item(one, one, "duration") for one in _DURATIONS)
         case CompletionKind.KEYWORD:
             yield from (Item(one, one, "keyword") for one in _KEYWORDS)
@@ -154,6 +159,7 @@ class CompletionKind(enum.Enum):
     VALUE = "value"
     DURATION = "duration"
     KEYWORD = "keyword"
+    VARIABLE = "variable"
     NOTHING = "nothing"
 
 
@@ -201,6 +207,14 @@ def cursor_place(before: str) -> CursorContext:
 
 
 _WORDS = frozenset({"and", "or", "unless", "bool", "atan2"})
+
+
+def _variable_place(before: str) -> CursorContext | None:
+    """The context of a variable that is being typed outside a string."""
+    found = _VARIABLE.search(before)
+    if found is None or _tokens(replaced(before[: found.start()], 1, 1).text)[1] is not None:
+        return None
+    return CursorContext(CompletionKind.VARIABLE, found[0])
 
 
 def _tokens(before: str) -> tuple[list[Token] | None, str | None]:

@@ -13,6 +13,7 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.promql.syntax.literals import shown_duration
 from tsdb.ui.answers.graph import steps_asked, times_of
+from tsdb.ui.answers.table import query_of
 from tsdb.ui.pages.page import PageCall
 
 FORMS = ("cli", "python", "grafana")
@@ -53,8 +54,10 @@ def copying(asked: PageCall) -> bytes:
         raise BadParameter("as", f"{form.get('as')!r} is none of {', '.join(FORMS)}")
     start_ms, end_ms = times_of(asked.call)
     is_fixed = bool(form.get("start") and form.get("end"))
+    is_for_grafana = form.get("as") == "grafana"  # Grafana has the variables itself.
+    query = form.get("query") if is_for_grafana else query_of(asked.call, start_ms, end_ms).text
     panel = Asked(
-        query=valid_text(form.get("query")),
+        query=valid_text(query),
         range="" if is_fixed else form.get("range"),
         start_ms=start_ms,
         end_ms=end_ms,

@@ -26,6 +26,7 @@ from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.promql.syntax.literals import duration_ms_of, shown_duration
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.ui.answers.evidence import evidence
+from tsdb.ui.answers.variables import replaced
 from tsdb.ui.link import range_ms
 from tsdb.ui.pages.page import PageCall
 
@@ -42,7 +43,8 @@ def graph(asked: PageCall) -> bytes:
     call = asked.call
     start_ms, end_ms = times_of(call)
     steps = steps_asked(call, start_ms, end_ms)
-    evaluated = range_result(call, call.form.get("query"), steps, finds_newest=True)
+    query = replaced(call.form.get("query"), steps.step_ms, end_ms - start_ms)
+    evaluated = range_result(call, query.text, steps, finds_newest=True)
     block = evaluated.found.value
     assert isinstance(block, Block), "a range query has a vector"
     series_total = len(block)
@@ -63,7 +65,7 @@ def graph(asked: PageCall) -> bytes:
         "values": np.ascontiguousarray(drawn.values),
         "statistics": _statistics(block.values, block.present),
         "warnings": texts(evaluated.found.warnings, "warning"),
-        "infos": texts(evaluated.found.infos, "info"),
+        "infos": [*query.notes, *texts(evaluated.found.infos, "info")],
         "evidence": evidence(asked, evaluated, start_ms, end_ms),
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

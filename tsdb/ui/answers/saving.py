@@ -17,6 +17,7 @@ from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.ui.answers.graph import labels_of, steps_asked, times_of
+from tsdb.ui.answers.table import query_of
 from tsdb.ui.pages.page import PageCall
 
 VALUES_MAX = 200_000
@@ -32,7 +33,7 @@ def saving(asked: PageCall) -> bytes:
     if form not in FORMS:
         raise BadParameter("as", f"{form[:40]!r} is none of {', '.join(FORMS)}")
     start_ms, end_ms = times_of(call)
-    query = call.form.get("query")
+    query = query_of(call, start_ms, end_ms).text
     view = call.form.get("view")
     if view not in ("graph", "table"):
         raise BadParameter("view", "a file has a graph or a table; save raw samples with tsdb query --raw --output csv")

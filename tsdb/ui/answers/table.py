@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import Evaluated, instant_result
@@ -19,15 +20,17 @@ from tsdb.promql.syntax.printer import shown
 from tsdb.promql.syntax.tree import DurationNumber, MatrixSelector, Paren, VectorSelector
 from tsdb.selector.tokens import QueryError
 from tsdb.ui.answers.evidence import evidence
-from tsdb.ui.answers.graph import labels_of, texts, times_of
+from tsdb.ui.answers.graph import labels_of, steps_asked, texts, times_of
+from tsdb.ui.answers.variables import Replaced, replaced
 from tsdb.ui.pages.page import PageCall
 
 
 def table(asked: PageCall) -> bytes:
     """Answers `/ui/table`. Raises the errors of `query`."""
     start_ms, end_ms = times_of(asked.call)
-    evaluated = instant_result(asked.call, asked.call.form.get("query"), end_ms, finds_newest=True)
-    return _answer(asked, evaluated, start_ms, end_ms)
+    query = query_of(asked.call, start_ms, end_ms)
+    evaluated = instant_result(asked.call, query.text, end_ms, finds_newest=True)
+    return _answer(asked, evaluated, query, start_ms, end_ms)
 
 
 def samples(asked: PageCall) -> bytes:
@@ -35,9 +38,9 @@ def samples(asked: PageCall) -> bytes:
     BadParameter for an expression that is not a selector."""
     call = asked.call
     start_ms, end_ms = times_of(call)
-    text = call.form.get("query")
+    query = query_of(call, start_ms, end_ms)
     try:
-        node = parse(text, call.options.query.features)
+        node = parse(query.text, call.options.query.features)
     except QueryError as error:
         raise BadParameter("query", error.message) from error
     while isinstance(node, Paren):
@@ -48,10 +51,16 @@ def samples(asked: PageCall) -> bytes:
         raise BadParameter("query", 'raw samples need a selector, such as name{label="value"}; this is an expression')
     length = DurationNumber((end_ms - start_ms) / 1000, True, node.span)
     evaluated = instant_result(call, shown(MatrixSelector(node, length, node.span)), end_ms, finds_newest=True)
-    return _answer(asked, evaluated, start_ms, end_ms)
+    return _answer(asked, evaluated, query, start_ms, end_ms)
 
 
-def _answer(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) -> bytes:
+def query_of(call: ApiCall, start_ms: int, end_ms: int) -> Replaced:
+    """The expression of a request, with the values that its variables have in a graph of the range. Raises
+    BadParameter."""
+    return replaced(call.form.get("query"), steps_asked(call, start_ms, end_ms).step_ms, end_ms - start_ms)
+
+
+def _answer(asked: PageCall, evaluated: Evaluated, query: Replaced, start_ms: int, end_ms: int) -> bytes:
     found = evaluated.found
     answer = {
         "status": "success",
@@ -59,7 +68,7 @@ def _answer(asked: PageCall, evaluated: Evaluated, start_ms: int, end_ms: int) -
         "end_ms": end_ms,
         **_rows(found, asked.options.rows_max),
         "warnings": texts(found.warnings, "warning"),
-        "infos": texts(found.infos, "info"),
+        "infos": [*query.notes, *texts(found.infos, "info")],
         "evidence": evidence(asked, evaluated, start_ms, end_ms),
     }
     return orjson.dumps(answer)

@@ -1,5 +1,5 @@
 // Copies and files. A copy goes to the clipboard, or in a dialog where the browser gives pages no clipboard (plain HTTP to another host).
-import { element, flash } from "./dom.js";
+import { dialog, element, flash } from "./dom.js";
 
 export async function copy(text, name) {
   try {
@@ -14,10 +14,7 @@ export async function copy(text, name) {
 function show(text, name) {
   const area = element("textarea", { readonly: true, rows: "12", "aria-label": name });
   area.value = text;
-  const dialog = element("dialog", { "aria-label": name }, element("p", {}, `${name}: copy it with Ctrl+C.`), area, element("form", { method: "dialog" }, element("button", {}, "Close")));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  dialog({ "aria-label": name }, element("p", {}, `${name}: copy it with Ctrl+C.`), area, element("form", { method: "dialog" }, element("button", {}, "Close")));
   area.select();
 }
 

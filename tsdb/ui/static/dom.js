@@ -26,6 +26,15 @@ export function flash(text) {
   setTimeout(() => toast.remove(), FLASH_MS);
 }
 
+// Opens a dialog, which is removed when it closes.
+export function dialog(attributes, ...children) {
+  const box = element("dialog", attributes, ...children);
+  box.addEventListener("close", () => box.remove());
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 // A short line in the colour, dashes and symbol of a series. marker: null for none.

@@ -2,7 +2,7 @@
 // of an empty panel: examples over the metrics that are there, or how to send some.
 import { ask } from "./api.js";
 import { copy } from "./copying.js";
-import { element } from "./dom.js";
+import { dialog, element } from "./dom.js";
 import { count, visible } from "./format.js";
 
 const WAIT_MS = 120;
@@ -18,8 +18,7 @@ export function find(take) {
   const total = element("p", { class: "quiet", role: "status" });
   const search = element("input", { type: "search", class: "search", placeholder: "part of a name or of its help", "aria-label": "Search metrics", autocomplete: "off" });
   const head = element("tr", {}, ...["metric", "type", "unit", "series", "help"].map((name) => element("th", { scope: "col", class: name === "series" ? "number" : null }, name)));
-  const dialog = element(
-    "dialog",
+  const box = dialog(
     { class: "finder", "aria-label": "Metrics" },
     element("div", { class: "bar" }, search, element("form", { method: "dialog", class: "bar-end" }, element("button", {}, "Close"))),
     total,
@@ -28,7 +27,7 @@ export function find(take) {
   let running = null;
   let timer = 0;
   const choose = (name) => {
-    dialog.close();
+    box.close();
     take(selectorOf(name));
   };
   const load = async () => {
@@ -50,13 +49,10 @@ export function find(take) {
     clearTimeout(timer);
     timer = setTimeout(load, WAIT_MS);
   });
-  dialog.addEventListener("close", () => {
+  box.addEventListener("close", () => {
     running?.abort();
     clearTimeout(timer);
-    dialog.remove();
   });
-  document.body.append(dialog);
-  dialog.showModal();
   search.focus();
   load();
 }

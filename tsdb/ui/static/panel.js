@@ -4,12 +4,15 @@ import { Completion } from "./complete.js";
 import { copy, save } from "./copying.js";
 import { element, say } from "./dom.js";
 import { evidence } from "./evidence.js";
+import { showTree } from "./explain.js";
 import { find, start } from "./finder.js";
 import { count, moment, numberOf, scaleOf } from "./format.js";
 import { Graph } from "./graph.js";
+import { openHistory, remember } from "./history.js";
 import { Legend } from "./legend.js";
 import { problem } from "./problem.js";
 import { Readout } from "./readout.js";
+import { Colours } from "./syntax.js";
 import { Table } from "./tables.js";
 
 const POINTS_MIN = 200;
@@ -137,6 +140,7 @@ export class Panel {
     this.root.setAttribute("aria-label", `Panel ${this.number}`);
     this.input.value = this.state.query;
     this.completion = new Completion(this.input, this.find(".completions"));
+    this.colours = new Colours(this.input, this.find(".colours"));
     this.readout = new Readout(this.find(".readout"));
     this.graph = new Graph(this.find(".graph"), {
       onZoom: (start, end) => this.page.zoom(start, end),
@@ -155,6 +159,9 @@ export class Panel {
     this.find(".copy").addEventListener("change", (event) => this.#copy(event.target));
     this.find(".save").addEventListener("change", (event) => this.#save(event.target));
     this.find(".find").addEventListener("click", () => find((text) => this.#insert(text)));
+    this.find(".past").addEventListener("click", () => openHistory((query) => this.#replace(query)));
+    this.find(".format").addEventListener("click", () => this.#format());
+    this.find(".explain").addEventListener("click", () => this.#explain());
     this.find(".remove").addEventListener("click", () => this.page.remove(this));
   }
 
@@ -192,16 +199,45 @@ export class Panel {
       this.#submit();
     } else if (event.key === "Escape") {
       this.stop();
+    } else if (event.altKey && event.shiftKey && event.code === "KeyF") {
+      event.preventDefault();
+      this.#format();
     }
   }
 
   // What an empty panel shows, unless its reader has begun to type.
   async #begin() {
-    const parts = await start((query) => {
-      this.input.value = query;
-      this.#submit();
-    }, this.page.canWrite);
+    const parts = await start((query) => this.#replace(query), this.page.canWrite);
     if (!this.state.query.trim() && this.running === null) this.find(".rows").replaceChildren(...parts);
+  }
+
+  // Runs another expression instead.
+  #replace(query) {
+    this.input.value = query;
+    this.#fit();
+    this.#submit();
+    this.input.focus();
+  }
+
+  async #format() {
+    if (!this.input.value.trim()) return;
+    try {
+      const { text } = await ask("/ui/format", { query: this.input.value });
+      this.input.value = text;
+      this.#fit();
+      say("Formatted.");
+    } catch (error) {
+      this.#refuse(error, false);
+    }
+  }
+
+  async #explain() {
+    if (!this.input.value.trim()) return;
+    try {
+      showTree(await ask("/ui/explain", { ...this.#parameters(), query: this.input.value }));
+    } catch (error) {
+      this.#refuse(error, false);
+    }
   }
 
   #insert(text) {
@@ -214,6 +250,7 @@ export class Panel {
   #submit() {
     this.completion.close();
     this.#takeQuery();
+    remember(this.state.query, Date.now());
     this.page.changed(true);
     this.run();
   }
@@ -264,7 +301,8 @@ export class Panel {
 
   #fit() {
     this.input.style.height = "auto";
-    this.input.style.height = `${Math.min(this.input.scrollHeight + 2, 240)}px`;
+    this.input.style.height = `${Math.min(this.input.scrollHeight + 2, 480)}px`;
+    this.colours.show();
   }
 
   #notes(answer) {

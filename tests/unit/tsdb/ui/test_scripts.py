@@ -198,3 +198,73 @@ def test_a_completion_closes_what_it_opens(insert: str, kind: str, before: str, 
 
 def test_a_metric_with_another_name_is_inserted_as_a_selector() -> None:
     assert script("finder.js", "['load', 'a b'].map(m.selectorOf)") == ["load", '{"a b"}']
+
+
+def test_each_word_of_an_expression_has_the_colour_of_its_kind() -> None:
+    text = 'sum by (job) (rate(m{a="b", c=~`d`}[$__range])) / on(x) inf > 1e3 # why'
+    kinds = script("syntax.js", f"m.parts({json.dumps(text)}).map((one) => [one.text, one.kind])")
+    assert "".join(part for part, _ in kinds) == text
+    assert [(part, kind) for part, kind in kinds if kind not in ("other", "bracket")] == [
+        ("sum", "function"),
+        ("by", "keyword"),
+        ("job", "label"),
+        ("rate", "function"),
+        ("m", "metric"),
+        ("a", "label"),
+        ('"b"', "text"),
+        ("c", "label"),
+        ("`d`", "text"),
+        ("$__range", "variable"),
+        ("on", "keyword"),
+        ("x", "label"),
+        ("inf", "number"),
+        ("1e3", "number"),
+        ("# why", "comment"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ['m{a="', "m{'\\", "`", "sum(", ")", "[5m", "\U0001f600 m", "", "\n\n", "$", "0x", "5m30s", "m:\x00"]
+)
+def test_an_unfinished_text_has_colours_and_loses_no_character(text: str) -> None:
+    assert script("syntax.js", f"m.parts({json.dumps(text)}).map((one) => one.text).join('')") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cursor", "places", "is_matched"),
+    [
+        ("a(b[c])", 2, [1, 6], True),
+        ("a(b[c])", 7, [1, 6], True),
+        ("a(b[c])", 5, [3, 5], True),
+        ("a(b", 2, [1], False),
+        ("a(b]", 2, [1], False),
+        ("a)b", 1, [1], False),
+        ("a(')')", 2, [1, 5], True),
+    ],
+)
+def test_the_bracket_at_the_cursor_has_its_partner(text: str, cursor: int, places: list[int], is_matched: bool) -> None:
+    found = script("syntax.js", f"m.pair(m.parts({json.dumps(text)}), {cursor})")
+    assert found == {"places": places, "isMatched": is_matched}
+
+
+STORAGE = "((all) => ({ getItem: (k) => all.get(k) ?? null, setItem: (k, v) => all.set(k, v) }))(new Map())"
+
+
+def history(steps: str) -> Any:
+    return script(
+        "history.js", f"((s) => {{ {steps}; return m.entries(s).map((one) => [one.query, !!one.starred]) }})({STORAGE})"
+    )
+
+
+def test_the_history_has_each_expression_once_and_keeps_stars() -> None:
+    ran = "m.remember('a', 1, s); m.remember('b', 2, s); m.star('a', true, s); m.remember('a', 3, s)"
+    assert history(ran) == [["a", True], ["b", False]]
+    assert history(f"{ran}; m.forget(s)") == [["a", True]]
+
+
+def test_the_history_is_bounded_and_survives_what_is_no_history() -> None:
+    starred = "m.remember('first', 0, s); m.star('first', true, s)"
+    found = history(f"{starred}; for (let i = 1; i < 300; i += 1) m.remember('q' + i, i, s); m.remember(' ', 400, s)")
+    assert (len(found), found[0], found[-1]) == (101, ["q299", False], ["first", True])
+    for text in ("{", "{}", '[1, null, {"query": 3}]'):
+        assert history(f"s.setItem('queries', {json.dumps(text)})") == []

@@ -54,15 +54,20 @@ _Part: TypeAlias = bytes | Expression
 
 def format_query(call: ApiCall) -> Result:
     """Answers `/api/v1/format_query`: the query as Prometheus prints it, long expressions on several lines."""
+    return plain(formatted(_parsed(call)))
+
+
+def formatted(node: Expression) -> str:
+    """The text of an expression, long ones on several lines. Raises BadParameter above FORMATTED_CHARS_MAX."""
     lines: list[str] = []
     size = 0
-    for piece in shown_lines(_parsed(call)):
+    for piece in shown_lines(node):
         lines.append(piece)
         size += len(piece)
         if size > FORMATTED_CHARS_MAX:
             problem = f"the formatted query has more than {FORMATTED_CHARS_MAX} characters"
             raise BadParameter("query", f"{problem}; a long chain of operators is indented once for each of them")
-    return plain("".join(lines))
+    return "".join(lines)
 
 
 def parse_query(call: ApiCall) -> Result:
