@@ -32,7 +32,7 @@ TEXT_CHARS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExpressionNode:
     """A node of the tree. depth: 0 for the whole expression."""
 
     node: Expression
@@ -54,21 +54,21 @@ def explaining(asked: PageCall) -> bytes:
     return orjson.dumps(answer)
 
 
-def parts_of(root: Expression) -> list[Part]:
+def parts_of(root: Expression) -> list[ExpressionNode]:
     """The nodes of a tree, each before those below it. Literals and parentheses have no row."""
-    found: list[Part] = []
-    pending = [Part(root, 0)]
+    found: list[ExpressionNode] = []
+    pending = [ExpressionNode(root, 0)]
     while pending:
         part = pending.pop()
         is_row = not isinstance(part.node, Paren)
         if is_row:
             found.append(part)
         below = (one for one in children(part.node) if not isinstance(one, NumberLiteral | StringLiteral))
-        pending.extend(Part(one, part.depth + is_row) for one in reversed(tuple(below)))
+        pending.extend(ExpressionNode(one, part.depth + is_row) for one in reversed(tuple(below)))
     return found
 
 
-def _row(call: ApiCall, part: Part, end_ms: int) -> dict[str, Any]:
+def _row(call: ApiCall, part: ExpressionNode, end_ms: int) -> dict[str, Any]:
     text = shown(part.node)
     series: int | None = None
     seconds: float | None = None

@@ -21,7 +21,7 @@ from tsdb.promql.syntax.tree import DurationNumber, MatrixSelector, Paren, Vecto
 from tsdb.selector.tokens import QueryError
 from tsdb.ui.answers.evidence import evidence
 from tsdb.ui.answers.graph import labels_of, steps_asked, texts, times_of
-from tsdb.ui.answers.variables import Replaced, replaced
+from tsdb.ui.answers.variables import QueryText, replaced
 from tsdb.ui.pages.page import PageCall
 
 
@@ -54,13 +54,13 @@ def samples(asked: PageCall) -> bytes:
     return _answer(asked, evaluated, query, start_ms, end_ms)
 
 
-def query_of(call: ApiCall, start_ms: int, end_ms: int) -> Replaced:
+def query_of(call: ApiCall, start_ms: int, end_ms: int) -> QueryText:
     """The expression of a request, with the values that its variables have in a graph of the range. Raises
     BadParameter."""
     return replaced(call.form.get("query"), steps_asked(call, start_ms, end_ms).step_ms, end_ms - start_ms)
 
 
-def _answer(asked: PageCall, evaluated: Evaluated, query: Replaced, start_ms: int, end_ms: int) -> bytes:
+def _answer(asked: PageCall, evaluated: Evaluated, query: QueryText, start_ms: int, end_ms: int) -> bytes:
     found = evaluated.found
     answer = {
         "status": "success",

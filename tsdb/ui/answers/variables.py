@@ -31,7 +31,7 @@ _FIRST_S = 7_654_321  # Values that stand for the variables while a text is form
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class QueryText:
     """text: the expression with values. notes: a sentence that names the values; none for an expression without
     variables."""
 
@@ -39,7 +39,7 @@ class Replaced:
     notes: tuple[str, ...]
 
 
-def replaced(text: str, step_ms: int, range_ms: int) -> Replaced:
+def replaced(text: str, step_ms: int, range_ms: int) -> QueryText:
     """The expression with the values of its variables. step_ms: the step of the graph. range_ms: its length."""
     values = _values(step_ms, range_ms)
     used: dict[str, str] = {}
@@ -50,11 +50,11 @@ def replaced(text: str, step_ms: int, range_ms: int) -> Replaced:
 
     found = _each(text, take)
     if not used:
-        return Replaced(text, ())
+        return QueryText(text, ())
     named = ", ".join(f"${name} is {value}" for name, value in used.items())
     scrapes = shown_duration(SCRAPE_MS)
     why = f"; it fits samples every {scrapes}" if any("rate" in name for name in used) else ""
-    return Replaced(found, (f"As in Grafana, {named}{why}.",))
+    return QueryText(found, (f"As in Grafana, {named}{why}.",))
 
 
 def formatting(asked: PageCall) -> bytes:
