@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NAME = "verify"
 ROWS_MAX = 1_000  # Most rows of a report; the counts include all findings.
 STRETCH_RECORDS = 20_000  # Records of `chunks` that one task reads.
+EARLIER_MS = 24 * 3600 * 1000  # More than clocks of brokers and senders differ.
 SPLIT_BYTES = 256 << 20  # History that one statement searches for windows, so that it ends within its time limit.
 SCANS_MAX = 200  # Most tasks that read history; a task sends one statement after another.
 
@@ -80,9 +81,9 @@ class _Run:
             if options.history:
                 self._horizons = with_history(log, build, self._horizons)
             self._items = list(self._due_items(log))
-            marks = log.watermarks(CHUNKS, range(log.partitions(CHUNKS)))
-        self._ends = {number: each.high for number, each in marks.items()}
-        self._stretches = list(_stretches_of({number: (each.low, each.high) for number, each in marks.items()}))
+            spans = chunk_spans(log, options.windows.start_ms)
+        self._ends = {number: end for number, (_, end) in spans.items()}
+        self._stretches = list(_stretches_of(spans))
 
     def findings(self) -> RDD[Finding]:
         """All differences, in no order. Unless they are persisted, each action on them compares again."""
@@ -172,6 +173,21 @@ class _Run:
         for item in items_of(log, due, self._options.windows, self._build.times):
             if not isinstance(item, LateItem) or item.first_offset < item.end_offset:
                 yield item
+
+
+def chunk_spans(log: Log, start_ms: int) -> dict[int, tuple[int, int]]:
+    """[first offset, end offset) of the records of `chunks` that may belong to windows from start_ms on, by partition.
+
+    A window is closed, late samples come, and imports and folds are written only after its start, so no earlier record
+    is one of its chunks. Raises as the log does.
+    """
+    marks = log.watermarks(CHUNKS, range(log.partitions(CHUNKS)))
+    found = log.offsets_for_times(CHUNKS, dict.fromkeys(marks, max(start_ms - EARLIER_MS, 0)))
+    spans = {}
+    for number, each in marks.items():
+        first = found[number]
+        spans[number] = (each.high if first is None else min(max(first, each.low), each.high), each.high)
+    return spans
 
 
 def _stretches_of(spans: Mapping[int, tuple[int, int]]) -> Iterator[TopicStretch]:
