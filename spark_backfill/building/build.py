@@ -1,6 +1,7 @@
 """Build: the records of `chunks` for one work item. `tsdb.chunks` makes the bytes, as for the Python chunker.
 
-One part reads the log once, for the base of a window and for the late minutes that end in it.
+It reads the log once, for the base of a window and for the late minutes that end in it. A window with more samples than
+window_bytes_max is built in parts, each of a range of packs, and each part reads the log again.
 
 The records of a window's base include those of its late minutes, so a separate scan would read these twice. Both parts
 see what they would see alone, and share the index of the window's head.
@@ -8,7 +9,9 @@ see what they would see alone, and share the index of the window's head.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +21,10 @@ from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.reading import read_into
 from tsdb.chunks.batches import part
 from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
-from tsdb.chunks.rebuild import WindowRebuild
-from tsdb.chunks.records import ChunkRecord, hole_record
+from tsdb.chunks.rebuild import ALL_PACKS, PackRange, WindowRebuild
+from tsdb.chunks.records import ChunkRecord, hole_record, window_record
 from tsdb.chunks.resume import holds_since, is_whole, trimmed_near
-from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.chunk.marker import HoleRecord, WindowMarker
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import DecodedAnnouncements
 from tsdb.head.head import Applied, Head
@@ -31,6 +34,9 @@ from tsdb.log.records import first_records
 from tsdb.model.clock import Clock
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import TimeSet
+
+PARTS_MORE = 1.25  # A window that is full after half of its records is built in 3 parts, not 2: ranges differ in size.
+PARTS_MAX = 64  # Bounds how often a window's records are read.
 
 
 def build(item: Item, log: Log, options: BuildOptions, clock: Clock) -> Iterator[ChunkRecord]:
@@ -71,16 +77,68 @@ def _base(item: BaseItem, start_ms: int, log: Log, options: BuildOptions, clock:
     first, hole = _whole_from(log, item, start_ms, times)
     if hole is not None:
         yield hole_record(hole)
-    made = WindowRebuild(partition, start_ms, times=times, part_bytes_max=options.part_bytes_max)
+    stretch = first, decision
+    made = _rebuild(partition, start_ms, options)
     scan = _scan(partition, item.late_first, options, head=made.head)
     both = WindowAndLate(made, scan, item.late_first, item.late_end)
-    for _ in read_into(both, log, partition, first, decision, times, clock, options.patience_s):
-        yield from scan.records()
+    with closing(read_into(both, log, partition, *stretch, times, clock, options.patience_s)) as steps:
+        for _ in steps:
+            yield from scan.records()
+            if made.full_at is not None and both.next_offset >= item.late_end:
+                break
     if item.late_first < item.late_end:
         assert first <= item.late_first < item.late_end <= decision, f"late minutes outside the window: {item}"
         scan.end(item.late_end)
         yield from scan.records()
-    yield from made.records(decision)
+    if made.full_at is None:
+        yield from made.records(decision)
+        return
+    parts = min(math.ceil(PARTS_MORE * (decision - first) / (made.full_at + 1 - first)), PARTS_MAX)
+    del made, scan, both  # They hold as much as the next part may need.
+    yield from _in_parts(partition, start_ms, ALL_PACKS.split(parts), stretch, log, options, clock)
+
+
+def _in_parts(
+    partition: int,
+    start_ms: int,
+    waiting: list[PackRange],
+    stretch: tuple[int, int],
+    log: Log,
+    options: BuildOptions,
+    clock: Clock,
+) -> Iterator[ChunkRecord]:
+    """The base of a window, built of one range of packs after another: each reads the stretch of the log again."""
+    decision = stretch[1]
+    marker = WindowMarker(decision, 0, 0, 0)
+    while waiting:
+        made = _rebuild(partition, start_ms, options, waiting.pop(0))
+        with closing(read_into(made, log, partition, *stretch, options.times, clock, options.patience_s)) as steps:
+            for _ in steps:
+                if made.full_at is not None:
+                    break
+        if made.full_at is not None:
+            waiting[:0] = made.packs.split(2)
+            continue
+        of_part = yield from made.chunks(decision)
+        marker = WindowMarker(
+            decision,
+            marker.packs + of_part.packs,
+            marker.chunks + of_part.chunks,
+            marker.samples + of_part.samples,
+        )
+    yield window_record(start_ms, marker)
+
+
+def _rebuild(partition: int, start_ms: int, options: BuildOptions, packs: PackRange = ALL_PACKS) -> WindowRebuild:
+    return WindowRebuild(
+        partition,
+        start_ms,
+        times=options.times,
+        part_bytes_max=options.part_bytes_max,
+        packs=packs,
+        # A pack is built whole, so smaller ranges would not help where one pack is too large.
+        sample_bytes_max=options.window_bytes_max if packs.length > ALL_PACKS.length // PARTS_MAX else None,
+    )
 
 
 def _scan(
@@ -133,6 +191,8 @@ class WindowAndLate:
         self._window = window
         self._scan = scan
         self._late = np.array([late_first, late_end], np.int64)
+        self.next_offset = 0
+        """One past the last record taken."""
 
     @property
     def memory(self) -> HeadMemory:
@@ -149,6 +209,7 @@ class WindowAndLate:
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
         """Take records. The scan is first: the window's head may forget series after it has applied them."""
+        self.next_offset = int(offsets[-1]) + 1
         first, end = np.searchsorted(offsets, self._late).tolist()
         if first < end:
             self._scan.apply(part(records, first, end), offsets[first:end], broker_ms[first:end])

@@ -19,7 +19,8 @@ class BuildOptions:
     """places: address of the log. topic_id: id of the log topic that all offsets belong to.
 
     patience_s: time a task waits for the log before it fails; longer than a broker's restart.
-    inflight_bytes_max: limit of unacknowledged chunk bytes in each task.
+    inflight_bytes_max: limit of unacknowledged chunk bytes in each task. window_bytes_max: limit of a window's samples
+    in a task's memory.
     """
 
     places: Places
@@ -29,6 +30,7 @@ class BuildOptions:
     part_bytes_max: int = PART_BYTES_MAX
     patience_s: float = 60.0
     inflight_bytes_max: int = 16 << 20
+    window_bytes_max: int = 1 << 30
 
     def as_options(self) -> dict[str, str]:
         """Options of a data source, from which `build_options_of` makes an equal value."""
@@ -39,6 +41,7 @@ class BuildOptions:
             "part_bytes_max": self.part_bytes_max,
             "patience_s": self.patience_s,
             "inflight_bytes_max": self.inflight_bytes_max,
+            "window_bytes_max": self.window_bytes_max,
         }
         return {**self.places.options(), STAGE: json.dumps(rest)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ def read_into(
     clock: Clock,
     patience_s: float,
     step_records: int = STEP_RECORDS,
-) -> Iterator[None]:
+) -> Generator[None, None, None]:
     """Apply the records [first_offset, end_offset) to `target`. Yields after each step: the caller may empty it.
 
     step_records: most records in one step.
