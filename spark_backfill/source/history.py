@@ -29,9 +29,9 @@ from spark_backfill.source.options import TimeSpan
 from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
 from spark_backfill.source.runs import SampleRuns, gathered, run_batches
 from spark_backfill.source.seam import check_loaded, seam_of
-from spark_backfill.source.series_table import SeriesLabels, join_tables
+from spark_backfill.source.series_table import LabelText, SeriesLabels
 from spark_backfill.worker_log import worker_log
-from tsdb.history.interface import ChunkRow, ChunkStore, RowSplit, SeriesIndexRows, WindowRange
+from tsdb.history.interface import ChunkRow, ChunkStore, RowSplit, WindowRange
 from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.shared_settings import HINT
@@ -161,7 +161,7 @@ class HistoryReader(NarrowedReader):
     def _pack_parts(
         self, store: ChunkStore, log_partitions: int, window_ms: int, late: LateSeries | None
     ) -> list[InputPartition]:
-        table = history_table(store, self._narrowing, log_partitions)
+        table = history_table(store, self._narrowing, log_partitions, labels=False)
         start_ms, end_ms = self._span
         windows = WindowRange.touching(max(start_ms, table.start_ms), min(end_ms, table.end_ms), window_ms)
         if not len(table.pack_ids) or windows.start_ms >= windows.end_ms:
@@ -181,7 +181,7 @@ class HistoryReader(NarrowedReader):
         global _kept
         query, table = _kept
         if query != self._query or table is None:
-            table = history_table(store, self._narrowing, log_partitions)
+            table = history_table(store, self._narrowing, log_partitions, labels=self._columns.need_labels)
             _kept = self._query, table
         return table
 
@@ -249,30 +249,32 @@ class HistoryTable:
     end_ms: int
 
 
-def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) -> HistoryTable:
-    """The table for all index epochs that the narrowing touches. Raises as history and as a selector's matching do."""
+def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int, *, labels: bool = True) -> HistoryTable:
+    """The table for all index epochs that the narrowing touches. labels: whether the series in it have labels. Raises
+    as history and as a selector's matching do.
+    """
     epochs = store.epochs()
     chosen = bool(narrowing.matchers) or narrowing.series_ids is not None
     if not epochs:
-        return HistoryTable(join_tables([]), np.empty(0, np.uint64), chosen, 0, 0)
+        return HistoryTable(*_joined([], labels=labels), chosen, 0, 0)
     # The phase of a series shifts its epochs into the past by less than one epoch.
     start_ms, end_ms = (epochs[0] - 1) * EPOCH_MS, (epochs[-1] + 1) * EPOCH_MS
     span = narrowing.span
     first_ms = start_ms if span.start_ms is None else max(span.start_ms, start_ms)
     last_ms = end_ms if span.end_ms is None else min(span.end_ms, end_ms)
     if first_ms >= last_ms:
-        return HistoryTable(join_tables([]), np.empty(0, np.uint64), chosen, first_ms, first_ms)
-    found = _chosen(store, narrowing, first_ms, last_ms, log_partitions) if narrowing.matchers else None
-    if narrowing.series_ids is not None:
+        return HistoryTable(*_joined([], labels=labels), chosen, first_ms, first_ms)
+    found: Iterable[_Part]
+    if narrowing.series_ids is None and narrowing.matchers:
+        found = _matching(store, narrowing, first_ms, last_ms, log_partitions)
+    else:
+        ids = None if narrowing.series_ids is None else np.array(sorted(narrowing.series_ids), np.uint64)
+        if ids is not None and narrowing.matchers:
+            matching = _matching(store, narrowing, first_ms, last_ms, log_partitions)
+            ids = np.intersect1d(ids, np.concatenate([np.empty(0, np.uint64), *(part.series_id for part in matching)]))
         # The index has the pack of each series, so that the packs of other series are not read.
-        ids = np.array(sorted(narrowing.series_ids), np.uint64)
-        if found is not None:
-            ids = np.intersect1d(ids, np.concatenate([np.empty(0, np.uint64), *(part.series_id for part in found)]))
-        found = _all(store, epochs, first_ms, last_ms, ids)
-    elif found is None:
-        found = _all(store, epochs, first_ms, last_ms)
-    series = join_tables((part.series_id, part.labels) for part in found)
-    packs = np.unique(np.concatenate([np.empty(0, np.uint64), *(part.pack_id for part in found)]))
+        found = _announced(store, epochs, first_ms, last_ms, ids)
+    series, packs = _joined(found, labels=labels)
     if narrowing.pack_ids is not None:
         packs = np.intersect1d(packs, np.array(sorted(narrowing.pack_ids), np.uint64))
     return HistoryTable(series, packs, chosen, first_ms, last_ms)
@@ -280,34 +282,61 @@ def history_table(store: ChunkStore, narrowing: Narrowing, log_partitions: int) 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of the table. series_id, labels: distinct series. pack_id: their packs, in any order."""
+    """One part of the table. series_id, text: distinct series, with the labels of each. pack_id: their packs."""
 
     series_id: NDArray[np.uint64]
-    labels: list[bytes]
+    text: LabelText
     pack_id: NDArray[np.uint64]
 
 
-def _chosen(store: ChunkStore, narrowing: Narrowing, start_ms: int, end_ms: int, log_partitions: int) -> list[_Part]:
+def _joined(parts: Iterable[_Part], *, labels: bool) -> tuple[SeriesLabels, NDArray[np.uint64]]:
+    """One table of all parts, and the distinct packs. A series may be in several parts."""
+    ids, packs, text = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)], LabelText()
+    for part in parts:
+        ids.append(part.series_id)
+        packs.append(part.pack_id)
+        if labels:
+            text.join(part.text)
+    series = SeriesLabels.joined(np.concatenate(ids), text)
+    return series, np.unique(np.concatenate(packs))
+
+
+def _matching(store: ChunkStore, narrowing: Narrowing, start_ms: int, end_ms: int, log_partitions: int) -> list[_Part]:
     wanted = dict.fromkeys(range(log_partitions), 0)
     found = HistoryIndex(store).find(Choice(narrowing.matchers), start_ms, end_ms, {}, wanted).values()
-    return [_Part(each.series_ids, each.labels, np.array(each.pack_ids, np.uint64)) for each in found]
+    return [_Part(each.series_ids, LabelText(each.labels), np.array(each.pack_ids, np.uint64)) for each in found]
 
 
-def _all(
-    store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int, ids: NDArray[np.uint64] | None = None
-) -> list[_Part]:
-    """All series announced for the epochs of a span, derived ones included. Without a search no index is
-    built. ids: ids of the series to keep; None: all.
+def _announced(
+    store: ChunkStore, epochs: Sequence[int], start_ms: int, end_ms: int, ids: NDArray[np.uint64] | None
+) -> Iterator[_Part]:
+    """All series announced for the epochs of a span, derived ones included, one part for each metric name. Without a
+    search no index is built. ids: ids of the series to keep; None: all.
     """
-    # The phase of a series shifts its epochs into the past by less than one epoch.
-    touched = [at for at in epochs if (at - 1) * EPOCH_MS < end_ms and start_ms < (at + 1) * EPOCH_MS]
+    names: dict[bytes, list[int]] = {}
+    for epoch in epochs:
+        # The phase of a series shifts its epochs into the past by less than one epoch.
+        if (epoch - 1) * EPOCH_MS < end_ms and start_ms < (epoch + 1) * EPOCH_MS:
+            for name in store.metric_names(epoch):
+                names.setdefault(name, []).append(epoch)
+    waiting = list(names.items())
     with ThreadPoolExecutor(READERS, thread_name_prefix="history-series") as readers:
-        keys = [(epoch, name) for epoch in touched for name in store.metric_names(epoch)]
-        return list(readers.map(lambda one: _part(store.series(*one), ids), keys))
+        # Some names at a time, because labels as Python objects take much more memory than the table.
+        for first in range(0, len(waiting), 2 * READERS):
+            some = waiting[first : first + 2 * READERS]
+            yield from readers.map(lambda one: _part(store, one[0], one[1], ids), some)
 
 
-def _part(rows: SeriesIndexRows, ids: NDArray[np.uint64] | None) -> _Part:
-    if ids is None:
-        return _Part(rows.series_id, rows.labels, rows.pack_id)
-    kept = np.flatnonzero(np.isin(rows.series_id, ids))
-    return _Part(rows.series_id[kept], [rows.labels[at] for at in kept.tolist()], rows.pack_id[kept])
+def _part(store: ChunkStore, name: bytes, epochs: Sequence[int], ids: NDArray[np.uint64] | None) -> _Part:
+    """The series of one name, each once, though most are in every epoch."""
+    text = LabelText()
+    series_id, pack_id = np.empty(0, np.uint64), [np.empty(0, np.uint64)]
+    for epoch in epochs:
+        rows = store.series(epoch, name)
+        new = ~np.isin(rows.series_id, series_id)
+        if ids is not None:
+            new &= np.isin(rows.series_id, ids)
+        text.add([rows.labels[at] for at in np.flatnonzero(new).tolist()])
+        series_id = np.concatenate([series_id, rows.series_id[new]])
+        pack_id.append(np.unique(rows.pack_id[new]))
+    return _Part(series_id, text, np.concatenate(pack_id))

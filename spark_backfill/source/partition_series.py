@@ -1,7 +1,7 @@
 """Partition series: the series announced in one partition of the log, read on when a sample has an unknown series.
 
 A worker keeps them from task to task, so `series` is read once and then continued. The labels of an id never change, so
-one table serves every query. Each series becomes a row of Arrow columns once.
+one table serves every query.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.source.series_table import ABSENT, label_arrays
+from spark_backfill.source.series_table import ABSENT, LabelColumns
 from spark_backfill.worker_log import batches_between
 from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION
 from tsdb.codec.records.series_record import decode_announcements
@@ -22,8 +22,6 @@ from tsdb.log.interface import SERIES, Log, RecordBatch
 from tsdb.model.errors import Overloaded, UnknownVersion
 from tsdb.model.selector import Matcher
 
-BUILT_AT_ONCE = 8_192  # Series: their labels as Python objects take about 10 MB.
-
 
 class PartitionSeries:
     """Series by row number, in the order of their announcement. Used by one thread."""
@@ -31,14 +29,13 @@ class PartitionSeries:
     def __init__(self) -> None:
         self._index = SeriesIndex()
         self._next_offset = 0
-        self._columns: dict[tuple[str, pa.DataType], pa.Array] = {}
+        self._columns = LabelColumns(self._canonical)
         self._chosen: tuple[tuple[Matcher, ...], int, NDArray[np.bool_]] | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory of the labels, the index and the columns."""
-        columns: int = sum(column.nbytes for column in self._columns.values())
-        return self._index.bytes() + columns
+        return self._index.bytes() + self._columns.nbytes
 
     def read_on(self, log: Log, partition: int) -> None:
         """Read `series` up to its present end. A corrupt announcement is skipped: its series stays unknown.
@@ -66,14 +63,7 @@ class PartitionSeries:
 
     def labels(self, of: pa.Field, rows: NDArray[np.int64]) -> pa.Array:
         """Column `of` for these rows: `labels`, a map of text, or one label as text, null where it is absent."""
-        key, size = (of.name, of.type), self._index.refs_size
-        column = self._columns.get(key)
-        built = 0 if column is None else len(column)
-        if column is None or built < size:
-            starts = range(built, max(size, 1), BUILT_AT_ONCE)
-            added = [label_arrays(of, self._canonical(start, min(start + BUILT_AT_ONCE, size))) for start in starts]
-            column = self._columns[key] = pa.concat_arrays(added if column is None else [column, *added])
-        return column.take(pa.array(rows))
+        return self._columns.take(of, rows, self._index.refs_size)
 
     def _register(self, batch: RecordBatch) -> None:
         records = decode_announcements(batch.keys, batch.key_starts, batch.values, batch.value_starts)
@@ -88,8 +78,8 @@ class PartitionSeries:
         self._index.register(records, batch.values, batch.broker_ms)
         self._next_offset = int(batch.offsets[-1]) + 1
 
-    def _canonical(self, first: int, end: int) -> list[bytes]:
-        joined, lengths = self._index.labels_of(np.arange(first, end, dtype=np.uint32))
+    def _canonical(self, rows: NDArray[np.int64]) -> list[bytes]:
+        joined, lengths = self._index.labels_of(rows.astype(np.uint32))
         ends = np.cumsum(lengths, dtype=np.int64).tolist()
         return [bytes(joined[end - length : end]) for end, length in zip(ends, lengths.tolist(), strict=True)]
 
