@@ -230,21 +230,31 @@ def rebuild(
     end: Time,
     *,
     packs: Collection[str] | None = None,
+    job_id: str | None = None,
 ) -> RebuildResult:
     """Build the chunks of whole windows from the log again, base and late, and write them under their existing keys.
 
-    packs: only these, as 16 hexadecimal digits; no window marker is written then, because it counts all packs.
+    packs: only these, as 16 hexadecimal digits; no window marker is written then, because it counts all packs. job_id:
+    the id of an interrupted run continues that run.
 
-    Raises InvalidRequest (not_whole_windows, range_empty, too_recent), LostOffsets (before_retention).
+    Raises InvalidRequest (not_whole_windows, range_empty, too_recent, bad_job_id), LostOffsets (before_retention),
+    ConfigMismatch (other_rebuild), WrongTopic (topic_recreated); a note of the error names the job id to run again.
     """
     from spark_backfill.building.plan import range_of
     from spark_backfill.jobs.rebuild.job import rebuild as job
+    from spark_backfill.writing.import_run import check_job_id, new_job_id
+
+    run_id = new_job_id() if job_id is None else check_job_id(job_id)
 
     start_ms, end_ms, chosen = time_ms("start", start), time_ms("end", end), pack_ids(packs)
     with job_session(spark) as session:
         shared = installation.checked()
         windows = range_of(start_ms, end_ms, shared.time_set.window_ms)
-        return job(session, installation.build_options(shared), windows, chosen)
+        try:
+            return job(session, installation.build_options(shared), windows, chosen, run_id)
+        except Exception as error:
+            error.add_note(f"to continue the same rebuild: job_id={run_id!r}")
+            raise
 
 
 def verify(

@@ -128,7 +128,8 @@ class ImportResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildResult(JobResult):
-    """from_ms, to_ms: the windows that were built, [from_ms, to_ms). items: tasks of the job.
+    """from_ms, to_ms: the windows that were built, [from_ms, to_ms). items: tasks of the job. items_before: those that
+    earlier runs with the same job_id had finished; the counts include them.
 
     base_chunks, late_chunks: chunks written. windows: window markers written; 0 with selected packs. bytes: keys and
     values of all records written.
@@ -137,7 +138,9 @@ class RebuildResult(JobResult):
     job: str = "rebuild"
     from_ms: int
     to_ms: int
+    job_id: str | None = None
     items: int
+    items_before: int = 0
     base_chunks: int
     late_chunks: int
     windows: int

@@ -7,7 +7,7 @@ too, but never progress markers: only the running chunk stage may write those.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.building.task import chunk_appender
 from spark_backfill.failures import quoted_errors
+from spark_backfill.jobs.rebuild.resume import Rebuilt, begin_rebuild, note_done
 from spark_backfill.result import RebuildResult
 from spark_backfill.worker_log import worker_log
 from tsdb.chunks.late_scan import Windows
@@ -29,30 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "rebuild"
-
-
-@dataclass(slots=True)
-class Rebuilt:
-    """Counts of the records written."""
-
-    base_chunks: int = 0
-    late_chunks: int = 0
-    windows: int = 0
-    bytes: int = 0
-
-    def count(self, key: RecordKey, size: int) -> None:
-        self.bytes += size
-        match key:
-            case ChunkKey(kind=Kind.BASE):
-                self.base_chunks += 1
-            case ChunkKey():
-                self.late_chunks += 1
-            case _:
-                self.windows += 1
-
-    def plus(self, other: Rebuilt) -> Rebuilt:
-        """The sum of both counts."""
-        return Rebuilt(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Rebuilt)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +50,58 @@ class RecordFilter:
 
 
 def rebuild(
-    spark: SparkSession, options: BuildOptions, windows: Windows, packs: Collection[int] | None = None
+    spark: SparkSession,
+    options: BuildOptions,
+    windows: Windows,
+    packs: Collection[int] | None = None,
+    job_id: str | None = None,
 ) -> RebuildResult:
-    """Write all chunks of the windows again.
+    """Write all chunks of the windows again. job_id: a run with the id of an interrupted one builds only what that one
+    did not finish; None: nothing is noted.
 
-    Raises LostOffsets (before_retention) and InvalidRequest (too_recent), both before anything is written, and as the
-    log does.
+    Raises LostOffsets (before_retention) and InvalidRequest (too_recent), both before anything is written, as
+    begin_rebuild, and as the log does.
     """
+    wanted = RecordFilter(None if packs is None else frozenset(packs))
     with options.places.open_log() as log:
-        items = list(items_of(log, plan_partitions(log, windows, options.times), windows, options.times))
-    done = write_items(spark, options, items, RecordFilter(None if packs is None else frozenset(packs)))
+        found = plan_partitions(log, windows, options.times)
+        if job_id is None:
+            items = list(items_of(log, found, windows, options.times))
+            return _result(windows, items, write_items(spark, options, items, wanted))
+        run = begin_rebuild(log, job_id, _fingerprint(windows, packs), found)
+        items = list(items_of(log, run.limited(found), windows, options.times))
+        left = run.left(items)
+        done = write_items(spark, options, left, wanted, job_id)
+        run.forget(log)
+    result = _result(windows, items, run.total().plus(done))
+    return replace(result, job_id=job_id, items_before=len(items) - len(left))
+
+
+def _result(windows: Windows, items: Sequence[Item], done: Rebuilt) -> RebuildResult:
     return RebuildResult(from_ms=windows.start_ms, to_ms=windows.end_ms, items=len(items), **asdict(done))
 
 
-def write_items(spark: SparkSession, options: BuildOptions, items: Sequence[Item], wanted: RecordFilter) -> Rebuilt:
-    """Build and write these items, one item in each task."""
+def _fingerprint(windows: Windows, packs: Collection[int] | None) -> str:
+    chosen = "all packs" if packs is None else f"packs {','.join(f'{pack:016x}' for pack in sorted(packs))}"
+    return f"{windows.start_ms} to {windows.end_ms} ms, {chosen}"
+
+
+def write_items(
+    spark: SparkSession,
+    options: BuildOptions,
+    items: Sequence[Item],
+    wanted: RecordFilter,
+    job_id: str | None = None,
+) -> Rebuilt:
+    """Build and write these items, one item in each task. job_id: each finished item is noted under it."""
     if not items:
         return Rebuilt()
     spark.sparkContext.setJobDescription(f"{NAME}: {len(items)} windows and stretches of late minutes")
     tasks = spark.sparkContext.parallelize(items, len(items))
-    return tasks.mapPartitions(partial(_write, options, wanted)).fold(Rebuilt(), Rebuilt.plus)
+    return tasks.mapPartitions(partial(_write, options, wanted, job_id)).fold(Rebuilt(), Rebuilt.plus)
 
 
-def _write(options: BuildOptions, wanted: RecordFilter, items: Iterable[Item]) -> Iterator[Rebuilt]:
+def _write(options: BuildOptions, wanted: RecordFilter, job_id: str | None, items: Iterable[Item]) -> Iterator[Rebuilt]:
     clock = SystemClock()
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)
@@ -108,9 +114,22 @@ def _write(options: BuildOptions, wanted: RecordFilter, items: Iterable[Item]) -
                     if isinstance(key, WindowKey):
                         sender.finish()
                     sender.send(item.partition, record.key, record.value, record.headers(chain))
-                    done.count(key, record.size)
+                    _count(done, key, record.size)
                 sender.finish()
             except BaseException:
                 sender.abandon()
                 raise
+            if job_id is not None:
+                note_done(log, job_id, item, done)
             yield done
+
+
+def _count(done: Rebuilt, key: RecordKey, size: int) -> None:
+    done.bytes += size
+    match key:
+        case ChunkKey(kind=Kind.BASE):
+            done.base_chunks += 1
+        case ChunkKey():
+            done.late_chunks += 1
+        case _:
+            done.windows += 1

@@ -87,7 +87,7 @@ def rebuild(world: World, rng: random.Random) -> None:
             items = list(items_of(log, plan_partitions(log, windows, TIMES), windows, TIMES))
             rng.shuffle(items)
             # A task may fail after some of its items.
-            counts = list(write(options, RecordFilter(), items[: rng.randint(1, 9)]))
+            counts = list(write(options, RecordFilter(), None, items[: rng.randint(1, 9)]))
         except (LostOffsets, InvalidRequest) as error:
             world.counts[f"refused: {error.reason}"] += 1
             return

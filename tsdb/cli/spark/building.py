@@ -15,6 +15,7 @@ import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration, instant
 from tsdb.cli.spark.running import CommonJobOptions, spark_job
+from tsdb.cli.terminal.output import note
 from tsdb.model.errors import InvalidRequest
 
 From = Annotated[
@@ -56,6 +57,9 @@ def rebuild(
     compare: Annotated[
         bool, typer.Option("--compare", help="Write nothing; compare with `chunks`. Exit code 1 for a difference.")
     ] = False,
+    job_id: Annotated[
+        str | None, typer.Option("--job-id", help="Id of the rebuild; the id of an interrupted run continues that run.")
+    ] = None,
 ) -> None:
     """Build the chunks of whole windows again, base and late, and write them under their existing keys.
 
@@ -64,7 +68,9 @@ def rebuild(
     from spark_backfill.building.plan import range_of
     from spark_backfill.jobs.rebuild.job import rebuild as rebuild_all
     from spark_backfill.jobs.verify.compare import compare as compare_all
+    from spark_backfill.writing.import_run import check_job_id, new_job_id
 
+    run_id = check_job_id(job_id) if job_id else new_job_id()
     installation = run.installation
     shared = installation.checked()
     windows, packs = range_of(start.ms, end.ms, shared.time_set.window_ms), pack_ids(pack)
@@ -73,9 +79,10 @@ def rebuild(
     def job(spark: SparkSession) -> JobResult:
         if compare:
             return compare_all(spark, options, windows, packs)
-        return rebuild_all(spark, options, windows, packs)
+        note(f"rebuild: job id {run_id}; with --job-id an interrupted run is continued")
+        return rebuild_all(spark, options, windows, packs, run_id)
 
-    run.run("rebuild", job, rerun=f"--from {start.ms} --to {end.ms}")
+    run.run("rebuild", job, rerun=f"--from {start.ms} --to {end.ms}" + ("" if compare else f" --job-id {run_id}"))
 
 
 @spark_job

@@ -42,7 +42,9 @@ def test_a_result_is_one_json_object_with_its_job_and_figures() -> None:
         "ok": True,
         "from_ms": 0,
         "to_ms": 14_400_000,
+        "job_id": None,
         "items": 3,
+        "items_before": 0,
         "base_chunks": 2,
         "late_chunks": 1,
         "windows": 1,
@@ -61,7 +63,7 @@ def test_figures_of_inner_values_and_reasons_have_names_of_one_level() -> None:
 def test_a_result_prints_its_known_figures_a_line_each() -> None:
     lines = str(REBUILT).splitlines()
     assert lines[0] == "rebuild"
-    assert "  late_chunks  1" in lines
+    assert "  late_chunks   1" in lines
     imported = ImportResult(
         job_id="<b>",
         rows_valid=0,
