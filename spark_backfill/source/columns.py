@@ -87,13 +87,13 @@ def is_version(of: pa.Field) -> bool:
 
 
 def sample_schema(wide: Sequence[str] = (), *, runs: bool = False, versions: bool = False) -> StructType:
-    """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`. With
-    `versions`, those of VERSION too, except for names that `wide` has.
+    """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`, which
+    stays if it is among them. With `versions`, those of VERSION too, except for names that `wide` has.
 
     Raises InvalidRequest (bad_option) for a name that is a column already or given twice.
 
     """
-    ours = [name for name in wide if name in _SPARK]
+    ours = [name for name in wide if name in _SPARK and name != LABELS]
     if ours:
         raise InvalidRequest(f"option wide names {', '.join(ours)}, which is a column already", reason="bad_option")
     if len(set(wide)) != len(wide):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,9 +27,11 @@ from support.examples import examples
 from support.oracles.chunk_twin import ChunkTwin
 from support.servers.chunk_runs import ChunkRun
 from tsdb.chunks.late_scan import ALL_WINDOWS, LateScan, Windows
-from tsdb.chunks.rebuild import OPEN_BYTES_MAX, WindowRebuild
+from tsdb.chunks.rebuild import ALL_PACKS, OPEN_BYTES_MAX, PackRange, WindowRebuild
+from tsdb.chunks.records import ChunkRecord
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX, PART_BYTES_MIN
 from tsdb.codec.chunk.key import ChunkKey, Kind, decode_key
+from tsdb.codec.chunk.marker import decode_window_marker
 from tsdb.model.time_set import SliceLengths
 from tsdb.model.window import window_end
 
@@ -142,17 +145,57 @@ def test_a_rebuild_of_any_window_writes_the_chunks_of_the_stage(
     assert rebuilt == {pair for pair in written if not is_late(pair[0])}
 
 
+@given(logs, st.integers(0, 1 << 30), st.integers(1, 9))
+@settings(max_examples=examples(100))
+def test_ranges_of_packs_give_the_window_in_its_order(records: list[Record], seed: int, parts: int) -> None:
+    twin = ChunkTwin(records, SMALL_TIMES)
+    for window_ms in twin.closed_windows():
+        whole = list(rebuilt_records(records, window_ms, twin))
+        in_parts = [list(rebuilt_records(records, window_ms, twin, packs=packs)) for packs in ALL_PACKS.split(parts)]
+        assert [record for part in in_parts for record in part[:-1]] == whole[:-1], "the marker is the last record"
+        markers = [decode_window_marker(part[-1].value) for part in in_parts]
+        marker = decode_window_marker(whole[-1].value)
+        assert (sum(one.packs for one in markers), sum(one.samples for one in markers)) == (
+            marker.packs,
+            marker.samples,
+        )
+        full = WindowRebuild(0, window_ms, times=SMALL_TIMES, sample_bytes_max=seed % 5_000)
+        fed(full, records, window_ms, twin)
+        if full.full_at is None:
+            decision = twin.decision_offset(window_ms)
+            assert decision is not None
+            assert list(full.records(decision)) == whole
+
+
 def rebuild(records: list[Record], window_ms: int, twin: ChunkTwin, open_bytes_max: int) -> set[tuple[bytes, bytes]]:
     """One window from the records of [lookup of (its start - ahead), D)."""
+    made = rebuilt_records(records, window_ms, twin, open_bytes_max)
+    return {(record.key, record.value) for record in made}
+
+
+def rebuilt_records(
+    records: list[Record],
+    window_ms: int,
+    twin: ChunkTwin,
+    open_bytes_max: int = OPEN_BYTES_MAX,
+    packs: PackRange = ALL_PACKS,
+) -> Iterator[ChunkRecord]:
+    decision = twin.decision_offset(window_ms)
+    assert decision is not None
+    made = WindowRebuild(0, window_ms, times=SMALL_TIMES, open_bytes_max=open_bytes_max, packs=packs)
+    fed(made, records, window_ms, twin)
+    return made.records(decision)
+
+
+def fed(made: WindowRebuild, records: list[Record], window_ms: int, twin: ChunkTwin) -> None:
+    """Pass the window's announcements and records."""
     decision = twin.decision_offset(window_ms)
     assert decision is not None
     start = next(r.offset for r in records if r.broker_ms >= window_ms - SMALL_TIMES.ahead_ms)
-    made = WindowRebuild(0, window_ms, times=SMALL_TIMES, open_bytes_max=open_bytes_max)
     made.register(*joined([announcement(number) for number in SERIES], broker_ms=1 << 60))
     stretch = [record for record in records if start <= record.offset < decision]
     if stretch:
         made.apply(decoded_of(stretch), *positions_of(stretch))
-    return {(record.key, record.value) for record in made.records(decision)}
 
 
 @given(logs, st.lists(st.integers(0, 1 << 30), max_size=4), st.integers(0, 1 << 30))

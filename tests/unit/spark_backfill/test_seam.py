@@ -224,6 +224,25 @@ def test_a_pushed_condition_reads_only_the_rows_that_satisfy_it(
     assert rows_of(table) == [row for row in loaded.newest if row[0] in ids and row[1] < end_ms]
 
 
+@pytest.mark.parametrize("kind", ["both", "history", "log"])
+def test_the_map_of_labels_may_stand_beside_columns_of_labels(ground: LoadedHistory, kind: str) -> None:
+    ground.write(6 * HOUR)
+    ground.load(BEGIN_MS + WINDOW_MS, 6 * HOUR)
+    made = source(ground.places, wide="labels,instance", **KINDS[kind])
+    reader = made.reader(made.schema())
+    assert list(reader.pushFilters([EqualTo(("instance",), "i1")])) == []
+    table = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
+    assert table.num_rows
+    assert set(table["instance"].to_pylist()) == {"i1"}
+    distinct = {tuple(each) for each in table["labels"].to_pylist()}
+    assert distinct == {parse_labels(canonical_of(number)) for number in numbers_of("i1")}
+
+
+def numbers_of(instance: str) -> list[int]:
+    """The series of an instance."""
+    return [number for number in range(3 * len(series_of(0))) if labels_of(number)["instance"] == instance]
+
+
 # The source log.
 
 
