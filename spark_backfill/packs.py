@@ -41,11 +41,16 @@ def packs_of(context: SparkContext, places: Places, span: WindowRange, tasks: in
 
     The driver reads epochs and metric names only. Raises as history does.
     """
-    with places.open_history() as history:
-        epochs = [epoch for epoch in history.epochs() if _touches(epoch, span)]
-        names = [(epoch, name) for epoch in epochs for name in history.metric_names(epoch)]
+    names = names_of(places, span)
     found = context.parallelize(names, tasks).mapPartitions(partial(_packs_in, places))
     return found.reduceByKey(_both, tasks).map(_pack_span)
+
+
+def names_of(places: Places, span: WindowRange) -> list[tuple[int, bytes]]:
+    """(epoch, metric name) of all series that may have samples in the span. Raises as history does."""
+    with places.open_history() as history:
+        epochs = [epoch for epoch in history.epochs() if _touches(epoch, span)]
+        return [(epoch, name) for epoch in epochs for name in history.metric_names(epoch)]
 
 
 def _touches(epoch: int, span: WindowRange) -> bool:

@@ -107,17 +107,18 @@ class _Run:
     def _derive(self, orders: Mapping[int, int], span: Downsampled) -> DownsampleCounts:
         """Count or write. orders: order of the chunks by partition; empty: count and write nothing."""
         self._context.setJobDescription(f"{NAME}: [{span.start_ms}, {span.end_ms})")
+        windows = WindowRange(span.start_ms, span.end_ms)
         task = DownsampleTask(
             self._places,
             PlacementRule(self._meta.placement_labels),
             orders,
-            WindowRange(span.start_ms, span.end_ms),
+            windows,
             self._meta.time_set.window_ms,
             self._meta.part_bytes_max,
             self._options.again,
         )
         return (
-            source_packs(self._context, self._places, self._tasks)
+            source_packs(self._context, self._places, windows, self._tasks)
             .mapPartitions(task)
             .fold(DownsampleCounts(), DownsampleCounts.plus)
         )

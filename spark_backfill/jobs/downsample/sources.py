@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_backfill.failures import quoted_errors
+from spark_backfill.packs import names_of
 from spark_backfill.places import Places
+from tsdb.history.interface import WindowRange
 from tsdb.model.labels import series_id
 from tsdb.model.placement import PlacementRule
 from tsdb.model.resolution import AGGREGATES, derived_labels, is_derived
@@ -51,11 +53,11 @@ def derived_series(source: bytes, resolution: str, rule: PlacementRule) -> dict[
     return made
 
 
-def source_packs(context: SparkContext, places: Places, tasks: int) -> RDD[SourcePack]:
-    """Every pack with source series, each once, spread over `tasks` tasks. The driver reads names and epochs only."""
-    with places.open_history() as history:
-        names = [(epoch, name) for epoch in history.epochs() for name in history.metric_names(epoch)]
-    found = context.parallelize(names, tasks).mapPartitions(partial(_found_in, places))
+def source_packs(context: SparkContext, places: Places, span: WindowRange, tasks: int) -> RDD[SourcePack]:
+    """Every pack with source series in the index epochs that touch the span, each once, spread over `tasks` tasks. The
+    driver reads names and epochs only.
+    """
+    found = context.parallelize(names_of(places, span), tasks).mapPartitions(partial(_found_in, places))
     return found.reduceByKey(_both, tasks).map(_pack)
 
 
