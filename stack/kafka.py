@@ -52,6 +52,8 @@ log.retention.ms=-1
 log.retention.check.interval.ms=1000
 log.cleaner.backoff.ms=500
 log.segment.delete.delay.ms=1000
+# No empty records twice a second: they are four tenths of the CPU of an idle broker.
+metadata.max.idle.interval.ms=0
 """
 LOG4J = """<Configuration status="WARN">
   <Appenders><Console name="out"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>

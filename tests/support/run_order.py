@@ -25,7 +25,7 @@ NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
 
 # Name of a group and its files, the first that fits. A JVM with its Spark workers takes a gigabyte, so there are two.
-# The pages share a server, and tests that stop or freeze three brokers or a Cassandra node share these.
+# The pages share a server. One file at a time has three brokers, and one a Cassandra node to stop or freeze.
 TOGETHER = {
     "jobs of spark": ("tests/spark/jobs/",),
     "spark": ("tests/spark/",),

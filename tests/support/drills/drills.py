@@ -12,6 +12,7 @@ from support.servers.processes import Role
 
 OKS_BETWEEN = 50
 INSTANT_S_MAX = 0.3
+REST_S = 0.05  # Pause of each writer while a store starts, because the machine has other work.
 
 
 def kill_gateway(deployment: Deployment, *, kills: int, seed: int) -> None:
@@ -28,7 +29,7 @@ def kill_gateway(deployment: Deployment, *, kills: int, seed: int) -> None:
 def kill_store(deployment: Deployment, *, kills: int, seed: int) -> None:
     """The store dies at random instants while writers go on, who must not notice."""
     rng = random.Random(seed)
-    with Writers(deployment.gateway.grpc) as writers:
+    with Writers(deployment.gateway.grpc, rest_s=REST_S) as writers:
         for _ in range(kills):
             writers.wait_for_oks(OKS_BETWEEN)
             threading.Event().wait(rng.uniform(0, INSTANT_S_MAX))  # The random instant is what is tested.
