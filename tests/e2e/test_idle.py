@@ -49,7 +49,7 @@ class CountedRole(Role):
 
 def test_an_idle_standalone_makes_few_calls(tmp_path: Path) -> None:
     with CountedRole(tmp_path, "standalone", "--data-dir", str(tmp_path / "data")) as role:
-        role.assert_idle_below(1_500, role.seconds)  # A busy machine made 880 calls. With polls of 50 ms it made 11,200.
+        role.assert_idle_below(1_500, role.seconds)  # A busy machine made 880. With polls of 50 ms it made 11,200.
 
 
 def test_idle_roles_on_kafka_make_few_calls(tmp_path: Path, kafka: SharedBroker) -> None:
