@@ -17,7 +17,7 @@ from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import items_of, plan_partitions
 from spark_backfill.building.task import chunk_appender
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.rebuild.resume import Rebuilt, begin_rebuild, note_done
+from spark_backfill.jobs.rebuild.resume import Notes, Rebuilt, begin_rebuild
 from spark_backfill.result import RebuildResult
 from spark_backfill.worker_log import worker_log
 from tsdb.chunks.late_scan import Windows
@@ -71,7 +71,7 @@ def rebuild(
         run = begin_rebuild(log, job_id, _fingerprint(windows, packs), found)
         items = list(items_of(log, run.limited(found), windows, options.times))
         left = run.left(items)
-        done = write_items(spark, options, left, wanted, job_id)
+        done = write_items(spark, options, left, wanted, run.notes)
         run.forget(log)
     result = _result(windows, items, run.total().plus(done))
     return replace(result, job_id=job_id, items_before=len(items) - len(left))
@@ -91,17 +91,19 @@ def write_items(
     options: BuildOptions,
     items: Sequence[Item],
     wanted: RecordFilter,
-    job_id: str | None = None,
+    notes: Notes | None = None,
 ) -> Rebuilt:
-    """Build and write these items, one item in each task. job_id: each finished item is noted under it."""
+    """Build and write these items, one item in each task. notes: each finished item is noted there."""
     if not items:
         return Rebuilt()
     spark.sparkContext.setJobDescription(f"{NAME}: {len(items)} windows and stretches of late minutes")
     tasks = spark.sparkContext.parallelize(items, len(items))
-    return tasks.mapPartitions(partial(_write, options, wanted, job_id)).fold(Rebuilt(), Rebuilt.plus)
+    return tasks.mapPartitions(partial(_write, options, wanted, notes)).fold(Rebuilt(), Rebuilt.plus)
 
 
-def _write(options: BuildOptions, wanted: RecordFilter, job_id: str | None, items: Iterable[Item]) -> Iterator[Rebuilt]:
+def _write(
+    options: BuildOptions, wanted: RecordFilter, notes: Notes | None, items: Iterable[Item]
+) -> Iterator[Rebuilt]:
     clock = SystemClock()
     with quoted_errors():
         log = worker_log(options.places, options.topic_id)
@@ -119,8 +121,8 @@ def _write(options: BuildOptions, wanted: RecordFilter, job_id: str | None, item
             except BaseException:
                 sender.abandon()
                 raise
-            if job_id is not None:
-                note_done(log, job_id, item, done)
+            if notes is not None:
+                notes.write(log, item, done)
             yield done
 
 

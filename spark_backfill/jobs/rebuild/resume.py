@@ -39,15 +39,35 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True)
+class Notes:
+    """Writes the notes of a job. plan: the nonce of its plan. A task that outlives its driver may note an item after
+    the job has ended; a later job with the same id has another plan, and must not take that note for its own.
+    """
+
+    job_id: str
+    plan: str
+
+    def write(self, log: Log, item: Item, counts: Rebuilt) -> None:
+        """Note that all records of an item are acknowledged; durable when it returns."""
+        value = {"version": VERSION, "plan": self.plan, "counts": astuple(counts)}
+        log.append_sync(META, 0, json.dumps(value).encode(), key=item_key(self.job_id, item))
+
+
+@dataclass(frozen=True, slots=True)
 class RebuildRun:
     """ends: late_end and late_end_ms of each partition, as the first run found them. done: counts of each item that is
-    done, by its key in `meta`. plans: keys of the job's plans.
+    done, by its key in `meta`. plans: keys of the job's plans, of which the first one counts.
     """
 
     job_id: str
     ends: Mapping[int, tuple[int, int]]
     done: Mapping[bytes, Rebuilt]
     plans: tuple[bytes, ...]
+
+    @property
+    def notes(self) -> Notes:
+        """The value with which tasks note finished items."""
+        return Notes(self.job_id, _nonce(self.plans[0]))
 
     def limited(self, found: Sequence[PartitionRange]) -> list[PartitionRange]:
         """The ranges up to the ends of the first run."""
@@ -95,17 +115,15 @@ def begin_rebuild(log: Log, job_id: str, fingerprint: str, found: Sequence[Parti
     return run
 
 
-def note_done(log: Log, job_id: str, item: Item, counts: Rebuilt) -> None:
-    """Note that all records of an item are acknowledged; durable when it returns."""
-    value = json.dumps({"version": VERSION, "counts": astuple(counts)}).encode()
-    log.append_sync(META, 0, value, key=item_key(job_id, item))
-
-
 def item_key(job_id: str, item: Item) -> bytes:
     """The key of an item's note in `meta`."""
     if isinstance(item, BaseItem):
         return f"{_prefix(job_id)}base/{item.partition}/{item.start_ms}".encode()
     return f"{_prefix(job_id)}late/{item.partition}/{item.first_offset}/{item.end_offset}".encode()
+
+
+def _nonce(plan_key: bytes) -> str:
+    return plan_key.rpartition(b"/")[2].decode()
 
 
 def _prefix(job_id: str) -> str:
@@ -128,16 +146,16 @@ def _records(log: Log, job_id: str) -> list[tuple[bytes, bytes]]:
 def _find(log: Log, job_id: str, fingerprint: str) -> RebuildRun | None:
     """Of several plans the first in `meta` counts, so that runs at the same time have one plan."""
     plans: dict[bytes, dict[str, object]] = {}
-    done: dict[bytes, Rebuilt] = {}
+    notes: dict[bytes, dict[str, object]] = {}
     for key, value in _records(log, job_id):
         fields_of = _decoded(job_id, value)
         if key.startswith(f"{_prefix(job_id)}plan/".encode()):
             plans[key] = fields_of
         else:
-            done[key] = _counts_of(job_id, fields_of)
+            notes[key] = fields_of
     if not plans:
         return None
-    plan = next(iter(plans.values()))
+    first, plan = next(iter(plans.items()))
     topic_id = log.topic_id(METRICS)
     if plan.get("topic_id") != topic_id:
         raise WrongTopic(
@@ -150,6 +168,8 @@ def _find(log: Log, job_id: str, fingerprint: str) -> RebuildRun | None:
             " one range and its packs; give this one another",
             reason="other_rebuild",
         )
+    counts = {key: _counts_of(job_id, _nonce(first), note) for key, note in notes.items()}
+    done = {key: one for key, one in counts.items() if one is not None}
     return RebuildRun(job_id, _ends_of(job_id, plan), done, tuple(plans))
 
 
@@ -165,8 +185,11 @@ def _decoded(job_id: str, value: bytes) -> dict[str, object]:
     return decoded
 
 
-def _counts_of(job_id: str, note: Mapping[str, object]) -> Rebuilt:
+def _counts_of(job_id: str, plan: str, note: Mapping[str, object]) -> Rebuilt | None:
+    """None for a note of another plan."""
     try:
+        if note["plan"] != plan:
+            return None
         return Rebuilt(*map(int, note["counts"]))  # type: ignore[call-overload]
     except (KeyError, TypeError, ValueError) as error:
         raise _broken(job_id, error) from None

@@ -134,6 +134,23 @@ def test_a_finished_id_begins_anew(ground: Ground) -> None:
     assert len(ground.built) == first.items
 
 
+def test_a_note_of_a_task_that_outlived_its_job_is_not_of_a_later_job(ground: Ground) -> None:
+    ground.kill_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(SPARK, ground.options, RANGE, job_id="twice")
+    late = ground.notes()
+    ground.kill_at = None
+    first = rebuild(SPARK, ground.options, RANGE, job_id="twice")
+    for key, value in late.items():
+        if b"/plan/" not in key:
+            ground.log.append_sync(META, 0, value, key=key)
+    ground.built.clear()
+    again = rebuild(SPARK, ground.options, RANGE, job_id="twice")
+    assert len(ground.built) == again.items == first.items
+    assert again.items_before == 0
+    assert ground.notes() == {}
+
+
 def test_an_id_stands_for_one_range_and_its_packs(ground: Ground) -> None:
     ground.kill_at = 3
     with pytest.raises(KeyboardInterrupt):
@@ -163,17 +180,16 @@ def test_of_two_first_runs_at_once_both_have_the_plan_that_came_first(ground: Gr
         (b"{", ConfigMismatch),
         (b"[]", ConfigMismatch),
         (b'{"version": 1}', ConfigMismatch),
-        (b'{"version": 1, "counts": [1, "x"]}', ConfigMismatch),
-        (b'{"version": 1, "counts": 7}', ConfigMismatch),
+        (b'{"version": 1, "counts": [1, 1, 1, 1]}', ConfigMismatch),
+        (b'{"version": 1, "plan": "PLAN", "counts": [1, "x"]}', ConfigMismatch),
+        (b'{"version": 1, "plan": "PLAN", "counts": 7}', ConfigMismatch),
         (b'{"version": 2}', UnknownVersion),
     ],
 )
 def test_a_damaged_note_is_refused(ground: Ground, value: bytes, error: type[Exception]) -> None:
-    begin_rebuild(ground.log, "bad", "range", plan_partitions(ground.log, RANGE, DEMO))
-    ground.kill_at = 0
-    with pytest.raises(KeyboardInterrupt):
-        rebuild(SPARK, ground.options, RANGE)
-    ground.log.append_sync(META, 0, value, key=b"rebuild/bad/base/0/0")
+    run = begin_rebuild(ground.log, "bad", "range", plan_partitions(ground.log, RANGE, DEMO))
+    note = value.replace(b"PLAN", run.notes.plan.encode())
+    ground.log.append_sync(META, 0, note, key=b"rebuild/bad/base/0/0")
     with pytest.raises(error, match="rebuild bad"):
         begin_rebuild(ground.log, "bad", "range", [])
 
