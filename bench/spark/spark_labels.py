@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     count = arguments.series // 10 if arguments.quick else arguments.series
     before = _peak_mb()
     with spent() as making:
-        table = history_table(cast(ChunkStore, _Index(count, arguments.names)), Narrowing(), 1).series
+        table = history_table(cast(ChunkStore, AnnouncedIndex(count, arguments.names)), Narrowing(), 1).series
     table_mb = _peak_mb() - before
     say(f"a table of {len(table)} series")
     source = np.random.default_rng(1)
@@ -71,7 +71,7 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-class _Index:
+class AnnouncedIndex:
     """The series index of a history, made at each call."""
 
     def __init__(self, series: int, names: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +12,13 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from bench.spark.spark_labels import AnnouncedIndex
 from spark_backfill.source import series_table
 from spark_backfill.source.columns import LABELS, sample_schema
+from spark_backfill.source.filters import Narrowing
+from spark_backfill.source.history import history_table
 from spark_backfill.source.series_table import ABSENT, LabelColumns, LabelText, SeriesLabels
+from tsdb.history.interface import ChunkStore
 from tsdb.model.labels import canonical_labels, parse_labels
 
 SERIES = 500
@@ -92,3 +98,16 @@ def test_an_empty_table_knows_no_series() -> None:
     table = SeriesLabels.joined(np.empty(0, np.uint64), LabelText())
     assert table.find(IDS[:2]).tolist() == [ABSENT, ABSENT]
     assert table.labels(MAP, np.empty(0, np.int64)).equals(pa.array([], MAP.type))
+
+
+def test_a_million_series_in_two_epochs_take_less_than_512_mib_of_a_worker() -> None:
+    """Measured at a fiftieth of them: memory is in proportion to series, beside that of names that are read at once."""
+    count = 20_000
+    tracemalloc.start()
+    try:
+        table = history_table(cast(ChunkStore, AnnouncedIndex(count, names=200)), Narrowing(), 1).series
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(table) == count
+    assert peak * (1_000_000 // count) < 512 << 20, f"{peak // count} bytes a series"
