@@ -339,4 +339,5 @@ def _part(store: ChunkStore, name: bytes, epochs: Sequence[int], ids: NDArray[np
         text.add([rows.labels[at] for at in np.flatnonzero(new).tolist()])
         series_id = np.concatenate([series_id, rows.series_id[new]])
         pack_id.append(np.unique(rows.pack_id[new]))
+        del rows  # Before the next ones come: a name may have all series of the read.
     return _Part(series_id, text, np.concatenate(pack_id))
