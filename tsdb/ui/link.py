@@ -1,13 +1,15 @@
 """Link: encodes the view of an explorer in the URL, so that a copied address shows the same view.
 
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
-`refresh` (seconds; 0: by hand). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`,
-`pN.symbols`, `pN.step` (a duration); `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels
+`refresh` (seconds; 0: by hand); `title`, `board` (1: the look of a page that is read). Of panel N: `pN.q`, `pN.view`,
+`pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`, `pN.symbols`, `pN.step` (a duration), `pN.low` and `pN.high` (the ends of
+the axis of values), `pN.title`; `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels
 as a JSON object). A value that cannot be read keeps its default and is named, so an old or broken link still opens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,6 +28,8 @@ REFRESHES_S = (0, 1, 2, 5, 10, 30, 60, 300)
 VIEWS = ("graph", "table", "samples")
 UNITS = ("", "bytes", "seconds", "percent", "ratio", "per_second")
 AXES = ("linear", "log")
+TITLE_CHARS_MAX = 200
+_TITLE_ALLOWED = f"a title of at most {TITLE_CHARS_MAX} characters"
 _DEFAULT_RANGE = "15m"
 
 Value = TypeVar("Value")
@@ -35,7 +39,8 @@ Value = TypeVar("Value")
 class Panel:
     """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
     names. hide: series that are not drawn. only: if it is not empty, only these series are drawn. symbols: lines differ
-    by dashes and symbols. step: a duration; "" for one that fits the width."""
+    by dashes and symbols. step: a duration; "" for one that fits the width. low, high: the ends of the axis of values;
+    "" for one that fits them. title: the heading on a board."""
 
     query: str = ""
     view: str = "graph"
@@ -47,17 +52,23 @@ class Panel:
     only: tuple[str, ...] = ()
     symbols: bool = False
     step: str = ""
+    low: str = ""
+    high: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """range: a duration before now; "" when start_ms and end_ms apply. refresh_s: 0 means by hand."""
+    """range: a duration before now; "" when start_ms and end_ms apply. refresh_s: 0 means by hand.
+    board: shows graphs without their editors."""
 
     panels: Sequence[Panel]
     range: str = _DEFAULT_RANGE
     start_ms: int | None = None
     end_ms: int | None = None
     refresh_s: int = 0
+    title: str = ""
+    board: bool = False
 
 
 def view_of(form: Form) -> tuple[View, Sequence[str]]:
@@ -79,7 +90,9 @@ def view_of(form: Form) -> tuple[View, Sequence[str]]:
         panels.append(_panel(read, f"p{len(panels)}."))
     if form.get(f"p{PANELS_MAX}.q"):
         problems.append(f"The link has more than {PANELS_MAX} panels; those after the first {PANELS_MAX} are left out.")
-    return View(panels or [Panel()], range_text, start_ms, end_ms, refresh_s), problems
+    title = read.value("title", _title, "", _TITLE_ALLOWED)
+    is_board = read.choice("board", ("0", "1"), "0") == "1"
+    return View(panels or [Panel()], range_text, start_ms, end_ms, refresh_s, title, is_board), problems
 
 
 def range_ms(text: str) -> int:
@@ -166,12 +179,28 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         only=read.series(prefix + "only"),
         symbols=read.choice(prefix + "symbols", ("0", "1"), "0") == "1",
         step=read.value(prefix + "step", _step, "", "a duration such as 15s"),
+        low=read.value(prefix + "low", end_of_axis, "", "a number"),
+        high=read.value(prefix + "high", end_of_axis, "", "a number"),
+        title=read.value(prefix + "title", _title, "", _TITLE_ALLOWED),
     )
 
 
 def _step(text: str) -> str:
     if not text.isascii() or duration_ms_of(text) <= 0:
         raise ValueError("no step")
+    return text
+
+
+def end_of_axis(text: str) -> str:
+    """The text of a finite number. Raises ValueError."""
+    if len(text) > 40 or not math.isfinite(float(text)):
+        raise ValueError(f"{_shown(text)} is no number")
+    return text
+
+
+def _title(text: str) -> str:
+    if len(text) > TITLE_CHARS_MAX:
+        raise ValueError("too long")
     return text
 
 

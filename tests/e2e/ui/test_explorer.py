@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -535,3 +536,50 @@ def test_an_expression_is_explained_part_by_part(explorer: Explorer) -> None:
     assert all(cell[3].endswith("s") for cell in cells)
     explorer.page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def test_a_board_is_kept_as_a_file_and_opened_from_it(explorer: Explorer, tmp_path: Path) -> None:
+    explorer.open("load", "sum(load)", **{**RANGE, "p1.view": "table", "p0.stack": 1})
+    page = explorer.page
+    page.get_by_label("Title of the board").fill("Loads & sums")
+    explorer.panel(0).get_by_label("Title").fill("All hosts")
+    explorer.panel(0).get_by_label("Title").press("Tab")
+    with page.expect_download() as download:
+        page.get_by_label("Board", exact=True).select_option("save")
+    assert download.value.suggested_filename == "Loads-sums.json"
+    file = tmp_path / "board.json"
+    download.value.save_as(file)
+    page.goto("/")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_label("Board", exact=True).select_option("open")
+    chooser.value.set_files(file)
+    expect(page.get_by_role("heading", name="Loads & sums")).to_be_visible()
+    explorer.wait()
+    expect(page.locator(".panel h2")).to_have_text(["All hosts", "sum(load)"])
+    assert len(explorer.drawn("areas")["xs"]) == 3
+    expect(page.locator("textarea").first).to_be_hidden()
+    page.get_by_label("Board", exact=True).select_option("write")
+    expect(page.locator("textarea").first).to_be_visible()
+    assert "board" not in explorer.parameters()
+    assert explorer.parameters()["title"] == "Loads & sums"
+    file.write_text("{}")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_label("Board", exact=True).select_option("open")
+    chooser.value.set_files(file)
+    expect(page.get_by_role("dialog")).to_contain_text("This file is no board")
+
+
+def test_the_axis_of_values_has_the_ends_that_are_set(explorer: Explorer, watched: WatchedPage) -> None:
+    watched.expect_error("the server responded with a status of 400")
+    explorer.open("load", **{**RANGE, "p0.low": "0"})
+    low, high = explorer.ends()
+    assert low == 0
+    assert 35 < high < 45
+    explorer.panel().get_by_label("Highest value").fill("100")
+    explorer.panel().get_by_label("Highest value").press("Tab")
+    explorer.page.wait_for_url(lambda url: "p0.high=100" in url)
+    explorer.wait()
+    assert explorer.ends() == (0, 100)
+    explorer.panel().get_by_label("Highest value").fill("-1")
+    explorer.panel().get_by_label("Highest value").press("Tab")
+    expect(explorer.problem()).to_contain_text("the axis ends before it begins")

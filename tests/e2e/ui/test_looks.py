@@ -103,6 +103,19 @@ def test_an_expression_that_is_written_looks_as_kept_and_is_accessible(
         check_looks(watched.page, f"writing-{name}")
 
 
+@pytest.mark.parametrize(
+    ("name", "dark", "width"), [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390)]
+)
+def test_a_board_looks_as_kept_and_is_accessible(
+    chromium: Browser, server: UiServer, name: str, dark: bool, width: int
+) -> None:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=width, height=900, dark=dark) as watched:
+        panels = {"p0.title": "Hosts", "p0.stack": 1, "p1.low": "0", "p2.view": "table"}
+        Explorer(watched.page).open(*TWO, "sum(load)", **RANGE, **panels, title="Loads", board=1)
+        expect(watched.page.get_by_role("heading", name="Loads")).to_be_visible()
+        check_looks(watched.page, f"board-{name}")
+
+
 def check_looks(page: Page, name: str) -> None:
     """Check a page that nothing moves any more: its picture, its width, and that everybody can use it."""
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

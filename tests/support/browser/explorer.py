@@ -63,6 +63,14 @@ class Explorer:
             "[name, Array.from(one, (row) => typeof row === 'object' ? Array.from(row) : row)]))"
         )
 
+    def ends(self) -> tuple[float, float]:
+        """The ends of the axis of values of the newest graph, once it is drawn."""
+        low, high = self.page.evaluate(
+            "(async () => { const view = [...Bokeh.index.roots].filter((one) => one.model.type === 'Figure').at(-1);"
+            " await view.ready; return [view.model.y_range.start, view.model.y_range.end] })()"
+        )
+        return low, high
+
     def point_at(self, x: float, y: float) -> None:
         """Move the pointer to a time and a value of the newest graph."""
         place = self.page.evaluate(

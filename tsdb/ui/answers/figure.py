@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.ui.files import not_installed
-from tsdb.ui.link import AXES
+from tsdb.ui.link import AXES, end_of_axis
 from tsdb.ui.pages.page import PageCall
 
 if TYPE_CHECKING:
@@ -30,10 +30,24 @@ _one_at_a_time = threading.Lock()  # Bokeh's models have a default document for 
 def figure(asked: PageCall) -> bytes:
     """Answers `/ui/figure`: Bokeh's JSON item. Raises BadParameter, Unavailable (ui_not_installed)."""
     form = asked.call.form
-    return _item(
-        _choice(form.get("theme"), "theme", THEMES),
-        _choice(form.get("axis"), "axis", AXES),
-    )
+    axis = _choice(form.get("axis"), "axis", AXES)
+    low, high = (_end(form.get(name), name, axis) for name in ("low", "high"))
+    if low is not None and high is not None and low >= high:
+        raise BadParameter("high", "the axis ends before it begins")
+    return _item(_choice(form.get("theme"), "theme", THEMES), axis, low, high)
+
+
+def _end(text: str, name: str, axis: str) -> float | None:
+    """An end of the axis of values; None for one that fits the values."""
+    if not text:
+        return None
+    try:
+        found = float(end_of_axis(text))
+    except ValueError:
+        raise BadParameter(name, f"{text[:40]!r} is no number, such as 0 or 1e6") from None
+    if axis == "log" and found <= 0:
+        raise BadParameter(name, "a log axis has no place for 0 and less")
+    return found
 
 
 def _choice(text: str, name: str, choices: tuple[str, ...]) -> str:
@@ -43,17 +57,17 @@ def _choice(text: str, name: str, choices: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _item(theme: str, axis: str) -> bytes:
+def _item(theme: str, axis: str, low: float | None, high: float | None) -> bytes:
     try:
         from bokeh.embed import json_item
     except ImportError as error:
         raise not_installed() from error
     with _one_at_a_time:
-        item: Any = json_item(_figure(theme, axis))
+        item: Any = json_item(_figure(theme, axis, low, high))
     return json.dumps(item).encode()
 
 
-def _figure(theme: str, axis: str) -> Figure:
+def _figure(theme: str, axis: str, low: float | None, high: float | None) -> Figure:
     from bokeh.models import BasicTickFormatter, BoxZoomTool, ColumnDataSource, CrosshairTool, Range1d
     from bokeh.models.annotations import Span
     from bokeh.plotting import figure as new_figure
@@ -91,6 +105,10 @@ def _figure(theme: str, axis: str) -> Figure:
     # The page writes the numbers; on both kinds of axis the formatter is one that it can replace.
     plot.yaxis.update(name="number_axis", formatter=BasicTickFormatter())
     plot.y_range.update(range_padding=0.08, only_visible=False)
+    if low is not None:
+        plot.y_range.update(start=low)
+    if high is not None:
+        plot.y_range.update(end=high)
 
     areas = ColumnDataSource({"xs": [], "ys": [], "color": []}, name="areas")
     plot.patches("xs", "ys", source=areas, fill_color="color", fill_alpha=0.3, line_alpha=0)

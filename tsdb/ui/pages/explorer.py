@@ -38,6 +38,7 @@ def values(asked: PageCall) -> Mapping[str, Any]:
     view, problems = view_of(asked.call.form)
     bounds = {"panels_max": PANELS_MAX, "series_max": SERIES_MAX, "series_chars_max": SERIES_CHARS_MAX}
     state = {**asdict(view), "panels": [_panel(one) for one in view.panels], "version": VERSION, **bounds}
+    state["title"] = valid_text(view.title)
     state["can_write"] = asked.sources.role == STANDALONE
     return {
         "state": orjson.dumps(state).decode(),
@@ -50,4 +51,4 @@ def values(asked: PageCall) -> Mapping[str, Any]:
 
 def _panel(panel: Panel) -> dict[str, Any]:
     series = {name: [valid_text(one) for one in found] for name, found in (("hide", panel.hide), ("only", panel.only))}
-    return {**asdict(panel), "query": valid_text(panel.query), **series}
+    return {**asdict(panel), "query": valid_text(panel.query), "title": valid_text(panel.title), **series}

@@ -1,4 +1,5 @@
 // Explorer: the panels, the range that they share, the link, and the refresh.
+import { Board, linkOf } from "./board.js";
 import { copy } from "./copying.js";
 import { Panel } from "./panel.js";
 import { Refresh } from "./refresh.js";
@@ -8,20 +9,13 @@ const container = document.getElementById("panels");
 const state = JSON.parse(container.dataset.view);
 const panels = [];
 
+function view() {
+  const panelOf = ({ state: panel }) => ({ ...panel, hide: named(panel.hide), only: named(panel.only) });
+  return { times: times.parameters(), refresh_s: state.refresh_s, title: state.title, board: state.board, panels: panels.map(panelOf) };
+}
+
 function link() {
-  const found = new URLSearchParams({ v: state.version, ...times.parameters() });
-  if (state.refresh_s) found.set("refresh", String(state.refresh_s));
-  panels.forEach((panel, index) => {
-    const prefix = `p${index}.`;
-    found.set(`${prefix}q`, panel.state.query);
-    if (panel.state.view !== "graph") found.set(`${prefix}view`, panel.state.view);
-    if (panel.state.unit) found.set(`${prefix}unit`, panel.state.unit);
-    if (panel.state.step) found.set(`${prefix}step`, panel.state.step);
-    if (panel.state.axis !== "linear") found.set(`${prefix}axis`, panel.state.axis);
-    for (const name of ["stack", "symbols", "losses"]) if (panel.state[name]) found.set(prefix + name, "1");
-    for (const name of ["hide", "only"]) named(panel.state[name]).forEach((one) => found.append(prefix + name, one));
-  });
-  return `${location.pathname}?${found}`;
+  return `${location.pathname}?${linkOf(view(), state.version)}`;
 }
 
 // The series that fit into a link.
@@ -61,7 +55,7 @@ const times = new Times(
   showAll,
 );
 
-function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [], step: "" }) {
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [], step: "", low: "", high: "", title: "" }) {
   const panel = new Panel(page, { ...settings });
   panels.push(panel);
   container.append(panel.root);
@@ -79,6 +73,11 @@ function showAll() {
 }
 
 const refresh = new Refresh(state, times, () => runAll(true), () => page.changed());
+
+new Board(state, view, () => {
+  page.changed(true);
+  showAll();
+});
 
 document.getElementById("copy-link").addEventListener("click", () => copy(new URL(link(), location.href).href, "Link"));
 

@@ -78,7 +78,8 @@ export class Graph {
   }
 
   async #open(options) {
-    const asked = { theme: options.theme, axis: options.axis };
+    const { theme, axis, low, high } = options;
+    const asked = { theme, axis, ...(low ? { low } : {}), ...(high ? { high } : {}) };
     const key = JSON.stringify([asked, zone()]);
     if (key === this.key) return;
     const item = await figure(asked);

@@ -114,8 +114,8 @@ export class Panel {
   }
 
   options() {
-    const { axis, unit, stack, symbols } = this.state;
-    return { theme: document.documentElement.dataset.theme, axis, unit, stack, symbols, scale: scaleOf(this.#numbers(), unit) };
+    const { axis, unit, stack, symbols, low, high } = this.state;
+    return { theme: document.documentElement.dataset.theme, axis, unit, stack, symbols, low, high, scale: scaleOf(this.#numbers(), unit) };
   }
 
   // The numbers beside a graph; they share one scale with its axis.
@@ -176,6 +176,8 @@ export class Panel {
     for (const name of ["unit", "axis"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value, false));
     for (const name of ["stack", "losses"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.checked, true));
     this.find(".step").addEventListener("change", (event) => set("step", event.target.value.trim(), true));
+    for (const name of ["low", "high"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value.trim(), true));
+    this.find(".title").addEventListener("change", (event) => set("title", event.target.value.trim(), false));
     this.find(".symbols").addEventListener("change", (event) => set("symbols", event.target.checked, false));
     for (const button of this.root.querySelectorAll(".views button")) button.addEventListener("click", () => set("view", button.dataset.view, true));
     this.#showOptions();
@@ -186,10 +188,16 @@ export class Panel {
     this.find(".axis").value = this.state.axis;
     this.find(".stack").checked = this.state.stack;
     this.find(".losses").checked = this.state.losses;
-    this.find(".step").value = this.state.step;
+    for (const name of ["step", "low", "high", "title"]) this.find(`.${name}`).value = this.state[name];
+    this.#showTitle();
     this.find(".symbols").checked = this.state.symbols;
     for (const button of this.root.querySelectorAll(".views button")) button.setAttribute("aria-pressed", String(button.dataset.view === this.state.view));
-    for (const name of ["axis", "stack", "symbols", "step"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+    for (const name of ["axis", "stack", "symbols", "step", "low"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+  }
+
+  // The heading on a board.
+  #showTitle() {
+    this.find("h2").textContent = this.state.title || this.state.query;
   }
 
   #key(event) {
@@ -259,6 +267,7 @@ export class Panel {
   #takeQuery() {
     if (this.state.query === this.input.value) return;
     Object.assign(this.state, { query: this.input.value, hide: [], only: [] });
+    this.#showTitle();
   }
 
   // A pointer over the list of many series would draw them all at each row.

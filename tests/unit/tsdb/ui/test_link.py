@@ -37,15 +37,32 @@ def test_all_of_a_view_is_in_its_link() -> None:
         p0_losses="1",
         p0_symbols="1",
         p0_step="30s",
+        p0_low="-1.5",
+        p0_high="1e6",
+        p0_title="Requests & errors",
+        title="Shop",
+        board="1",
         p0_hide='{"job":"a"}',
         p1_q="up",
         p1_view="samples",
         p1_only='{"job":"b"}',
     )
     first = Panel(
-        'sum(rate(x{a="b&c"}[5m]))', "graph", "bytes", "log", True, True, ('{"job":"a"}',), symbols=True, step="30s"
+        'sum(rate(x{a="b&c"}[5m]))',
+        "graph",
+        "bytes",
+        "log",
+        True,
+        True,
+        ('{"job":"a"}',),
+        symbols=True,
+        step="30s",
+        low="-1.5",
+        high="1e6",
+        title="Requests & errors",
     )
-    assert found == View([first, Panel("up", "samples", only=('{"job":"b"}',))], "", 1000, 61_000, 5)
+    panels = [first, Panel("up", "samples", only=('{"job":"b"}',))]
+    assert found == View(panels, "", 1000, 61_000, 5, "Shop", board=True)
     assert problems == []
 
 
@@ -55,6 +72,9 @@ def test_all_of_a_view_is_in_its_link() -> None:
         ({"v": "2"}, "version '2'; this server reads version 1"),
         ({"range": "soon"}, "range='soon'"),
         ({"range": "1000000y"}, "range='1000000y'"),
+        ({"title": "x" * 201}, "a title of at most 200 characters"),
+        ({"p0_q": "up", "p0_low": "inf"}, "p0.low='inf'; allowed is a number"),
+        ({"p0_q": "up", "p0_high": "x"}, "p0.high='x'; allowed is a number"),
         ({"refresh": "3"}, "refresh='3'; allowed is 0, 1, 2, 5"),
         ({"start": "x", "end": "2"}, "start='x'"),
         ({"start": "2000", "end": "1000"}, "start=2000 and end=1000: the range ends before it begins"),

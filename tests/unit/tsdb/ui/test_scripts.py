@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from tsdb.api.prometheus.parameters import Form
+from tsdb.ops.http.bodies import HttpHead
 from tsdb.ui.files import OWN
+from tsdb.ui.link import Panel, view_of
 
 BERLIN = "Europe/Berlin"
 
@@ -268,3 +271,48 @@ def test_the_history_is_bounded_and_survives_what_is_no_history() -> None:
     assert (len(found), found[0], found[-1]) == (101, ["q299", False], ["first", True])
     for text in ("{", "{}", '[1, null, {"query": 3}]'):
         assert history(f"s.setItem('queries', {json.dumps(text)})") == []
+
+
+PANEL = {
+    "query": 'sum(m{a="é&"})',
+    "view": "table",
+    "axis": "log",
+    "low": "0",
+    "title": "T",
+    "stack": True,
+    "hide": ["{}"],
+}
+VIEW = {"times": {"range": "1h"}, "refresh_s": 5, "title": "A & B", "board": True, "panels": [PANEL, {"query": "up"}]}
+
+
+def test_a_board_comes_back_from_its_file_and_the_server_reads_its_link() -> None:
+    link = script("board.js", f"m.linkOf({json.dumps(VIEW)}, '1').toString()")
+    assert script("board.js", f"m.linkOf(m.viewOf(m.textOf({json.dumps(VIEW)})), '1').toString()") == link
+    view, problems = view_of(Form.of(HttpHead("GET", "/", link, {}), b""))
+    assert problems == []
+    assert (view.title, view.board, view.range, view.refresh_s) == ("A & B", True, "1h", 5)
+    assert view.panels == [
+        Panel('sum(m{a="é&"})', "table", axis="log", low="0", title="T", stack=True, hide=("{}",)),
+        Panel("up"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "This file is no JSON"),
+        ("[]", "This file is no board"),
+        ('{"kind": "kafka-tsdb board", "version": 1}', "This file is no board"),
+        ('{"kind": "kafka-tsdb board", "version": 2, "panels": []}', "version 2; this page reads version 1"),
+    ],
+)
+def test_a_file_that_is_no_board_is_refused_in_words(text: str, problem: str) -> None:
+    refused = "((text) => { try { return m.viewOf(text) } catch (error) { return error.message } })"
+    assert problem in script("board.js", f"{refused}({json.dumps(text)})")
+
+
+def test_a_board_of_wrong_types_keeps_what_can_be_read() -> None:
+    panels = [None, 3, {"query": 7, "hide": "x", "stack": "yes", "view": {}}]
+    text = json.dumps({"kind": "kafka-tsdb board", "version": 1, "panels": panels, "title": [], "refresh_s": "soon"})
+    link = script("board.js", f"m.linkOf(m.viewOf({json.dumps(text)}), '1').toString()")
+    assert link == "v=1&board=1&p0.q=&p1.q=&p2.q=7"
