@@ -193,7 +193,8 @@ MOVED_WITHIN_S = 60.0
 
 @contextmanager
 def moving(node: CassandraNode, factory: HistoryFactory) -> Iterator[tuple[CassandraStore, Callable[[str], None]]]:
-    """A store that knows the node by a name alone, and a function that moves the node and its name to an address."""
+    """A store that knows the node by a name alone, and a function that moves the node and its name to an address. The
+    node stays where it was moved to."""
     names = {NAME: [node.host]}
     hosts = replace(Hosts.parse(factory.url), names=(NAME,))
 
@@ -202,11 +203,8 @@ def moving(node: CassandraNode, factory: HistoryFactory) -> Iterator[tuple[Cassa
         node.move(host)
         names[NAME] = [host]
 
-    try:
-        with CassandraStore(hosts, IMPATIENT, resolve=names.__getitem__) as store:
-            yield store, move
-    finally:
-        node.move("127.0.0.1")
+    with CassandraStore(hosts, IMPATIENT, resolve=names.__getitem__) as store:
+        yield store, move
 
 
 def test_a_cluster_that_comes_back_with_other_addresses_is_used_again(

@@ -20,6 +20,7 @@ import pytest
 
 from stack.kafka import KafkaCluster
 from support.cli import Shell
+from support.drills.drills import REST_S
 from support.drills.outages import GATEWAY_FLAGS, OKS_BETWEEN, RECOVERED_WITHIN_S
 from support.drills.writers import WRITERS, Writers
 from support.kafka.reassignments import LOOK_EVERY_S, Apply, fill
@@ -76,7 +77,7 @@ def judge(three: KafkaCluster, deployment: Deployment, writers: Writers, what: s
 
 
 def test_one_broker_lost_costs_no_request(three: KafkaCluster, deployment: Deployment) -> None:
-    with Writers(deployment.gateway.grpc) as writers:
+    with Writers(deployment.gateway.grpc, rest_s=REST_S) as writers:
         writers.wait_for_oks(OKS_BETWEEN)
         follower = (leader(three, deployment, 0) + 1) % 3
         with without(three, follower):
@@ -86,7 +87,7 @@ def test_one_broker_lost_costs_no_request(three: KafkaCluster, deployment: Deplo
 
 
 def test_a_killed_leader_is_replaced_end_to_end(three: KafkaCluster, deployment: Deployment) -> None:
-    with Writers(deployment.gateway.grpc) as writers, deployment.reader() as reader:
+    with Writers(deployment.gateway.grpc, rest_s=REST_S) as writers, deployment.reader() as reader:
         writers.wait_for_oks(OKS_BETWEEN)
         written = writers.tokens()[0].partition
         with without(three, leader(three, deployment, written)):
@@ -103,7 +104,7 @@ def test_a_killed_leader_is_replaced_end_to_end(three: KafkaCluster, deployment:
 
 
 def test_two_brokers_lost_means_refused_until_they_are_back(three: KafkaCluster, deployment: Deployment) -> None:
-    with Writers(deployment.gateway.grpc, timeout_s=5.0) as writers:
+    with Writers(deployment.gateway.grpc, timeout_s=5.0, rest_s=REST_S) as writers:
         writers.wait_for_oks(OKS_BETWEEN)
         stays = leader(three, deployment, 0)
         with without(three, *(number for number in range(3) if number != stays)):

@@ -12,7 +12,7 @@ from support.servers.processes import Role
 
 OKS_BETWEEN = 50
 INSTANT_S_MAX = 0.3
-REST_S = 0.05  # Pause of each writer while a store starts, because the machine has other work.
+REST_S = 0.05  # Pause of each writer while servers start, because the machine has other work.
 
 
 def kill_gateway(deployment: Deployment, *, kills: int, seed: int) -> None:
