@@ -7,7 +7,7 @@ anything of a history whose content went back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,10 @@ IMPORTED = 77_000  # Number of a series.
 IMPORT_KEY = ChunkKey(IMPORTED % 5 + 1, 9 * WINDOW_MS, Kind.IMPORT, 500, 0)
 
 
-@pytest.fixture(params=["embedded", "servers"])
+PLACES = ("embedded", "servers")
+
+
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
     if request.param == "embedded":
         log_url, history_url = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db"
@@ -127,10 +130,17 @@ def put_older_copy(place: Ground, store: ChunkStore, first: Expected) -> None:
         written(lambda done, older=older: store.write_loaded(older, done))  # type: ignore[misc]
 
 
-WENT_BACK = ["restored", "emptied", "older copy under a running loader", "older copy while none runs"]
+def cases(*rows: str, on_servers: Collection[str]) -> pytest.MarkDecorator:
+    """Rows over both places. `on_servers`: those that every run has there too; `make soak` has the others."""
+    pairs = [(place, row, place == "embedded" or row in on_servers) for place in PLACES for row in rows]
+    marked = [pytest.param(place, row, marks=() if chosen else pytest.mark.soak) for place, row, chosen in pairs]
+    return pytest.mark.parametrize(("place", "case"), marked, indirect=["place"])
 
 
-@pytest.mark.parametrize("case", WENT_BACK)
+RUNNING, NONE_RUNS = "older copy under a running loader", "older copy while none runs"
+
+
+@cases("restored", "emptied", RUNNING, NONE_RUNS, on_servers={"restored", RUNNING})
 def test_loaded_is_not_written_before_imports_are_there_and_queriers_know_them(
     place: Ground, tmp_path: Path, case: str
 ) -> None:
@@ -140,7 +150,7 @@ def test_loaded_is_not_written_before_imports_are_there_and_queriers_know_them(
     place.load(store, first)
     place.back_up(tmp_path / "backup")
     imported = end_an_import(place, store, first)
-    if case != "older copy under a running loader":
+    if case != RUNNING:
         lose(place)
     again = place.histories.open()
     if case == "restored":
@@ -149,12 +159,12 @@ def test_loaded_is_not_written_before_imports_are_there_and_queriers_know_them(
     generation = last_generation(place.log, topic_id)
     witness = Witness(again, lambda: (has_import(again), last_generation(place.log, topic_id)))
     querier = Querier(place, again)
-    if case == "older copy while none runs":
+    if case == NONE_RUNS:
         put_older_copy(place, again, first)
     if case.startswith("older"):
-        assert querier.knows() == (case == "older copy under a running loader")
+        assert querier.knows() == (case == RUNNING)
     with running(place, witness):
-        if case == "older copy under a running loader":
+        if case == RUNNING:
             wait_until(lambda: is_loaded(place.log))
             place.histories.empty()
             put_older_copy(place, again, first)
@@ -169,35 +179,42 @@ def test_loaded_is_not_written_before_imports_are_there_and_queriers_know_them(
     assert_holds(again, place.log, imported)
 
 
-BETWEEN = ["emptied", "emptied and loaded again", "older copy", "topic made anew"]
-
-
-@pytest.mark.parametrize("case", BETWEEN)
+@cases("emptied", "emptied and loaded again", "older copy", on_servers={"emptied and loaded again"})
 def test_a_resumed_backup_does_not_claim_rows_that_went_away_in_between(
     place: Ground, tmp_path: Path, case: str
 ) -> None:
-    if case == "topic made anew" and place.histories.is_cassandra:
-        case = "emptied"
-    store = place.histories.open()
-    first = place.append_windows()
-    place.load(store, first)
-    folder = BackupFolder(str(tmp_path / "backup"))
-    with pytest.raises(KeyboardInterrupt):
-        place.back_up(tmp_path / "backup", advance=interrupt)
-    assert not folder.has("manifest.json")
-    if case == "topic made anew":
-        place.logs.recreate(place.logs.topics(), CHUNKS, 3)
-        place.log = place.logs.open()
-    else:
-        place.histories.empty()
+    store, first = begin_a_backup(place, tmp_path)
+    place.histories.empty()
     if case == "emptied and loaded again":
         place.load(place.histories.open(), first)
     if case == "older copy":
         put_older_copy(place, store, first)
+    refuse_to_resume(place, tmp_path, "history_replaced")
+
+
+@pytest.mark.parametrize("place", ["embedded"], indirect=True)
+def test_a_resumed_backup_does_not_claim_rows_of_a_topic_that_was_made_anew(place: Ground, tmp_path: Path) -> None:
+    begin_a_backup(place, tmp_path)
+    place.logs.recreate(place.logs.topics(), CHUNKS, 3)
+    place.log = place.logs.open()
+    refuse_to_resume(place, tmp_path, "other_topic")
+
+
+def begin_a_backup(place: Ground, folder: Path) -> tuple[ChunkStore, Expected]:
+    """A history, what is in it, and a backup that was interrupted."""
+    store, first = place.histories.open(), place.append_windows()
+    place.load(store, first)
+    with pytest.raises(KeyboardInterrupt):
+        place.back_up(folder / "backup", advance=interrupt)
+    assert not BackupFolder(str(folder / "backup")).has("manifest.json")
+    return store, first
+
+
+def refuse_to_resume(place: Ground, folder: Path, reason: str) -> None:
     with pytest.raises(InvalidRequest, match="give a new folder") as refused:
-        place.back_up(tmp_path / "backup")
-    assert refused.value.reason == ("other_topic" if case == "topic made anew" else "history_replaced")
-    assert not folder.has("manifest.json")
+        place.back_up(folder / "backup")
+    assert refused.value.reason == reason
+    assert not BackupFolder(str(folder / "backup")).has("manifest.json")
 
 
 def interrupt(parts: int) -> None:
