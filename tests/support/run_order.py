@@ -24,10 +24,11 @@ SHORTEST_S = 1.0  # A shorter file is not recorded.
 NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
 
-# Name of a group and its files, the first that fits. A JVM with its Spark workers takes a gigabyte, so there are two.
-# The pages share a server. One file at a time has three brokers, and one a Cassandra node to stop or freeze.
+# Name of a group and its files, the first that fits. A JVM with its Spark workers takes a gigabyte, so there are two,
+# which take as long as each other. The pages share a server. One file at a time has three brokers, and one a Cassandra
+# node to stop or freeze.
 TOGETHER = {
-    "jobs of spark": ("tests/spark/jobs/",),
+    "jobs and pipeline of spark": ("tests/spark/jobs/", "tests/spark/test_pipeline.py"),
     "spark": ("tests/spark/",),
     "pages": ("tests/e2e/ui/",),
     "three brokers": ("tests/fault/test_three_brokers.py", "tests/integration/test_kafka_faults.py"),
