@@ -56,6 +56,11 @@ class SeriesBoundaries(Component):
         self._boundaries: dict[int, tuple[bytes, ...]] = {}
         self._texts: dict[bytes, bytes] = {}
 
+    @property
+    def ready(self) -> bool:
+        """Whether the announcements of the last windows are read."""
+        return self._loaded.is_set()
+
     def of(self, histogram: int) -> Collection[bytes]:
         """Implements AnnouncedBoundaries.of. The first call starts the thread."""
         if not self._loaded.is_set():

@@ -25,8 +25,16 @@ MARK_FOR_MS = 600_000
 _SEPARATOR = b"\xff"
 
 
+class MustWait(Exception):
+    """A request needs a wait on a thread that must not wait. Another thread runs the request from its beginning."""
+
+
 class AnnouncedBoundaries(Protocol):
     """The boundaries on the topic `series`."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether `of` answers without a wait."""
 
     def of(self, histogram: int) -> Collection[bytes]:
         """Texts of `le` below +Inf, by `histogram_of`. The set only grows. Raises Unavailable while the texts are
@@ -51,6 +59,11 @@ class BucketMemory:
         self._histograms_max = histograms_max
         self._lock = threading.Lock()  # Guards all below; an innermost lock.
         self._known: OrderedDict[bytes, _Histogram] = OrderedDict()
+
+    def check_wait(self, *, may_wait: bool) -> None:
+        """Raises MustWait when `gone` may wait for announced boundaries and the caller may not."""
+        if not (may_wait or self._announced is None or self._announced.ready):
+            raise MustWait
 
     def gone(self, bucket: bytes, bounds: Collection[bytes], ts_ms: int) -> list[bytes]:
         """The boundaries that get a stale marker at ts_ms, beside a sample with `bounds`, which are below +Inf.

@@ -13,7 +13,7 @@ from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from ingest.quota.token_quota import TokenQuota
-from tsdb.log.interface import Log
+from tsdb.log.interface import METADATA, SERIES, Log
 from tsdb.model.clock import Clock
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
@@ -38,6 +38,8 @@ class Gateway:
         limits: IngestLimits,
         clock: Clock,
     ) -> None:
+        for topic in (SERIES, METADATA):
+            log.topic_id(topic)  # The first look asks the broker, and an append on the event loop must not wait for it.
         self.pipeline = WritePipeline(log, rule, partitions, time_set, limits, clock)
         self.boundaries = SeriesBoundaries(log, partitions, time_set.window_ms, clock)
         self.buckets = BucketMemory(self.boundaries)

@@ -211,7 +211,8 @@ class WritePipeline:
     ) -> None:
         """measured: the clock was compared with that of a broker for these rows."""
         rows = write.rows
-        series = self._resolver.resolve(rows, self._age.now_ms())
+        age_ms = self._age.now_ms()
+        series = self._resolver.resolve(rows, age_ms)
         canonical = bound(self._resolver.canonical, rows)
         validation = validate(rows, series, self._time_set, self._clock.now_ms(), canonical)
         if validation.by_time and not self._broker_clock.fresh and not measured:
@@ -223,7 +224,7 @@ class WritePipeline:
         if refusals.rows and not partial:
             raise refusals.error(rows.samples)
         self._check_rates(rows, series, good, refusals, partial=partial)
-        due = self._announcements.due(rows, series, good)
+        due = self._announcements.due(rows, series, good, age_ms)
         if due:
             due = self._admission.admit(rows, due, good, refusals, partial=partial)
         if refusals.rows and not partial:

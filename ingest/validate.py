@@ -54,7 +54,9 @@ def validate(
     """
     good = rows.starts[1:] > rows.starts[:-1]
     oldest_ms, newest_ms = accepted_times(time_set, now_ms)
-    in_time = not rows.samples or (rows.ts_ms.min() >= oldest_ms and rows.ts_ms.max() <= newest_ms)
+    in_time = not rows.samples or (
+        np.minimum.reduce(rows.ts_ms) >= oldest_ms and np.maximum.reduce(rows.ts_ms) <= newest_ms
+    )
     if in_time and not series.errors:
         return Validation(good, None)
     refusals = Refusals()

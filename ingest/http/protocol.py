@@ -117,7 +117,7 @@ class MediaType:
 @dataclass(frozen=True, slots=True)
 class WriteCall:
     """A request. body: the expanded body. `body_bytes_max` bounds the labels and arrays that the protocol may make of
-    it.
+    it. may_wait: False on the event loop's thread; there `decode` raises MustWait, before it counts anything.
     """
 
     head: HttpHead
@@ -126,6 +126,7 @@ class WriteCall:
     body: bytes | bytearray = b""
     body_bytes_max: int = 0
     reserved: Reserved | None = None
+    may_wait: bool = True
 
     def reserve(self, extra: int) -> None:
         """Reserve `extra` bytes beside those of the body, before they are allocated. Raises Overloaded."""

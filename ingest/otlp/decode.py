@@ -116,12 +116,15 @@ class OtlpDecoder:
         self._buckets = buckets or BucketMemory()
         self._families = FamilyMapper(self._rules, self._limits.tables.attributes_max)
 
-    def decode(self, data: Buffer, reserve: Callable[[int], None] = _unbounded) -> Export:
-        """reserve: called with the bytes of arrays before they are made; it may raise.
+    def decode(self, data: Buffer, reserve: Callable[[int], None] = _unbounded, *, may_wait: bool = True) -> Export:
+        """reserve: called with the bytes of arrays before they are made; it may raise. may_wait: see WriteCall.
 
         Raises InvalidRequest: malformed_request with the byte, too_many_series, message_too_large, request_too_large.
         """
         tables = scan(data, self._limits.tables, reserve)
+        has_exponential = (tables.metrics[:, METRIC_KIND] == EXPONENTIAL).any()
+        if has_exponential:
+            self._buckets.check_wait(may_wait=may_wait)
         arena = Arena()
         mapped = self._families.map(tables, data, arena)
         self._warn_of_delta(tables, mapped)
@@ -143,7 +146,7 @@ class OtlpDecoder:
             out, label_starts, ts_ms, samples, row_points, refused,
         )  # fmt: skip
         gone = _Gone()
-        if (tables.metrics[:, METRIC_KIND] == EXPONENTIAL).any():
+        if has_exponential:
             gone = self._gone(tables, texts, spans, buckets, out, label_starts, row_points[:rows], refused)
             reserve(gone.nbytes)
         info, info_errors = _target_info(tables, mapped, refused)

@@ -79,7 +79,7 @@ def otlp_http(decoder: OtlpDecoder) -> WriteProtocol:
         if call.media_type.name == JSON:
             call.reserve(JSON_COPIES * len(body))
             body = json_to_wire(bytes(body))
-        export = decoder.decode(body, call.reserve)
+        export = decoder.decode(body, call.reserve, may_wait=call.may_wait)
         return Decoded(export.rows, export.metadata, count_export(export))
 
     return WriteProtocol(

@@ -67,6 +67,8 @@ def remote_write(
         if version is None:
             raise InvalidRequest(_unsupported(call), reason=VERSION)
         wire = decode_wire(call.body, version, limits, call.reserve)
+        if len(wire.histograms):
+            memory.check_wait(may_wait=call.may_wait)
         _exemplars.inc(wire.exemplars)
         _histograms.inc(len(wire.histograms))
         rows = with_histograms(wire, call.body, memory, accept=native_histograms, reserve=call.reserve)

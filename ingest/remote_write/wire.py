@@ -104,7 +104,7 @@ def _rows(
 
 def _row_errors(errors: NDArray[np.uint8]) -> dict[int, InvalidRequest]:
     """One object for each kind of error: a request may have a bad label in each of 100,000 series."""
-    rows = np.flatnonzero(errors).tolist()
+    rows = errors.nonzero()[0].tolist()
     if not rows:
         return {}
     kinds = {kind: InvalidRequest(text, reason=reason) for kind, (reason, text) in ROW_ERRORS.items()}

@@ -99,9 +99,8 @@ class Announcements:
         self._window_ms = time_set.window_ms
         self._age = age
 
-    def due(self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> list[DueAnnouncements]:
-        """The announcements that the good rows need. Sends nothing."""
-        now_ms = self._age.now_ms()
+    def due(self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_], now_ms: int) -> list[DueAnnouncements]:
+        """The announcements that the good rows need at now_ms, by the age clock. Sends nothing."""
         found = find_due(rows, series, good, now_ms)
         if not len(found.rows):
             return []

@@ -51,7 +51,7 @@ class SeriesResolver:
         table or earlier in the request, has the same id.
         """
         series = unresolved(*hash_rows(rows))
-        missed = np.flatnonzero(~self._table.find(series))
+        (missed,) = (~self._table.find(series)).nonzero()
         if len(missed):
             self._resolve_missed(rows, missed, series, now_ms)
         series.errors.update(rows.errors)

@@ -119,7 +119,8 @@ class GatewayFields(BaseModel):
         defaults.WRITE_THREADS,
         ge=1,
         le=64,
-        description="Threads that decode writes over HTTP. They wait for nothing, so more than the cores do not help.",
+        description="Threads that decode writes over HTTP of more than 16 KiB; smaller ones need none. They wait for "
+        "nothing, so more than the cores do not help.",
     )
     native_histograms: Literal["classic", "refuse"] = Field(
         "classic",

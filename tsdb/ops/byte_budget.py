@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
+from weakref import WeakKeyDictionary, WeakSet
 
 from prometheus_client import Gauge
 
@@ -21,12 +23,14 @@ RESERVED_SHARE = 4  # A quarter of the limit is for small requests alone, so tha
 _request_bytes = gauge("tsdb_request_bytes", "Bytes reserved for requests that were received and are not answered yet.")
 _refused = counter("tsdb_request_bytes_refused_total", "Requests refused because other requests held the memory.")
 
+_followed: WeakKeyDictionary[Gauge, WeakSet[ByteBudget]] = WeakKeyDictionary()
+
 
 class ByteBudget:
     """At most `bytes_max` bytes are reserved at once, and at most `share_max` of them for one owner. Thread-safe.
 
     admits_one: whether a reservation over the limit is made while no other one exists, so that a large piece of work
-    gets its turn. gauge: follows the reserved bytes; other budgets may share it.
+    gets its turn. gauge: shows the reserved bytes of all budgets that share it, counted when it is read.
     """
 
     def __init__(
@@ -35,12 +39,17 @@ class ByteBudget:
         self.bytes_max = bytes_max
         self.share_max = bytes_max if share_max is None else share_max
         self._admits_one = admits_one
-        self._gauge = gauge
-        self._changed = threading.Condition()  # Guards all below; an innermost lock. `bytes` is read without it.
+        # Guards all below; an innermost lock. `bytes` is read without it. A request takes and returns several
+        # reservations, so the usual path takes the lock itself: a Condition adds two calls, and two more to notify.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiters = 0
         self.bytes = 0
         """The bytes reserved now."""
         self._of_owner: Counter[str] = Counter()  # Bytes of reservations with an owner.
         self._closed = False
+        if gauge is not None:
+            _follow(gauge, self)
 
     @property
     def closed(self) -> bool:
@@ -48,7 +57,7 @@ class ByteBudget:
 
     def bytes_of(self, owner: str) -> int:
         """The bytes reserved for an owner now."""
-        with self._changed:
+        with self._lock:
             return self._of_owner[owner]
 
     def take(self, size: int, *, owner: str | None = None, limit: int | None = None, within_s: float = 0.0) -> bool:
@@ -57,32 +66,46 @@ class ByteBudget:
         limit: the limit of the reserved bytes with this reservation; by default bytes_max.
         """
         limit = self.bytes_max if limit is None else limit
-        with self._changed:
+        with self._lock:
             if not self._fits_locked(size, owner, limit):
                 if within_s <= 0:
                     return False
-                self._changed.wait_for(lambda: self._closed or self._fits_locked(size, owner, limit), within_s)
+                self._wait_locked(lambda: self._closed or self._fits_locked(size, owner, limit), within_s)
                 if not self._fits_locked(size, owner, limit):
                     return False
-            self._add_locked(size, owner)
+            self.bytes += size
+            if owner is not None:
+                self._of_owner[owner] += size
         return True
 
     def give_back(self, size: int, owner: str | None = None) -> None:
         """Free `size` reserved bytes."""
-        with self._changed:
-            self._add_locked(-size, owner)
-            self._changed.notify_all()
+        with self._lock:
+            self.bytes -= size
+            if owner is not None:
+                self._of_owner[owner] -= size
+                if not self._of_owner[owner]:
+                    del self._of_owner[owner]
+            if self._waiters:
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Refuse further reservations; the present ones stay until they are given back."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until nothing is reserved. False: something still is after the timeout."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.bytes == 0, timeout_s)
+        with self._lock:
+            return self._wait_locked(lambda: self.bytes == 0, timeout_s)
+
+    def _wait_locked(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        self._waiters += 1
+        try:
+            return self._changed.wait_for(condition, timeout_s)
+        finally:
+            self._waiters -= 1
 
     def _fits_locked(self, size: int, owner: str | None, limit: int) -> bool:
         if self._closed:
@@ -93,14 +116,11 @@ class ByteBudget:
             return False
         return self.bytes + size <= limit
 
-    def _add_locked(self, size: int, owner: str | None) -> None:
-        self.bytes += size
-        if owner is not None:
-            self._of_owner[owner] += size
-            if not self._of_owner[owner]:
-                del self._of_owner[owner]
-        if self._gauge is not None:
-            self._gauge.inc(size)
+
+def _follow(gauge: Gauge, budget: ByteBudget) -> None:
+    budgets = _followed.setdefault(gauge, WeakSet())
+    budgets.add(budget)
+    gauge.set_function(lambda: sum(one.bytes for one in tuple(budgets)))
 
 
 class RequestBytes:

@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import psutil
@@ -129,15 +129,20 @@ class _Spent:
         return {core: max(0.0, busy_s[core] - (ours_s if core == home else 0.0)) / elapsed_s for core in cores}
 
 
-@contextmanager
-def all_cores(size: int) -> Iterator[None]:
+_NO_CHANGE: AbstractContextManager[None] = nullcontext()
+
+
+def all_cores(size: int) -> AbstractContextManager[None]:
     """Inside the block this thread may use all cores of the process, for work without the GIL on `size` bytes.
 
     No effect below LARGE_BYTES, which take about a millisecond.
     """
-    large = size >= LARGE_BYTES and hasattr(os, "sched_getaffinity")
-    kept = os.sched_getaffinity(0) if large else set()
-    cores = os.sched_getaffinity(os.getpid()) if kept else kept
+    return _on_all_cores() if size >= LARGE_BYTES and hasattr(os, "sched_getaffinity") else _NO_CHANGE
+
+
+@contextmanager
+def _on_all_cores() -> Iterator[None]:
+    kept, cores = os.sched_getaffinity(0), os.sched_getaffinity(os.getpid())
     if kept == cores:
         yield
         return

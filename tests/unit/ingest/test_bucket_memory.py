@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ingest.announced_boundaries import SeriesBoundaries
-from ingest.bucket_memory import MARK_FOR_MS, BucketMemory, histogram_of
+from ingest.bucket_memory import MARK_FOR_MS, BucketMemory, MustWait, histogram_of
 from ingest.limits import IngestLimits
 from ingest.pipeline import WritePipeline
 from ingest.rows import make_rows
@@ -32,6 +32,8 @@ HIGH, LOW = frozenset({b"4", b"8"}), frozenset({b"0.25", b"0.5"})
 
 class Announced:
     """Boundaries that the test announces."""
+
+    ready = True
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -143,3 +145,16 @@ def test_while_the_topic_is_read_a_request_is_sent_away_with_a_time(monkeypatch:
             with pytest.raises(Unavailable) as caught:
                 BucketMemory(found).gone(BUCKET, LOW, NOW_MS)
             assert (caught.value.reason, bool(caught.value.retry_after_s)) == ("boundaries", True)
+
+
+def test_a_thread_that_must_not_wait_gets_no_boundaries_until_they_are_read(tmp_path: Path) -> None:
+    with LogFactory(f"sqlite:///{tmp_path}/log.db", f"t{uuid.uuid4().hex[:8]}.") as logs:
+        logs.create(3)
+        with boundaries(logs.open()) as found:
+            memory = BucketMemory(found)
+            with pytest.raises(MustWait):
+                memory.check_wait(may_wait=False)
+            memory.check_wait(may_wait=True)
+            memory.gone(BUCKET, LOW, NOW_MS)
+            memory.check_wait(may_wait=False)
+    BucketMemory().check_wait(may_wait=False)

@@ -66,6 +66,9 @@ class SqliteQueries:
             self._connection.close()
 
     def _known(self, topic: str) -> tuple[str, int]:
+        known = self._topic_ids.get(topic)  # Without the lock, which a query may hold: an append must not wait for it.
+        if known is not None:
+            return known
         with self._lock:
             if topic not in self._topic_ids:
                 with transaction(self._connection, ERRORS, f"topic {topic}", write=False):

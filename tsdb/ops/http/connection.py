@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
+from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tsdb.model.errors import InvalidRequest, TsdbError, Unauthenticated
@@ -36,6 +37,11 @@ LINGER_S = 2.0  # A peer that still sends has this time to read its refusal. A c
 requests_total = counter("tsdb_http_requests_total", "Answered requests of the ops HTTP server.", ("route", "code"))
 
 log = get_logger(__name__)
+
+
+@lru_cache(256)  # Routes and codes of a process are few. A look-up in the metric takes five calls.
+def _answers_of(route: str, status: int) -> Counter:
+    return requests_total.labels(route, str(status))
 
 
 class _Ended(Exception):
@@ -331,7 +337,7 @@ class HttpConnection(HttpToolsProtocol):
         return None
 
     def _answered(self, route: str, answer: HttpAnswer) -> None:
-        requests_total.labels(route, str(answer.status)).inc()
+        _answers_of(route, answer.status).inc()
         self._unanswered.popleft()
         self.on_response_complete()
 

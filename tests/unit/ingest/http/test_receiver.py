@@ -7,6 +7,8 @@ import gzip
 import http.client
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -17,9 +19,11 @@ import numpy as np
 import pytest
 import zstandard
 
+import ingest.http.receiver as receiver_module
+from ingest.bucket_memory import MustWait
 from ingest.http.expand import ENCODINGS
 from ingest.http.protocol import Decoded, Outcome, WriteCall, WriteProtocol, text_answer
-from ingest.http.receiver import HttpReceiver, ReceiverLimits
+from ingest.http.receiver import LOOP_BYTES_MAX, SLOW_S, HttpReceiver, ReceiverLimits
 from ingest.pipeline import AcceptedWrite
 from ingest.refusals import Offender
 from ingest.rows import Rows
@@ -46,7 +50,9 @@ def ids(value: object) -> str | None:
 
 
 def decode(call: WriteCall) -> Decoded:
-    """Decodes a line of numbers, each into a row with one sample. `bad` is refused, `bug` fails."""
+    """Decodes a line of numbers, each into a row with one sample. `bad` is refused, `bug` fails, 7 has to wait."""
+    if call.body == b"7" and not call.may_wait:
+        raise MustWait
     if call.body.startswith(b"bad"):
         raise InvalidRequest("byte 0 is no number", reason="malformed_request")
     assert not call.body.startswith(b"bug")
@@ -68,18 +74,24 @@ NUMBERS = WriteProtocol(
 
 @dataclass
 class FakePipeline:
-    """Answers at once unless `held`; `error` is its answer."""
+    """Answers at once unless `held`; `error` is its answer. work_s: CPU time of a request. threads: their names."""
 
     error: TsdbError | None = None
     refused: int = 0
     held: bool = False
     futures: list[Future[AcceptedWrite]] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+    work_s: float = 0.0
+    threads: list[str] = field(default_factory=list)
 
     def submit(self, rows: Rows, partial: bool, deadline: Deadline) -> Future[AcceptedWrite]:
         assert partial
         assert 0 < deadline.remaining() <= 30
         self.values += rows.values.tolist()
+        self.threads.append(threading.current_thread().name)
+        until_s = time.thread_time() + self.work_s
+        while time.thread_time() < until_s:
+            pass
         future: Future[AcceptedWrite] = Future()
         self.futures.append(future)
         if not self.held:
@@ -148,6 +160,57 @@ def test_a_request_is_answered_after_the_log_and_not_before() -> None:
         connection.settimeout(60.0)
         assert connection.recv(100).startswith(b"HTTP/1.1 204 No Content\r\n")
     assert pipeline.values == [1.0, 2.0]
+
+
+LOOP, QUEUE = "ops-http", "http-write-"
+LARGE = b"1 " * LOOP_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("thread", "encoding", "body"),
+    [
+        (LOOP, "", b"1 2 3"),
+        (LOOP, "zstd", zstandard.compress(b"1 2 3")),
+        (QUEUE, "gzip", gz(b"7")),
+        (QUEUE, "", LARGE),
+        (QUEUE, "gzip", gz(LARGE)),
+        (QUEUE, "zstd", zstandard.compress(LARGE)),
+        (QUEUE, "snappy", bytes(cramjam.snappy.compress_raw(LARGE))),
+    ],
+    ids=ids,
+)
+def test_the_loop_runs_small_requests_and_queues_large_ones_and_those_that_wait(
+    thread: str, encoding: str, body: bytes
+) -> None:
+    pipeline = FakePipeline()
+    with served(pipeline) as one:
+        assert one.send(body, **({"content_encoding": encoding} if encoding else {}))[0] == 204
+    (name,) = pipeline.threads
+    assert name.startswith(thread)
+    assert len(pipeline.values) in (1, 3, LOOP_BYTES_MAX)
+
+
+@pytest.mark.parametrize(("share", "thread"), [(1e6, QUEUE), (0, LOOP)])
+def test_after_a_slow_request_the_loop_queues_small_ones_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, share: float, thread: str
+) -> None:
+    monkeypatch.setattr(receiver_module, "REST_SHARE", share)
+    pipeline = FakePipeline(work_s=2 * SLOW_S)
+    with served(pipeline) as one:
+        for body in (b"1", b"2"):
+            assert one.send(body)[0] == 204
+    first, second = pipeline.threads
+    assert first == LOOP
+    assert second.startswith(thread)
+
+
+def test_a_request_is_counted_once_wherever_it_runs() -> None:
+    before = sample("tsdb_ingest_protocol_requests_total", protocol="numbers")
+    with served(FakePipeline()) as one:
+        for body, status in ((b"1", 204), (LARGE, 204), (gz(LARGE), 204), (b"bad", 400), (b"bug", 500)):
+            assert one.send(body, **({"content_encoding": "gzip"} if body[:2] == b"\x1f\x8b" else {}))[0] == status
+        assert one.send(gz(LARGE)[:-9], content_encoding="gzip")[0] in (400, 413)
+    assert sample("tsdb_ingest_protocol_requests_total", protocol="numbers") - before == 6
 
 
 @pytest.mark.parametrize(
