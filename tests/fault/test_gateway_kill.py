@@ -15,9 +15,9 @@ from support.shared_servers import SharedBroker
 
 def test_every_ok_outlives_kills_of_the_embedded_process(tmp_path: Path) -> None:
     with embedded(tmp_path) as deployment:
-        kill_gateway(deployment, kills=8, seed=3)
+        kill_gateway(deployment, kills=4, seed=3)
 
 
 def test_every_ok_outlives_kills_of_a_gateway_on_kafka(kafka: SharedBroker, tmp_path: Path) -> None:
     with on_kafka(tmp_path, kafka.bootstrap) as deployment:
-        kill_gateway(deployment, kills=5, seed=5)
+        kill_gateway(deployment, kills=3, seed=5)
