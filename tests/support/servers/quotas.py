@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from stack.kafka import KafkaCluster
+from stack.kafka import C1_ALONE, KafkaCluster
 from stack.maven import KAFKA, jars
 from support.shared_servers import SharedBroker
 
@@ -26,7 +26,7 @@ def release_readers(cluster: KafkaCluster | SharedBroker, client_id: str = "") -
 
 def _alter(cluster: KafkaCluster | SharedBroker, client_id: str, *change: str) -> None:
     # No Python client speaks this part of the protocol.
-    tool = ["java", "-Xshare:auto", "-cp", f"{jars(KAFKA)}/*", "kafka.admin.ConfigCommand"]
+    tool = ["java", *C1_ALONE, "-cp", f"{jars(KAFKA)}/*", "kafka.admin.ConfigCommand"]
     entity = ["--entity-type", "clients", *(["--entity-name", client_id] if client_id else ["--entity-default"])]
     command = [*tool, "--bootstrap-server", cluster.bootstrap, "--alter", *entity, *change]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
