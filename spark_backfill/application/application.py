@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from spark_backfill.application.jobs import POOL_PROPERTY, JobOptions, spark_jobs
 from spark_backfill.application.journal import Journal
 from spark_backfill.application.runner import JobRunner
-from spark_backfill.application.runs import JobRun
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.application.scheduler import Scheduler
 from spark_backfill.pipeline.group_membership import GroupMembership
@@ -69,7 +68,7 @@ class Application:
         self._stopping = stopping or threading.Event()
         self.pipeline = Pipeline(spark, log_, options.pipeline, clock, self._turn, self._stopping)
         self.scheduler = Scheduler(Journal(log_, clock), options.schedules, clock)
-        jobs = spark_jobs(spark, options.jobs, self._last_ok)
+        jobs = spark_jobs(spark, options.jobs, self.scheduler)
         self.runner = JobRunner(self.scheduler, {kind: jobs[kind] for kind in options.schedules}, clock, self._stopping)
 
     def run(self, membership: GroupMembership) -> RunTotals:
@@ -94,7 +93,3 @@ class Application:
             self.runner.start()
         self.runner.check()
         self._on_turn()
-
-    def _last_ok(self, kind: str) -> JobRun | None:
-        runs = self.scheduler.state(kind).runs
-        return runs.last_ok if runs else None

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from chunker.takeover import known_progress
 from spark_backfill.application.recent import downsample_from_ms, merge_late_from_ms
 from spark_backfill.application.result import NewWindowsResult
 from spark_backfill.application.runner import Job
 from spark_backfill.application.runs import DOWNSAMPLE, MERGE_LATE, VERIFY, JobRun
+from spark_backfill.application.scheduler import Scheduler
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import whole_from_ms
 from spark_backfill.failures import translate_spark_errors
@@ -40,7 +41,7 @@ JOBS_POOL = "jobs"
 
 log = get_logger(__name__)
 
-LastOk = Callable[[str], JobRun | None]
+_Ranged = TypeVar("_Ranged", MergeLateOptions, DownsampleOptions)
 
 # A day of the production time set, which repeats windows that were verified before: late samples may have come.
 WINDOWS_MIN = 6
@@ -49,7 +50,9 @@ WINDOWS_MAX = 600  # Windows of one run; the next run continues. The log of prod
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of the kinds of jobs. Without a history in `build` only `verify` runs, on log and `chunks`."""
+    """Options of the kinds of jobs. Without a history in `build` only `verify` runs, on log and `chunks`. merge_late,
+    downsample: each run sets their start_ms.
+    """
 
     build: BuildOptions
     meta: MetaSettings
@@ -57,31 +60,29 @@ class JobOptions:
     downsample: DownsampleOptions = field(default_factory=DownsampleOptions)
 
 
-def spark_jobs(spark: SparkSession, options: JobOptions, last_ok: LastOk) -> dict[str, Job]:
-    """The jobs by kind. last_ok: returns the last run of a kind with result ok."""
+def spark_jobs(spark: SparkSession, options: JobOptions, past: Scheduler) -> dict[str, Job]:
+    """The jobs by kind. past: the runs so far, which the next ones continue."""
     places, meta = options.build.places, options.meta
+    times = meta.time_set
 
     def fold(clock: Clock) -> JobResult:
         rule = options.merge_late
-        with places.open_log() as opened:
-            start_ms = merge_late_from_ms(opened, last_ok(MERGE_LATE), meta.time_set, rule.older_than_ms)
-        if start_ms is not None:
-            rule = replace(rule, start_ms=max(start_ms, rule.start_ms))
-        return merge_late(spark, places, meta, rule, clock)
+        start_ms = merge_late_from_ms(past.last_ok(MERGE_LATE), past.imported_ms, times, rule.older_than_ms)
+        return merge_late(spark, places, meta, _since(rule, start_ms), clock)
 
     def derive(clock: Clock) -> JobResult:
-        rule = options.downsample
-        with places.open_log() as opened:
-            start_ms = downsample_from_ms(opened, last_ok(DOWNSAMPLE), meta.time_set)
-        if start_ms is not None:
-            rule = replace(rule, start_ms=start_ms if rule.start_ms is None else max(start_ms, rule.start_ms))
-        return downsample(spark, places, meta, rule, clock)
+        start_ms = downsample_from_ms(past.last_ok(DOWNSAMPLE), past.imported_ms, times)
+        return downsample(spark, places, meta, _since(options.downsample, start_ms), clock)
 
     def compare(clock: Clock) -> JobResult:
-        return verify_new(spark, options.build, last_ok(VERIFY), clock)
+        return verify_new(spark, options.build, past.last_ok(VERIFY), clock)
 
     works = {MERGE_LATE: fold, DOWNSAMPLE: derive, VERIFY: compare}
     return {kind: Job(partial(_run, spark, kind, work), partial(_cancel, spark, kind)) for kind, work in works.items()}
+
+
+def _since(options: _Ranged, start_ms: int | None) -> _Ranged:
+    return options if start_ms is None else replace(options, start_ms=start_ms)
 
 
 def verify_new(spark: SparkSession, build: BuildOptions, last_ok: JobRun | None, clock: Clock) -> NewWindowsResult:

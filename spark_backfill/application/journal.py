@@ -22,6 +22,7 @@ from spark_backfill.application.job_records import (
     encode_runs,
 )
 from spark_backfill.application.runs import KINDS, JobRuns, JobState
+from spark_backfill.writing.import_run import is_import
 from tsdb.log.interface import META, METRICS, Log, LogRecord
 from tsdb.log.records import read_batches
 from tsdb.model.clock import Clock
@@ -50,10 +51,13 @@ class NewestRecord:
 
 @dataclass(slots=True)
 class JobsView:
-    """Content of the records. states: the state of each kind."""
+    """Content of the records. states: the state of each kind. imported_ms: broker time of the begin of the newest
+    import; None without an import.
+    """
 
     application: NewestRecord | None = None
     states: dict[str, JobState] = field(default_factory=lambda: {kind: JobState() for kind in KINDS})
+    imported_ms: int | None = None
 
 
 class Journal:
@@ -112,6 +116,8 @@ class Journal:
     def _apply_all(self, last: Mapping[bytes, LogRecord]) -> None:
         failure: TsdbError | None = None
         for key, record in last.items():
+            if is_import(key, record.value):
+                self.view.imported_ms = max(self.view.imported_ms or 0, record.broker_ms)
             match = _KEY.fullmatch(key)
             if match is None or match["topic_id"] != self._topic_id:
                 continue

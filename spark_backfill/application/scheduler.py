@@ -15,7 +15,7 @@ from spark_backfill.application import counts
 from spark_backfill.application.due import Due, next_due
 from spark_backfill.application.job_records import ApplicationRecord, Planned
 from spark_backfill.application.journal import BEAT_MS, Journal
-from spark_backfill.application.runs import Cause, JobRuns, JobState, RunOutcome, RunResult
+from spark_backfill.application.runs import Cause, JobRun, JobRuns, JobState, RunOutcome, RunResult
 from spark_backfill.application.schedule import Schedule
 from tsdb.model.clock import Clock
 from tsdb.ops.logs import get_logger
@@ -79,6 +79,16 @@ class Scheduler:
     def state(self, kind: str) -> JobState:
         """State of a kind, as read and written last."""
         return replace(self._journal.view.states[kind], runs=self._runs.get(kind))
+
+    def last_ok(self, kind: str) -> JobRun | None:
+        """The last run of a kind with result ok."""
+        runs = self._runs.get(kind)
+        return runs.last_ok if runs else None
+
+    @property
+    def imported_ms(self) -> int | None:
+        """Broker time of the begin of the newest import, as read last; None without an import."""
+        return self._journal.view.imported_ms
 
     def begin(self, kind: str, cause: Cause) -> None:
         """Record the begin of a run. It answers all requests that are known. Raises as the log does."""

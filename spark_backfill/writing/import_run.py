@@ -23,6 +23,7 @@ VERSION = 1
 KEY_PREFIX = b"import/"
 JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DAY_MS = 24 * 3600 * 1000
+DOWNSAMPLE = "downsample"  # The fingerprint of runs of downsample: they have no input, they read history.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,17 @@ def find_run(log: Log, job_id: str) -> ImportRun | None:
         if record.key is not None and record.key.startswith(prefix) and record.value is not None:
             return _decoded(job_id, record.value)
     return None
+
+
+def is_import(key: bytes, value: bytes | None) -> bool:
+    """Whether a record of `meta` is the begin of an import or of a DataFrame write. Runs of downsample do not count."""
+    if value is None or not key.startswith(KEY_PREFIX):
+        return False
+    try:
+        fields = json.loads(value)
+    except ValueError:
+        return True
+    return not isinstance(fields, dict) or fields.get("fingerprint") != DOWNSAMPLE
 
 
 def _tick(log: Log, partitions: Collection[int], clock: Clock) -> dict[int, Tick]:

@@ -12,7 +12,7 @@ from spark_backfill.jobs.downsample.sources import source_packs
 from spark_backfill.jobs.downsample.work import DownsampleCounts, DownsampleTask
 from spark_backfill.places import Places
 from spark_backfill.result import DownsampleResult
-from spark_backfill.writing.import_run import DAY_MS, ImportRun, begin_run
+from spark_backfill.writing.import_run import DAY_MS, DOWNSAMPLE, ImportRun, begin_run
 from spark_backfill.writing.loader_wait import LOOK_S, wait_until_seen
 from tsdb.history.claims import ClaimsSnapshot
 from tsdb.history.interface import ChunkStore, WindowRange
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "downsample"
-FINGERPRINT = "downsample"  # A constant: a run has no input files, it reads history.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class _Run:
         partitions = range(self._meta.partitions)
         with self._places.open_log() as log, self._places.open_history() as history:
             # Each run appends new ticks, so its samples win over those that an earlier run derived from fewer samples.
-            run = begin_run(log, f"{NAME}-{uuid.uuid4().hex[:16]}", partitions, FINGERPRINT, self._clock)
+            run = begin_run(log, f"{NAME}-{uuid.uuid4().hex[:16]}", partitions, DOWNSAMPLE, self._clock)
             end_ms = floor_to(run.end_ms(self._meta.time_set), self._meta.time_set.window_ms)
             standing = self._wait_for_chunks(history, run, end_ms)
             span = Downsampled(self._start_ms(history, end_ms), end_ms)
