@@ -111,8 +111,7 @@ class Stream:
     """
 
     def __init__(self, places: tuple[str, ...], http: str, scratch: Path) -> None:
-        checkpoint = ("--checkpoint", (scratch / "checkpoint").as_uri(), "--trigger", "1s")
-        self._command = [*TSDB, "spark", "run", *places, *checkpoint, "--http", http, "--output", "json"]
+        self._command = [*TSDB, "spark", "run", *places, "--trigger", "1s", "--http", http, "--output", "json"]
         self._command += ["--master", "local[2]", *JOBS_OFF]
         self._http = http
         self._log_file = scratch / "stream.log"

@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from chunker.takeover import TakeOver, take_over
@@ -70,13 +72,14 @@ BATCH_WORK = "addBatch"  # A key of Spark's `durationMs`.
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """build: options of the tasks. checkpoint: URL of a folder that only this pipeline uses and all machines reach.
+    """build: options of the tasks. checkpoint: URL of a folder that only this pipeline uses and the driver reaches;
+    None: a folder of the driver's machine for each run. It saves a new driver at most the work of one batch.
 
     trigger_s: interval of batches; None: process all records that are there, in several batches, and end.
     """
 
     build: BuildOptions
-    checkpoint: str
+    checkpoint: str | None = None
     trigger_s: float | None = 1.0
     limits: BatchLimits = field(default_factory=BatchLimits)
 
@@ -94,6 +97,17 @@ class RunTotals:
         self.items += items
         for name, number in sums.items():
             self.sums[name] += number
+
+
+@contextmanager
+def _folder(checkpoint: str | None) -> Iterator[str]:
+    """URL of the checkpoint of a run. Only the driver uses it, because the query has no state in its tasks."""
+    if checkpoint is not None:
+        yield checkpoint
+        return
+    # A URL with a scheme: Spark would look for a path in its default file system, which may be an object store.
+    with TemporaryDirectory(prefix="tsdb-checkpoint-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).as_uri()
 
 
 class Pipeline:
@@ -155,7 +169,7 @@ class Pipeline:
         Unavailable (group_in_use) when the group has other members, the errors of a take-over (chunk_gap,
         commit_*), and the error that failed the query. Batches done before the error are committed.
         """
-        with membership:
+        with membership, _folder(self._options.checkpoint) as checkpoint:
             committer = self._take_over(membership)
             ticks = IdleTicks(self._log, self._options.build, self._clock, self._metrics)
             if self._options.trigger_s is None:
@@ -163,7 +177,7 @@ class Pipeline:
             starts = 1
             while not self._stopping.is_set():
                 try:
-                    self._run_query(membership, committer, ticks)
+                    self._run_query(checkpoint, membership, committer, ticks)
                     break
                 except TsdbError as error:
                     if error.reason != WORKER_LATE or self.has_begun or starts == STARTS_MAX:
@@ -173,9 +187,11 @@ class Pipeline:
                     starts += 1
         return self.totals
 
-    def _run_query(self, membership: GroupMembership, committer: ProgressCommitter, ticks: IdleTicks) -> None:
+    def _run_query(
+        self, checkpoint: str, membership: GroupMembership, committer: ProgressCommitter, ticks: IdleTicks
+    ) -> None:
         with translate_spark_errors():
-            query = self._begin(committer.committed)
+            query = self._begin(checkpoint, committer.committed)
         try:
             with self._failures():
                 self._watch(query, membership, committer, ticks)
@@ -214,7 +230,7 @@ class Pipeline:
             self._look(committer, ticks)
         self._log.flush(FLUSH_S)
 
-    def _begin(self, committed: Mapping[int, Progress]) -> StreamingQuery:
+    def _begin(self, checkpoint: str, committed: Mapping[int, Progress]) -> StreamingQuery:
         from pyspark.sql import functions as F
 
         options = self._options
@@ -223,7 +239,7 @@ class Pipeline:
         receipts = reader.option(FOUND, found_text(committed)).option(LIMITS, json.dumps(asdict(options.limits))).load()
         sums = [F.sum(name).alias(name) for name in SUMS]
         writer = receipts.observe(OBSERVED, *sums).writeStream.format("noop").queryName("tsdb pipeline")
-        writer = writer.option("checkpointLocation", options.checkpoint)
+        writer = writer.option("checkpointLocation", checkpoint)
         if options.trigger_s is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{options.trigger_s * 1000:.0f} milliseconds").start()

@@ -159,7 +159,7 @@ def test_a_fault_leaves_the_chunks_of_the_log(ground: Ground, start: Callable[[s
 
 @pytest.mark.parametrize("name", ["", "python", "java"], ids=["all", "python", "jvm"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_killed_driver_goes_on_from_its_checkpoint(
+def test_a_killed_driver_goes_on_from_the_commits(
     ground: Ground, start: Callable[[str], StreamService], way: str, name: str
 ) -> None:
     service = start(way)

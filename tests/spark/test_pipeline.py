@@ -5,6 +5,7 @@ The guarantee under attack: whatever is killed, handed over or begun again, `chu
 
 from __future__ import annotations
 
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -101,17 +102,33 @@ def test_chunker_pipeline_and_rebuild_make_the_same_of_a_log(
 def test_a_driver_killed_with_all_it_began_goes_on_from_its_checkpoint(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path
 ) -> None:
+    log = log_of_a_killed_driver(log_factory, tmp_path)
+    run_all(spark, log, places(log_factory), tmp_path / "checkpoint", clock=CLOCK)
+    chunks_of(log)
+
+
+@pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
+def test_without_a_checkpoint_a_driver_goes_on_from_the_commits_of_a_killed_one(
+    spark: SparkSession, log_factory: LogFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    log = log_of_a_killed_driver(log_factory, tmp_path)
+    run_all(spark, log, places(log_factory), None, clock=CLOCK)
+    chunks_of(log)
+    assert not list(tmp_path.glob("tsdb-checkpoint-*")), "a run deletes its checkpoint"
+
+
+def log_of_a_killed_driver(log_factory: LogFactory, tmp_path: Path) -> Log:
+    """A recorded log, of which a driver made some chunks before it was killed with all that it began."""
     record(log_factory).close()  # One process at a time has the writer lock of an embedded log.
-    checkpoint = tmp_path / "checkpoint"
-    process = PipelineProcess(log_factory.url, log_factory.prefix, checkpoint, RECORDED.end_ms, tmp_path)
+    process = PipelineProcess(log_factory.url, log_factory.prefix, tmp_path / "checkpoint", RECORDED.end_ms, tmp_path)
     log = log_factory.open(clock=CLOCK)
     try:
         wait_until(lambda: sum(m.high for m in log.watermarks(CHUNKS, range(PARTITIONS)).values()) > 30, 240.0)
         assert process.running, "it ended before it could be killed"
     finally:
         process.kill()
-    run_all(spark, log, places(log_factory), checkpoint, clock=CLOCK)
-    chunks_of(log)
+    return log
 
 
 def test_python_workers_killed_in_mid_batch_leave_the_same_chunks(

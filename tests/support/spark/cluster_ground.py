@@ -39,9 +39,8 @@ class Ground:
         return on_cluster(self.cluster.master, ("spark", *arguments, *self.access))
 
     def stream(self, command: str) -> list[str]:
-        """Arguments of `pipeline` or `run`. All starts share one checkpoint, as a supervisor's do."""
-        checkpoint = (self.folder / "checkpoint").as_uri()
-        return self.job(command, "--checkpoint", checkpoint, "--trigger", "1s")
+        """Arguments of `pipeline` or `run`. No start has a checkpoint of an earlier one, as on Kubernetes."""
+        return self.job(command, "--trigger", "1s")
 
     def chunker(self) -> Role:
         """A chunker that is not started yet."""

@@ -80,8 +80,6 @@ def ends_well(
     url = recorded(folder)
     command = [*TSDB, "spark", job, "--log", url, "--time-set", "demo", "--http", http, "--output", "json"]
     command += [
-        "--checkpoint",
-        (folder / "checkpoint").as_uri(),
         "--trigger",
         "100ms",
         "--master",

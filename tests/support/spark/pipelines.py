@@ -32,17 +32,18 @@ def build_options(log: Log, places: Places, times: TimeSet = DEMO, *, patience_s
 
 
 def pipeline_options(
-    log: Log, places: Places, checkpoint: Path, *, trigger_s: float | None = None, limits: BatchLimits = SMALL
+    log: Log, places: Places, checkpoint: Path | None, *, trigger_s: float | None = None, limits: BatchLimits = SMALL
 ) -> PipelineOptions:
     """Options of a run over all records, or of an endless one with trigger_s."""
-    return PipelineOptions(build_options(log, places), checkpoint.as_uri(), trigger_s, limits)
+    url = checkpoint.as_uri() if checkpoint else None
+    return PipelineOptions(build_options(log, places), url, trigger_s, limits)
 
 
 def run_all(
     spark: SparkSession,
     log: Log,
     places: Places,
-    checkpoint: Path,
+    checkpoint: Path | None,
     *,
     clock: Clock | None = None,
     limits: BatchLimits = SMALL,

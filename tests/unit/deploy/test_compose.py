@@ -47,7 +47,7 @@ def test_services_wait_only_for_services_of_every_profile() -> None:
 def test_named_volumes_are_declared() -> None:
     for name, service in SERVICES.items():
         sources = {volume.partition(":")[0] for volume in service.get("volumes", [])}
-        assert {source for source in sources if not source.startswith(".")} <= compose()["volumes"].keys(), name
+        assert {source for source in sources if not source.startswith(".")} <= compose().get("volumes", {}).keys(), name
 
 
 def test_grafana_has_the_files_and_variables_that_its_provisioning_names() -> None:

@@ -105,7 +105,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 def test_other_values_render_valid_objects_in_another_namespace() -> None:
     objects = template(
         *("--set", "store.shards=5", "--set", "store.replicas=3", "--set", "image.tag=9.9.9"),
-        *("--set", "spark.checkpoint.storageClassName=shared", "--set", "config.hold_extra_ms=3600000"),
+        *("--set", "config.hold_extra_ms=3600000"),
         namespace="metrics",
     )
     assert [fault for one in objects for fault in schema_faults(one)] == []

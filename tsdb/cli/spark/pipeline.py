@@ -33,8 +33,11 @@ STREAM_SETTINGS = (
 )
 
 Checkpoint = Annotated[
-    str,
-    typer.Option("--checkpoint", help="Folder of this stream only, as a URL that the whole cluster can reach."),
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        help="Folder of this stream only, as a URL; by default one on the driver's machine, deleted at the end.",
+    ),
 ]
 Trigger = Annotated[
     Milliseconds,
@@ -90,7 +93,7 @@ class StreamProgress:
 @with_settings(CommonSettings, only=STREAM_SETTINGS)
 def pipeline(
     settings: CommonSettings,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint = None,
     trigger: Trigger = "1s",  # type: ignore[assignment]  # parsed as if typed
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process all current records of the log, and end.")

@@ -52,7 +52,7 @@ def _schedule(kind: str, help: str) -> Any:
 @with_settings(CommonSettings, only=STREAM_SETTINGS)
 def run(
     settings: CommonSettings,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint = None,
     trigger: Trigger = "1s",  # type: ignore[assignment]  # parsed as if typed
     merge_late: Annotated[
         str | None, _schedule("merge-late", "When to fold late samples, in cron's form, UTC; by default '10 * * * *'.")
@@ -94,7 +94,7 @@ def _options(
     meta: MetaSettings,
     given: dict[str, str | None],
     rule: dict[str, int],
-    checkpoint: str,
+    checkpoint: str | None,
     trigger_s: float,
 ) -> ApplicationOptions:
     """Options, after a check of all that can be checked without a session."""

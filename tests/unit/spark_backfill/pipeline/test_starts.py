@@ -47,7 +47,7 @@ class Starts(Pipeline):
     failures: Iterator[str]
     count = 0
 
-    def _begin(self, committed: Mapping[int, Progress]) -> Any:
+    def _begin(self, checkpoint: str, committed: Mapping[int, Progress]) -> Any:
         self.count += 1
         return EndedQuery(next(self.failures))
 

@@ -17,7 +17,7 @@ JOBS = {
     "rebuild": RANGE,
     "verify": RANGE,
     "pipeline": ("--checkpoint", "file:///nowhere"),
-    "run": ("--checkpoint", "file:///nowhere"),
+    "run": (),
 }
 
 
