@@ -126,6 +126,11 @@ class WorkPool(Component):
         if self._ended:  # The last answers are still sent.
             self._run_rest()
 
+    @property
+    def has_free_slot(self) -> bool:
+        """Whether work would begin now. Without the lock, so it may be the state of a moment ago."""
+        return self._started and not self._closed and not self._queued and self._held_count < self._slots
+
     def take_back(self, slot: _Slot) -> None:
         """The wait of a slot's work is over: it needs a slot again."""
         with self._lock:
