@@ -4,7 +4,7 @@ Such a query was quick before, needs memory of this process alone, and has a bud
 with any error it is begun again on a thread of its pool: the event loop's thread never waits for one. All queries that
 it answers between two looks at its sockets share a budget too, so other peers and probes wait for at most
 TURN_S + BUDGET_S and one piece of work: the matching of some series, SAMPLES_MAX samples, VALUES_MAX values or
-PIECE_VISITS.
+PIECE_VISITS. A head's lock may add the time in which its writer applies one batch.
 """
 
 from __future__ import annotations
