@@ -163,7 +163,7 @@ class PrometheusApi:
         self, endpoint: Endpoint, head: HttpHead, body: bytes | bytearray, running: RunningQuery
     ) -> HttpAnswer | None:
         """The answer to one of the QuickQueries; None: the request is for a thread of its pool."""
-        if len(head.query) + len(body) > FORM_CHARS_MAX or not self._lanes[endpoint.lane].has_free_slot:
+        if len(head.query) + len(body) > FORM_CHARS_MAX or not self._lanes[endpoint.lane].is_open:
             return None
         form = Form.of(head, body)
         key = endpoint.path, form.get("query")

@@ -127,9 +127,9 @@ class WorkPool(Component):
             self._run_rest()
 
     @property
-    def has_free_slot(self) -> bool:
-        """Whether work would begin now. Without the lock, so it may be the state of a moment ago."""
-        return self._started and not self._closed and not self._queued and self._held_count < self._slots
+    def is_open(self) -> bool:
+        """Whether the pool works and takes more work."""
+        return self._started and not self._closed
 
     def take_back(self, slot: _Slot) -> None:
         """The wait of a slot's work is over: it needs a slot again."""

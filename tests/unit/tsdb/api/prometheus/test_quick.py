@@ -124,17 +124,25 @@ def test_reads_of_the_sockets_thread_have_lower_limits() -> None:
     assert other.limits is None
 
 
-def test_while_queries_wait_for_a_slot_a_quick_one_waits_too() -> None:
+def test_a_quick_query_is_answered_while_a_slow_one_has_the_only_slot() -> None:
     with served(replace(ApiOptions(), running_max=1)) as (server, threads):
         server.samples.gate = threading.Event()
-        with ThreadPoolExecutor(2) as pool:
-            first = pool.submit(server.get, "query", query="up + 1")
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(server.get, "query", query="up + 1")
             assert server.samples.reading.wait(WITHIN_S)
-            second = pool.submit(server.get, "query", query="up")
-            assert server.get("format_query", query="up").data == "up"
-            server.samples.gate.set()
-            assert first.result(WITHIN_S).status == second.result(WITHIN_S).status == 200
-    assert not is_loop(threads[0])
+            gate, server.samples.gate = server.samples.gate, None
+            assert server.get("query", query="up").status == 200
+            assert not slow.done()
+            gate.set()
+            assert slow.result(WITHIN_S).status == 200
+    assert list(map(is_loop, threads)) == [False, True]
+
+
+def test_an_ending_process_refuses_quick_queries_too() -> None:
+    with served() as (server, threads):
+        server.api.close()
+        assert server.get("query", query="up").failure[:2] == (503, "unavailable")
+    assert not threads
 
 
 def test_pipelined_quick_queries_are_answered_in_their_order() -> None:
