@@ -16,7 +16,7 @@ from support.simulation.profile import ALL, PROFILES, Profile
 
 pytestmark = pytest.mark.slow
 
-SEEDS, BLOCKS = 75, 3  # tests/soak/test_simulation_drill.py has 5,000.
+SEEDS, BLOCKS = 200, 8  # tests/soak/test_simulation_drill.py has 5,000.
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

@@ -12,7 +12,7 @@ from support.simulation.profile import PROFILES
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 
-FIRST_SEED, SEEDS, PROCESSES, BLOCK = 75, 5_000, 2, 50  # Every test run has the seeds before FIRST_SEED.
+FIRST_SEED, SEEDS, PROCESSES, BLOCK = 200, 5_000, 2, 50  # Every test run has the seeds before FIRST_SEED.
 
 
 def test_5000_whole_systems_keep_every_promise() -> None:
