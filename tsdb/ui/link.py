@@ -3,8 +3,9 @@
 `v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
 `refresh` (seconds; 0: by hand); `title`, `board` (1: the look of a page that is read). Of panel N: `pN.q`, `pN.view`,
 `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`, `pN.symbols`, `pN.step` (a duration), `pN.low` and `pN.high` (the ends of
-the axis of values), `pN.title`; `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels
-as a JSON object). A value that cannot be read keeps its default and is named, so an old or broken link still opens.
+the axis of values), `pN.title`, `pN.compare` (a duration); `pN.hide` and `pN.only` for each series that is hidden or
+shown alone (its labels as a JSON object). A value that cannot be read keeps its default and is named, so an old or
+broken link still opens.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SERIES_CHARS_MAX = 1_000
 REFRESHES_S = (0, 1, 2, 5, 10, 30, 60, 300)
 VIEWS = ("graph", "table", "samples")
 UNITS = ("", "bytes", "seconds", "percent", "ratio", "per_second")
-AXES = ("linear", "log")
+AXES = ("linear", "log", "buckets")
 TITLE_CHARS_MAX = 200
 _TITLE_ALLOWED = f"a title of at most {TITLE_CHARS_MAX} characters"
 _DEFAULT_RANGE = "15m"
@@ -40,7 +41,8 @@ class Panel:
     """One expression and how it is shown. query: "" before the first. losses: accept holes and lag, which the answer
     names. hide: series that are not drawn. only: if it is not empty, only these series are drawn. symbols: lines differ
     by dashes and symbols. step: a duration; "" for one that fits the width. low, high: the ends of the axis of values;
-    "" for one that fits them. title: the heading on a board."""
+    "" for one that fits them. title: the heading on a board. compare: a duration; lines of that time before are drawn
+    too."""
 
     query: str = ""
     view: str = "graph"
@@ -55,6 +57,7 @@ class Panel:
     low: str = ""
     high: str = ""
     title: str = ""
+    compare: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,12 @@ def range_ms(text: str) -> int:
     return found
 
 
+def checked_range(text: str) -> str:
+    """The text of a range. Raises ValueError."""
+    range_ms(text)
+    return text
+
+
 class _Reader:
     """Reads the values of a form. A value that cannot be read is a problem and keeps its default."""
 
@@ -155,11 +164,7 @@ def _times(read: _Reader) -> tuple[str, int | None, int | None]:
             + f" The last {_DEFAULT_RANGE} are shown."
         )
 
-    def checked(text: str) -> str:
-        range_ms(text)
-        return text
-
-    return read.value("range", checked, _DEFAULT_RANGE, "a duration from 1s to 100y, such as 15m"), None, None
+    return read.value("range", checked_range, _DEFAULT_RANGE, "a duration from 1s to 100y, such as 15m"), None, None
 
 
 def _panel(read: _Reader, prefix: str) -> Panel:
@@ -182,6 +187,7 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         low=read.value(prefix + "low", end_of_axis, "", "a number"),
         high=read.value(prefix + "high", end_of_axis, "", "a number"),
         title=read.value(prefix + "title", _title, "", _TITLE_ALLOWED),
+        compare=read.value(prefix + "compare", checked_range, "", "a duration such as 1d"),
     )
 
 
@@ -213,11 +219,7 @@ def _of_prometheus(form: Form, problems: list[str]) -> tuple[View, Sequence[str]
         is_table = form.get(prefix + "tab") in ("1", "table")
         panels.append(Panel(form.get(prefix + "expr")[:QUERY_CHARS_MAX], "table" if is_table else "graph"))
 
-    def checked(text: str) -> str:
-        range_ms(text)
-        return text
-
-    return View(panels, read.value("g0.range_input", checked, "1h", "a duration from 1s to 100y")), problems
+    return View(panels, read.value("g0.range_input", checked_range, "1h", "a duration from 1s to 100y")), problems
 
 
 def _shown(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from support.api.prometheus_server import NOW_MS
 from support.api.ui_server import UiServer, ui_server
-from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_waves
+from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_buckets, add_waves
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
 from support.promql.notation import METRIC_NAME
@@ -583,3 +584,38 @@ def test_the_axis_of_values_has_the_ends_that_are_set(explorer: Explorer, watche
     explorer.panel().get_by_label("Highest value").fill("-1")
     explorer.panel().get_by_label("Highest value").press("Tab")
     expect(explorer.problem()).to_contain_text("the axis ends before it begins")
+
+
+def test_lines_are_compared_with_those_of_an_earlier_range(explorer: Explorer, server: UiServer) -> None:
+    server.api.samples.add({METRIC_NAME: "daily"}, [(END_MS - 86_400_000, 3.0), (END_MS, 8.0)])
+    explorer.open("daily", **{**RANGE, "end": END_MS + 60_000})
+    assert len(explorer.drawn("lines")["ys"]) == 1
+    explorer.panel().get_by_label("Compare").fill("1d")
+    explorer.panel().get_by_label("Compare").press("Tab")
+    explorer.page.wait_for_url(lambda url: "p0.compare=1d" in url)
+    explorer.wait()
+    now, then = explorer.drawn("lines")["ys"]
+    assert [{one for one in row if not math.isnan(one)} for row in (now, then)] == [{8}, {3}]
+    explorer.point_at(END_MS + 30_000, 8)
+    row = explorer.panel().locator(".readout tr.nearest")
+    expect(row).to_contain_text("1d before: 3")
+    expect(row).to_contain_text("8")
+
+
+def test_buckets_of_a_histogram_are_a_heatmap(explorer: Explorer, server: UiServer) -> None:
+    add_buckets(server.api.samples, "0.1", "0.5", "2.5", "+Inf")
+    explorer.open("sum by (le) (rate(took_seconds_bucket[5m]))", **RANGE)
+    explorer.panel().locator(".axis").select_option("buckets")
+    explorer.page.wait_for_url(lambda url: "p0.axis=buckets" in url)
+    explorer.wait()
+    cells = explorer.drawn("cells")
+    assert set(cells["bottom"]) == {0, 1, 2, 3}
+    assert explorer.drawn("lines")["ys"] == []
+    explorer.point_at((START_MS + END_MS) / 2, 2.5)
+    expect(explorer.panel().locator(".readout tr.nearest")).to_contain_text("0.5 … 2.5")
+    explorer.run("load")
+    expect(explorer.panel().locator(".notes")).to_contain_text("A heatmap needs the buckets of a histogram")
+    explorer.panel().locator(".axis").select_option("linear")
+    explorer.page.wait_for_url(lambda url: "p0.axis" not in url)
+    explorer.wait()
+    assert len(explorer.drawn("lines")["ys"]) == 3

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from support.api.ui_server import UiServer, ui_server
 from support.browser.accessibility import check_accessible
-from support.browser.explorer import END_MS, START_MS, Explorer, add_waves
+from support.browser.explorer import END_MS, START_MS, Explorer, add_buckets, add_waves
 from support.browser.pictures import check_picture
 from support.browser.watched_page import watched_page
 from support.promql.notation import METRIC_NAME
@@ -36,6 +36,7 @@ def server() -> Iterator[UiServer]:
     }
     with ui_server(states=states, families=families) as running:
         add_waves(running.api.samples, attic=10, kitchen=20, office=30)
+        add_buckets(running.api.samples, "0.005", "0.025", "0.1", "0.5", "2.5", "10", "+Inf")
         running.api.samples.add({METRIC_NAME: "requests_total", "job": "shop"}, [(END_MS, 1.0)])
         yield running
 
@@ -81,7 +82,7 @@ def test_the_list_of_metrics_looks_as_kept_and_is_accessible(
         explorer.open(**RANGE)
         expect(explorer.panel().locator(".examples")).to_be_visible()
         explorer.panel().get_by_role("button", name="Metrics").click()
-        expect(watched.page.locator(".finder tbody tr")).to_have_count(2)
+        expect(watched.page.locator(".finder tbody tr")).to_have_count(3)
         watched.page.get_by_role("button", name="Labels of load").click()
         expect(watched.page.locator(".finder .labels").first).to_have_text("host")
         check_looks(watched.page, f"metrics-{name}")
@@ -114,6 +115,17 @@ def test_a_board_looks_as_kept_and_is_accessible(
         Explorer(watched.page).open(*TWO, "sum(load)", **RANGE, **panels, title="Loads", board=1)
         expect(watched.page.get_by_role("heading", name="Loads")).to_be_visible()
         check_looks(watched.page, f"board-{name}")
+
+
+@pytest.mark.parametrize(("name", "dark"), [("light", False), ("dark", True)])
+def test_a_heatmap_and_a_comparison_look_as_kept(chromium: Browser, server: UiServer, name: str, dark: bool) -> None:
+    with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=1280, height=600, dark=dark) as watched:
+        explorer = Explorer(watched.page)
+        panels = {"p0.axis": "buckets", "p0.unit": "seconds", "p1.compare": "5m", "p1.title": "Load, and 5 min before"}
+        explorer.open("rate(took_seconds_bucket[5m])", "load", **RANGE, **panels, title="Compare", board=1)
+        explorer.panel().locator(".graph").hover(position={"x": 300, "y": 100})
+        expect(explorer.panel().locator(".readout tr.nearest")).to_have_count(1)
+        check_looks(watched.page, f"heatmap-{name}")
 
 
 def check_looks(page: Page, name: str) -> None:

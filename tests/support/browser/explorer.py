@@ -93,3 +93,13 @@ def add_waves(samples: Samples, **hosts: float) -> None:
     for host, height in hosts.items():
         wave = [(ms, height + 5 * math.sin(at / 7 + height)) for at, ms in enumerate(times)]
         samples.add({METRIC_NAME: "load", "host": host}, wave)
+
+
+def add_buckets(samples: Samples, *bounds: str) -> None:
+    """A histogram `took_seconds` of twenty minutes up to END_MS, with these bounds from the lowest up."""
+    times = range(START_MS - 300_000, END_MS + 1, STEP_MS)
+    for place, bound in enumerate(bounds, 1):
+        counts = [
+            (ms, float(at * place + (3 * place) ** 2 * math.sin(at / 20) ** 2 * at)) for at, ms in enumerate(times)
+        ]
+        samples.add({METRIC_NAME: "took_seconds_bucket", "le": bound}, counts)

@@ -110,6 +110,8 @@ def _figure(theme: str, axis: str, low: float | None, high: float | None) -> Fig
     if high is not None:
         plot.y_range.update(end=high)
 
+    cells = ColumnDataSource({"left": [], "right": [], "bottom": [], "top": [], "color": [], "alpha": []}, name="cells")
+    plot.quad("left", "right", "top", "bottom", source=cells, fill_color="color", fill_alpha="alpha", line_alpha=0)
     areas = ColumnDataSource({"xs": [], "ys": [], "color": []}, name="areas")
     plot.patches("xs", "ys", source=areas, fill_color="color", fill_alpha=0.3, line_alpha=0)
     history = ColumnDataSource({"left": [], "right": []}, name="history")

@@ -63,12 +63,38 @@ def graph(asked: PageCall) -> bytes:
         "is_reduced": drawn.at.shape[1] < block.steps,
         "at": np.ascontiguousarray(drawn.at) if drawn.at.shape[1] < block.steps else None,
         "values": np.ascontiguousarray(drawn.values),
+        "earlier": _earlier(call, query.text, steps, block, drawn),
         "statistics": _statistics(block.values, block.present),
         "warnings": texts(evaluated.found.warnings, "warning"),
         "infos": [*query.notes, *texts(evaluated.found.infos, "info")],
         "evidence": evidence(asked, evaluated, start_ms, end_ms),
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _earlier(call: ApiCall, query: str, steps: QuerySteps, block: Block, drawn: Drawn) -> dict[str, Any] | None:
+    """The values of the drawn points a time `compare` before, of the series with the same labels. left_out: series that
+    were there then alone. None without `compare`. Raises BadParameter and the errors of `query_range`."""
+    text = call.form.get("compare")
+    if not text:
+        return None
+    try:
+        before_ms = range_ms(text)
+    except ValueError as error:
+        raise BadParameter("compare", error) from None
+    then = QuerySteps(steps.start_ms - before_ms, steps.end_ms - before_ms, steps.step_ms)
+    found = range_result(call, query, then).found.value
+    assert isinstance(found, Block), "a range query has a vector"
+    rows = {frozenset(found.labels.row(row).items()): row for row in range(len(found))}
+    values = np.full((len(block), block.steps), np.nan)
+    matched = 0
+    for index in range(len(block)):
+        row = rows.get(frozenset(block.labels.row(index).items()))
+        if row is not None:
+            matched += 1
+            values[index] = np.where(found.present[row], found.values[row], np.nan)
+    points = np.ascontiguousarray(np.take_along_axis(values, drawn.at, axis=1))
+    return {"before": text, "before_ms": before_ms, "values": points, "left_out": len(found) - matched}
 
 
 def labels_of(labels: LabelSets) -> list[dict[str, str]]:

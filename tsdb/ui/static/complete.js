@@ -40,6 +40,11 @@ export class Completion {
   close() {
     clearTimeout(this.timer);
     this.running?.abort();
+    this.#hide();
+  }
+
+  // Without items the list is hidden; the request for newer text goes on.
+  #hide() {
     this.items = [];
     this.selected = -1;
     this.list.hidden = true;
@@ -78,7 +83,7 @@ export class Completion {
   #narrow() {
     const now = this.input.value.slice(0, this.input.selectionStart);
     if (!now.startsWith(this.before)) {
-      this.close();
+      this.#hide();
       return;
     }
     this.prefix += now.slice(this.before.length);
@@ -90,7 +95,7 @@ export class Completion {
 
   #show() {
     if (!this.items.length) {
-      this.close();
+      this.#hide();
       return;
     }
     this.list.replaceChildren(

@@ -1,6 +1,7 @@
 // Graph: a figure of BokehJS, filled with the lines of one answer after another.
 import { get } from "./api.js";
 import { tickNumbers, tickTimes, zone, zoneName, zoneOffsetMs, scaleOf, value } from "./format.js";
+import { bucketsOf, cellsOf } from "./heatmap.js";
 import { look, MANY } from "./look.js";
 
 const figures = new Map();
@@ -40,10 +41,12 @@ export class Graph {
     this.scale = options.scale;
     this.axis = options.axis;
     await this.#open(options);
-    const lines = linesOf(answer, options, hidden, focus);
+    this.buckets = options.axis === "buckets" ? bucketsOf(answer, hidden) : null;
+    const lines = options.axis === "buckets" ? linesOf({ ...answer, series: [], values: [], earlier: null }, options, hidden, null) : linesOf(answer, options, hidden, focus);
     const model = (name) => this.plot.document.get_model_by_name(name);
     const evidence = answer.evidence;
     const seams = evidence.seams;
+    model("cells").data = cellsOf(this.buckets ?? { times: [], counts: [] }, look(0, 1, options).color);
     model("areas").data = lines.areas;
     model("lines").data = lines.lines;
     model("points").data = lines.points;
@@ -79,7 +82,7 @@ export class Graph {
 
   async #open(options) {
     const { theme, axis, low, high } = options;
-    const asked = { theme, axis, ...(low ? { low } : {}), ...(high ? { high } : {}) };
+    const asked = { theme, axis, ...(low && axis !== "buckets" ? { low } : {}), ...(high && axis !== "buckets" ? { high } : {}) };
     const key = JSON.stringify([asked, zone()]);
     if (key === this.key) return;
     const item = await figure(asked);
@@ -105,6 +108,13 @@ export class Graph {
     const times = this.plot.document.get_model_by_name("time_axis");
     const numbers = this.plot.document.get_model_by_name("number_axis");
     times.formatter.doFormat = tickTimes;
+    if (this.axis === "buckets") {
+      const bounds = () => this.buckets?.bounds ?? [];
+      numbers.formatter.doFormat = (ticks) => ticks.map((one) => value(boundText(bounds()[one - 1]), this.scale.unit));
+      numbers.ticker.get_ticks = () => ({ major: bucketTicks(bounds().length), minor: [] });
+      place(times.ticker, (start, end) => ({ factor: 1, offset: zoneOffsetMs((start + end) / 2) }));
+      return;
+    }
     const isLog = this.axis === "log";
     numbers.formatter.doFormat = (ticks) => (isLog ? ticks.map((one) => value(String(one), this.scale.unit)) : tickNumbers(ticks, this.scale));
     // Ticks stand at round numbers of the unit that is shown, such as 1 GiB.
@@ -112,6 +122,18 @@ export class Graph {
     // Ticks stand at whole hours and days of the zone.
     place(times.ticker, (start, end) => ({ factor: 1, offset: zoneOffsetMs((start + end) / 2) }));
   }
+}
+
+const BUCKET_TICKS_MAX = 12;
+
+// A bucket's bound stands at the upper edge of its cells.
+function bucketTicks(buckets) {
+  const every = Math.max(1, Math.ceil(buckets / BUCKET_TICKS_MAX));
+  return Array.from({ length: Math.floor(buckets / every) }, (_, index) => (index + 1) * every);
+}
+
+export function boundText(bound) {
+  return bound === Infinity ? "+Inf" : String(bound);
 }
 
 // Lets a ticker find its ticks in other numbers: those of the axis divided by factor, plus offset.
@@ -124,6 +146,8 @@ function place(ticker, measure) {
     return { major: major.map(back), minor: minor.map(back) };
   };
 }
+
+const EARLIER_DASH = [2, 4];
 
 function linesOf(answer, options, hidden, focus) {
   const lines = { xs: [], ys: [], color: [], dash: [], width: [], alpha: [] };
@@ -150,6 +174,15 @@ function linesOf(answer, options, hidden, focus) {
     lines.dash.push(dash);
     lines.width.push(focus === index ? 3 : many ? 1 : 1.8);
     lines.alpha.push(alpha);
+    if (answer.earlier !== null && !options.stack) {
+      const then = answer.earlier.values[index];
+      lines.xs.push(xs);
+      lines.ys.push(Float64Array.from(then, (number) => (number === null || (options.axis === "log" && number <= 0) ? NaN : number)));
+      lines.color.push(color);
+      lines.dash.push(EARLIER_DASH);
+      lines.width.push(1.2);
+      lines.alpha.push(0.6 * alpha);
+    }
     for (let i = 0; i < ys.length; i += 1) {
       // A point without neighbours has no line. One of value 0 in a stack adds nothing to see.
       const isAlone = Number.isNaN(ys[i - 1] ?? NaN) && Number.isNaN(ys[i + 1] ?? NaN) && !(options.stack && row[i] === 0);

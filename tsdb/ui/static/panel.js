@@ -127,8 +127,11 @@ export class Panel {
   #parameters() {
     const losses = this.state.losses ? { allow_holes: "1", allow_stale: "1" } : {};
     const points = Math.max(POINTS_MIN, this.find(".graph").clientWidth);
-    const { query, stack, step } = this.state;
-    return { query, points: String(points), stack: stack ? "1" : "0", ...(step ? { step } : {}), ...losses, ...this.page.times() };
+    const { query, stack, step, compare, view, axis } = this.state;
+    // Bands and cells are added step by step, so all series need the same steps.
+    const isAdded = stack || axis === "buckets";
+    const isCompared = compare && view === "graph" && !isAdded;
+    return { query, points: String(points), stack: isAdded ? "1" : "0", ...(step ? { step } : {}), ...(isCompared ? { compare } : {}), ...losses, ...this.page.times() };
   }
 
   #bind() {
@@ -173,9 +176,10 @@ export class Panel {
       if (runs) this.run();
       else this.show().catch((error) => this.#refuse(error));
     };
-    for (const name of ["unit", "axis"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value, false));
+    this.find(".unit").addEventListener("change", (event) => set("unit", event.target.value, false));
+    this.find(".axis").addEventListener("change", (event) => set("axis", event.target.value, [event.target.value, this.state.axis].includes("buckets")));
     for (const name of ["stack", "losses"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.checked, true));
-    this.find(".step").addEventListener("change", (event) => set("step", event.target.value.trim(), true));
+    for (const name of ["step", "compare"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value.trim(), true));
     for (const name of ["low", "high"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value.trim(), true));
     this.find(".title").addEventListener("change", (event) => set("title", event.target.value.trim(), false));
     this.find(".symbols").addEventListener("change", (event) => set("symbols", event.target.checked, false));
@@ -188,11 +192,11 @@ export class Panel {
     this.find(".axis").value = this.state.axis;
     this.find(".stack").checked = this.state.stack;
     this.find(".losses").checked = this.state.losses;
-    for (const name of ["step", "low", "high", "title"]) this.find(`.${name}`).value = this.state[name];
+    for (const name of ["step", "compare", "low", "high", "title"]) this.find(`.${name}`).value = this.state[name];
     this.#showTitle();
     this.find(".symbols").checked = this.state.symbols;
     for (const button of this.root.querySelectorAll(".views button")) button.setAttribute("aria-pressed", String(button.dataset.view === this.state.view));
-    for (const name of ["axis", "stack", "symbols", "step", "low"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+    for (const name of ["axis", "stack", "symbols", "step", "compare", "low"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
   }
 
   // The heading on a board.
@@ -321,6 +325,10 @@ export class Panel {
     }
     const below = answer.view === "graph" && this.state.axis === "log" ? notPositive(answer) : 0;
     if (below) texts.push(`A log axis has no place for 0 and less: ${count(below, "value")} ${below === 1 ? "is" : "are"} not drawn.`);
+    if (answer.view === "graph" && this.state.axis === "buckets" && answer.series.length && !answer.series.some((labels) => "le" in labels)) {
+      texts.push("A heatmap needs the buckets of a histogram, series with the label le: sum by (le) (rate(name_bucket[5m])).");
+    }
+    if (answer.earlier?.left_out) texts.push(`${count(answer.earlier.left_out, "series", "series")} of ${answer.earlier.before} before ${answer.earlier.left_out === 1 ? "is" : "are"} not drawn: none now has the same labels.`);
     const notes = this.find(".notes");
     notes.replaceChildren(...texts.map((text) => element("p", { class: "notice" }, text)));
     notes.hidden = !texts.length;

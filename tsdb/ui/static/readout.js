@@ -1,6 +1,8 @@
 // Readout: the values of all series at the time under the pointer, sorted, with the nearest line or band marked.
 import { element, swatch } from "./dom.js";
-import { moment, scaled, series } from "./format.js";
+import { moment, scaled, scaleOf, series, value } from "./format.js";
+import { boundText } from "./graph.js";
+import { bucketsOf, countsAt } from "./heatmap.js";
 import { look } from "./look.js";
 
 const ROWS_MAX = 16; // The rows around the nearest; a higher box would cover the graph.
@@ -16,7 +18,7 @@ export class Readout {
 
   // isRight: the pointer is in the right half, so the box has the left one.
   show(answer, options, hidden, { x, y, isRight }) {
-    const found = answer === null || x === null ? null : rowsAt(answer, options, hidden, x, y);
+    const found = answer === null || x === null ? null : options.axis === "buckets" ? cellAt(answer, options, hidden, x, y) : rowsAt(answer, options, hidden, x, y);
     if (found === null) {
       this.clear();
       return;
@@ -37,12 +39,20 @@ export class Readout {
   }
 }
 
-function row({ index, number, isNearest }, answer, options) {
+// The counts of the buckets at a time; null without buckets.
+function cellAt(answer, options, hidden, x, y) {
+  const buckets = bucketsOf(answer, hidden);
+  return buckets === null ? null : countsAt(buckets, x, y, (bound) => value(boundText(bound), options.unit));
+}
+
+function row({ index, name, number, then, isNearest }, answer, options) {
+  if (name !== undefined) return element("tr", { class: isNearest ? "nearest" : null }, element("td", { class: "number" }, scaled(number, scaleOf([number], ""))), element("td", { class: "name" }, name));
   return element(
     "tr",
     { class: isNearest ? "nearest" : null },
     element("td", {}, swatch(look(index, answer.series.length, options))),
     element("td", { class: "number" }, scaled(number, options.scale)),
+    answer.earlier === null ? null : element("td", { class: "number quiet" }, then === null ? "" : `${answer.earlier.before} before: ${scaled(then, options.scale)}`),
     element("td", { class: "name" }, series(answer.series[index])),
   );
 }
@@ -61,7 +71,7 @@ export function rowsAt(answer, options, hidden, x, y) {
     const top = options.stack ? base + number : number;
     base = options.stack ? top : 0;
     const at = answer.at === null ? step : answer.at[index][place];
-    rows.push({ index, number, at, distance: distance(y, bottom, top), isNearest: false });
+    rows.push({ index, number, then: answer.earlier?.values[index][place] ?? null, at, distance: distance(y, bottom, top), isNearest: false });
   });
   if (options.stack) rows.reverse();
   else rows.sort((one, other) => other.number - one.number);

@@ -316,3 +316,34 @@ def test_a_board_of_wrong_types_keeps_what_can_be_read() -> None:
     text = json.dumps({"kind": "kafka-tsdb board", "version": 1, "panels": panels, "title": [], "refresh_s": "soon"})
     link = script("board.js", f"m.linkOf(m.viewOf({json.dumps(text)}), '1').toString()")
     assert link == "v=1&board=1&p0.q=&p1.q=&p2.q=7"
+
+
+def buckets(hidden: str = "[]") -> str:
+    rows = {"+Inf": [10, None], "10": [9, 4], "2": [3, 4], "": [99, 99]}
+    answer = {
+        "series": [{"le": le} if le else {"job": "a"} for le in rows],
+        "values": list(rows.values()),
+        "first_ms": 0,
+        "step_ms": 1000,
+        "at": None,
+    }
+    return f"m.bucketsOf({json.dumps(answer)}, new Set({hidden}))"
+
+
+def test_a_heatmap_has_the_counts_of_buckets_and_not_of_those_below_them() -> None:
+    found = script("heatmap.js", buckets())
+    assert found == {"bounds": [2, 10, None], "times": [0, 1000], "counts": [[3, 4], [6, 0], [1, None]]}
+    cells = script("heatmap.js", f"m.cellsOf({buckets()}, 'red')")
+    assert (cells["left"], cells["bottom"]) == ([-500, 500, -500, -500], [0, 0, 1, 2])
+    assert max(cells["alpha"]) == 1
+    assert script("heatmap.js", buckets("[0, 1, 2]")) is None
+
+
+def test_the_readout_of_a_heatmap_marks_the_bucket_under_the_pointer() -> None:
+    found = script("heatmap.js", f"m.countsAt({buckets()}, 400, 1.5, String)")
+    assert found["at_ms"] == 0
+    assert [(one["name"], one["number"], one["isNearest"]) for one in found["rows"]] == [
+        ("10 … Infinity", 1, False),
+        ("2 … 10", 6, True),
+        ("0 … 2", 3, False),
+    ]

@@ -300,3 +300,22 @@ def test_the_figure_has_the_sources_that_scripts_fill(served: UiServer, axis: st
     assert all(f'"name": "{name}"' in text for name in ("time_axis", "number_axis"))
     assert ("LogScale" in text or "LogAxis" in text) == (axis == "log")
     assert "CustomJS" not in text
+
+
+def test_a_graph_has_the_values_of_an_earlier_range_for_the_same_labels(served: UiServer) -> None:
+    add = served.api.samples.add
+    for name, now, before in (("both", 5.0, 3.0), ("new", 5.0, None), ("gone", None, 3.0)):
+        then = [(START_MS - 600_000, before)] if before is not None else []
+        add({"__name__": "c", "is": name}, [*then, *([(START_MS, now)] if now is not None else [])])
+    answer = ask(served, "/ui/graph", "c", compare="10m", step="1m", end=START_MS + 60_000)
+    assert [one["is"] for one in answer["series"]] == ["both", "new"]
+    by_name = dict(zip((one["is"] for one in answer["series"]), answer["earlier"]["values"], strict=True))
+    assert by_name["both"] == [3.0, 3.0]
+    assert by_name["new"] == [None, None]
+    assert (answer["earlier"]["before"], answer["earlier"]["before_ms"], answer["earlier"]["left_out"]) == (
+        "10m",
+        600_000,
+        1,
+    )
+    assert ask(served, "/ui/graph", "c")["earlier"] is None
+    assert "compare" in refused(served, "/ui/graph", "c", compare="soon")["error"]
