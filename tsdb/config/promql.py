@@ -33,8 +33,7 @@ class PromqlFields(BaseModel):
         ge=0,
         le=1024,
         description="PromQL queries of the HTTP API that are evaluated at once; 0: one for each core but one, "
-        "which is left to writes and reads. Each uses several cores, so more share the time and hold more memory. "
-        "Queries of a few milliseconds that read this process's memory alone do not count.",
+        "which is left to writes and reads. Each uses several cores, so more share the time and hold more memory.",
     )
     query_waiting_max: int = Field(
         defaults.QUERIES_WAITING_MAX,

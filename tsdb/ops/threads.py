@@ -164,28 +164,6 @@ class ThreadWaits(Protocol):
 _waits_of_thread = threading.local()
 
 
-class HandOver(BaseException):
-    """The thread must not wait, or its budget for this work is used up: another thread begins the work again. No
-    `except Exception` takes it for a failure of the work."""
-
-
-class NoWaits:
-    """The ThreadWaits of a thread that others wait for."""
-
-    def begin(self) -> None:
-        """Raises HandOver."""
-        raise HandOver
-
-    def end(self) -> None:
-        """Has no effect: no wait has begun."""
-
-
-def before_wait() -> None:
-    """The work of this thread may wait, on locks or for devices, from here on. Raises HandOver where it must not."""
-    if isinstance(getattr(_waits_of_thread, "waits", None), NoWaits):
-        raise HandOver
-
-
 def bind_waits(waits: ThreadWaits | None) -> None:
     """Set the object of this thread."""
     _waits_of_thread.waits = waits
@@ -198,8 +176,8 @@ def waiting_for_others() -> Iterator[None]:
     if waits is None:
         yield
         return
-    waits.begin()
     _waits_of_thread.waits = None
+    waits.begin()
     try:
         yield
     finally:

@@ -18,7 +18,6 @@ from tsdb.model.errors import Overloaded
 from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, gauge
-from tsdb.ops.threads import before_wait
 
 WATCHES_MAX = 16  # Each watch occupies a thread of the server, and the other threads must stay free for reads.
 LABEL_VALUES_MAX = 1_000_000
@@ -129,7 +128,6 @@ class AnswerBytes:
                 asked=size + held,
             )
         if not self._budget.take(size, owner=peer):
-            before_wait()
             with waiting():
                 self._wait(peer, size, check_going)
 

@@ -22,7 +22,6 @@ from tsdb.model.errors import Overloaded
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, histogram
-from tsdb.ops.threads import before_wait
 from tsdb.reader.cardinality import cardinality_spec, count
 from tsdb.reader.limits import WATCHES_MAX, SelectLimits, check_values, texts_bytes, values_max
 from tsdb.reader.read_call import Caller, ReadCall, ReadCalls, ReadWork
@@ -171,7 +170,6 @@ class StoreReads:
             tokens = highest_offsets(options.after, self.topic_id, self.partitions)
             if not self._applied.has(self.partitions, tokens):
                 # A caller that leaves ends the wait: the notification makes `wait_for` check the call.
-                before_wait()
                 call.add_callback(self._applied.notify)
                 with waiting():
                     self._applied.wait_for(self.partitions, tokens, _wait_s(call), call.check_going)
@@ -180,7 +178,6 @@ class StoreReads:
         if max_lag_ms is None or options.allow_stale:
             return partitions
         if any(partition.awaits_watermark(max_lag_ms) for partition in partitions):
-            before_wait()
             with waiting():
                 self._refresh(min(_wait_s(call), REFRESH_S))
         return partitions

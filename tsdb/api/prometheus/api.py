@@ -1,13 +1,11 @@
 """PrometheusApi: has the routes of the API and its threads.
 
 A request passes the event loop (body), a thread of its lane (parameters, reading, evaluation, the first piece of the
-answer) and, for a large answer, the threads that write pieces while the event loop sends those before. The event loop's
-thread answers QuickQueries itself.
+answer) and, for a large answer, the threads that write pieces while the event loop sends those before.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,7 +17,6 @@ from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
 from tsdb.api.prometheus.json import envelope
 from tsdb.api.prometheus.json.envelope import Result
 from tsdb.api.prometheus.parameters import Form
-from tsdb.api.prometheus.quick import BUDGET_S, QuickQueries
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.byte_budget import RequestBytes, Reserved
@@ -27,7 +24,6 @@ from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
-from tsdb.ops.threads import HandOver, NoWaits, bind_waits
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.limits import ReservedBytes
 from tsdb.selector.pattern import compile_pattern
@@ -37,7 +33,6 @@ BODY_BYTES_MAX = 4 << 20  # A query has at most 1 Mi characters, of one to three
 PAGE_NICENESS = 10  # Open pages refresh by themselves; writes, and reads of people and rules, get a core before them.
 PAGE_THREADS = 2  # A slow query of one page leaves a thread to the others.
 SPARE_THREADS = 32  # Threads for work that waits for stores, history or the log. A thread starts when it is needed.
-FORM_CHARS_MAX = 4096  # Parameters that the event loop's thread reads to find one of the QuickQueries: some 50 us.
 WRITERS = 2  # Threads that write the pieces of large answers; they wait for nothing.
 
 _requests = counter(
@@ -64,7 +59,6 @@ _CROSS_ORIGIN = (
     ("vary", "Origin"),
 )
 _ALL_ORIGINS = ".*"
-_NO_WAITS = NoWaits()
 
 
 class PrometheusApi:
@@ -87,7 +81,6 @@ class PrometheusApi:
             ),
         }
         self._writers = WorkPool("query-write", WRITERS)
-        self._quick = QuickQueries()
 
     @property
     def request_timeout_s(self) -> float:
@@ -131,9 +124,6 @@ class PrometheusApi:
         """Queue a request for its worker pool. Called on the thread of the event loop."""
         kind = endpoint.path.removeprefix(PREFIX)
         running = self.running.open(kind, self._options.timeout_s, head.peer)
-        if endpoint.quick and (answer := self._quick_answer(endpoint, head, body, running)) is not None:
-            reply(answer)
-            return
         reply.on_drop(partial(running.end, "peer_left"))
         try:
             work = partial(self._run, endpoint, variable, head, body, running, reply)
@@ -159,34 +149,6 @@ class PrometheusApi:
         _failures.labels(failure.type.value).inc()
         return self._error_answer(head, failure, endpoint)
 
-    def _quick_answer(
-        self, endpoint: Endpoint, head: HttpHead, body: bytes | bytearray, running: RunningQuery
-    ) -> HttpAnswer | None:
-        """The answer to one of the QuickQueries; None: the request is for a thread of its pool."""
-        if len(head.query) + len(body) > FORM_CHARS_MAX or not self._lanes[endpoint.lane].is_open:
-            return None
-        form = Form.of(head, body)
-        key = endpoint.path, form.get("query")
-        if not self._quick.takes(key):
-            return None
-        began, cpu_began = time.perf_counter(), time.thread_time()
-        held = ReservedBytes(self._sources.answers, running.peer)
-        bind_waits(_NO_WAITS)
-        try:
-            with self.running.listed(running), running.within(BUDGET_S):
-                call = ApiCall(head, body, form, "", running, self._sources, self._options, held, quick=True)
-                answer = self._answer(endpoint, call)
-        except (HandOver, Exception):  # An error too is the answer of the second run, so that all counts are its.
-            held.release()
-            self._quick.forget(key)
-            return None
-        finally:
-            bind_waits(None)
-            self._quick.spend(time.perf_counter() - began)
-        self._quick.add(key, time.thread_time() - cpu_began)
-        _requests_of[endpoint.lane].inc()
-        return answer
-
     def _run(
         self,
         endpoint: Endpoint,
@@ -197,15 +159,10 @@ class PrometheusApi:
         reply: Reply,
     ) -> None:
         _requests_of[endpoint.lane].inc()
-        began = time.thread_time()
         held = ReservedBytes(self._sources.answers, running.peer)
         try:
             with self.running.listed(running):
-                form = Form.of(head, body)
-                call = ApiCall(head, body, form, variable, running, self._sources, self._options, held)
-                answer = self._answer(endpoint, call)
-            if endpoint.quick:
-                self._quick.add((endpoint.path, running.text), time.thread_time() - began)
+                answer = self._answer(endpoint, variable, head, body, running, held)
         except TsdbError as error:
             held.release()
             answer = self.refusal(head, _cause(running, error), endpoint)
@@ -215,15 +172,24 @@ class PrometheusApi:
             answer = self.refusal(head, TsdbError("internal error; the server's log has the details"), endpoint)
         reply(answer)
 
-    def _answer(self, endpoint: Endpoint, call: ApiCall) -> HttpAnswer:
-        call.running.check(IN_QUEUE)
+    def _answer(
+        self,
+        endpoint: Endpoint,
+        variable: str,
+        head: HttpHead,
+        body: bytes | bytearray,
+        running: RunningQuery,
+        held: ReservedBytes,
+    ) -> HttpAnswer:
+        running.check(IN_QUEUE)
+        call = ApiCall(head, body, Form.of(head, body), variable, running, self._sources, self._options, held)
         result = endpoint.answer(call)
-        made = result if isinstance(result, Representation) else _json(result, call.head)
+        made = result if isinstance(result, Representation) else _json(result, head)
         first, is_last = next_pieces(made.pieces)
-        stream = None if is_last else AnswerStream(made.pieces, self._writers.submit, call.held.release)
+        stream = None if is_last else AnswerStream(made.pieces, self._writers.submit, held.release)
         if stream is None:
-            call.held.release()
-        headers = (*self._origin_headers(call.head, endpoint), *made.headers)
+            held.release()
+        headers = (*self._origin_headers(head, endpoint), *made.headers)
         return HttpAnswer(200, b"".join(first), made.content_type, headers, stream)
 
     def _origin_headers(self, head: HttpHead, endpoint: Endpoint | None) -> tuple[tuple[str, str], ...]:

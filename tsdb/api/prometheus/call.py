@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from tsdb.answer.spec import ReadOptions
 from tsdb.api.prometheus import parameters
 from tsdb.api.prometheus.parameters import Form
-from tsdb.api.prometheus.quick import LIMITS
 from tsdb.index.cardinality import By
 from tsdb.model import defaults
 from tsdb.model.clock import Clock
@@ -35,14 +34,12 @@ from tsdb.v1 import reader_pb2
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
     """caller: the request; a read ends with it. allow_holes, allow_stale: answer without the missing parts, and name
-    them in the warnings. max_lag_ms: refuse above this lag; None: the bound of the stores. limits: lower limits of
-    each read; None: those of the server."""
+    them in the warnings. max_lag_ms: refuse above this lag; None: the bound of the stores."""
 
     caller: Caller
     allow_holes: bool = False
     allow_stale: bool = False
     max_lag_ms: int | None = None
-    limits: SelectLimits | None = None
 
 
 class QueryStorage(Storage, Protocol):
@@ -118,8 +115,7 @@ class ApiSources:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """variable: variable part of the path, "" without one. held: memory of the answer until it is sent. quick: it runs
-    on the event loop's thread, see QuickQueries."""
+    """variable: variable part of the path, "" without one. held: memory of the answer until it is sent."""
 
     head: HttpHead
     body: bytes | bytearray
@@ -129,18 +125,13 @@ class ApiCall:
     sources: ApiSources
     options: ApiOptions
     held: ReservedBytes
-    quick: bool = False
 
     def storage(self, max_lag_ms: int | None = None) -> AbstractContextManager[QueryStorage]:
         """The storage with the options of the request. max_lag_ms: bound for a request that names none."""
         allow_stale = self.form.flag("allow_stale")
         own_ms = parameters.max_lag_ms(self.form)
         options = StorageOptions(
-            self.running,
-            self.form.flag("allow_holes"),
-            allow_stale,
-            max_lag_ms if own_ms is None else own_ms,
-            LIMITS if self.quick else None,
+            self.running, self.form.flag("allow_holes"), allow_stale, max_lag_ms if own_ms is None else own_ms
         )
         return self.sources.open_storage(options)
 
@@ -159,12 +150,10 @@ def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) ->
         accepted = ReadOptions(
             allow_holes=options.allow_holes, allow_stale=options.allow_stale, max_lag_ms=options.max_lag_ms
         )
-        own = options.limits
-        bounds = limits if own is None else limits.lowered(own.series_max, own.samples_max, own.bytes_max)
         with calls.of(options.caller) as call:
             yield _OfQuerier(
-                partial(QuerierMetadata, sources, bounds, call, accepted),
-                QuerierStorage(sources, bounds, call, accepted),
+                partial(QuerierMetadata, sources, limits, call, accepted),
+                QuerierStorage(sources, limits, call, accepted),
             )
 
     return open_storage

@@ -33,8 +33,7 @@ class WorkerPool(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """path: value of the metrics' label; `:name` stands for a part that callers choose. failed: makes the answer to an
-    error. cross_origin: whether pages of the origins of the settings may read the answers. quick: whether a request may
-    be one of the QuickQueries."""
+    error. cross_origin: whether pages of the origins of the settings may read the answers."""
 
     path: str
     answer: Callable[[ApiCall], Result | Representation]
@@ -42,7 +41,6 @@ class Endpoint:
     lane: WorkerPool = WorkerPool.LOOKUP
     failed: Callable[[Failure], HttpAnswer] = failed
     cross_origin: bool = True
-    quick: bool = False
 
 
 FEDERATE, VERSION = "/federate", "/version"
@@ -52,8 +50,8 @@ LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)
 _ENDPOINTS = {
     one.path: one
     for one in (
-        Endpoint(PREFIX + "query", query.instant, _GET_POST, WorkerPool.QUERY, quick=True),
-        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, WorkerPool.QUERY, quick=True),
+        Endpoint(PREFIX + "query", query.instant, _GET_POST, WorkerPool.QUERY),
+        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, WorkerPool.QUERY),
         Endpoint(PREFIX + "read", remote_read.read, _POST, WorkerPool.QUERY, remote_read.failed),
         Endpoint(PREFIX + "query_exemplars", empty.exemplars, _GET_POST),
         Endpoint(PREFIX + "series", lookups.series, _GET_POST),

@@ -126,11 +126,6 @@ class WorkPool(Component):
         if self._ended:  # The last answers are still sent.
             self._run_rest()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the pool works and takes more work."""
-        return self._started and not self._closed
-
     def take_back(self, slot: _Slot) -> None:
         """The wait of a slot's work is over: it needs a slot again."""
         with self._lock:

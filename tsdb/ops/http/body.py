@@ -7,7 +7,6 @@ the event loop's thread uses it.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,23 +28,15 @@ _STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # A status of ngi
 
 
 class Answers:
-    """Passes answers to the event loop, on whose thread it is made. Answers of other threads that come together need
-    one wake-up."""
+    """Passes answers of other threads to the event loop. Answers that come together need one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[tuple[BodyExchange, HttpAnswer | _Pieces]] = deque()
         self._woken = False
-        self._sends_now = False
-        self._thread = threading.get_ident()
 
     def put(self, exchange: BodyExchange, answer: HttpAnswer | _Pieces) -> None:
-        """Send it, on the event loop's thread at once. Any thread may call it."""
-        # An answer that comes while another one is sent waits: a pipelined request would deepen the stack, and pieces
-        # of a stream would pass those before them.
-        if not self._sends_now and threading.get_ident() == self._thread:
-            self._send_one(exchange, answer)
-            return
+        """Send it soon. Any thread may call it."""
         self._waiting.append((exchange, answer))
         # Append first, because `_send` takes everything that is queued after it has reset the mark. Two threads may
         # both wake it.
@@ -62,20 +53,15 @@ class Answers:
         # Answers that come meanwhile wait for the next turn: pieces of a stream may come as fast as they are sent, and
         # the loop has other work.
         for _ in range(len(self._waiting)):
-            self._send_one(*self._waiting.popleft())
-
-    def _send_one(self, exchange: BodyExchange, answer: HttpAnswer | _Pieces) -> None:
-        self._sends_now = True
-        try:
-            if isinstance(answer, HttpAnswer):
-                exchange.answer(answer)
-            else:
-                exchange.deliver(answer)
-        except Exception as error:
-            log.error("http answer failed", exc_info=error)
-            exchange.abort()
-        finally:
-            self._sends_now = False
+            exchange, answer = self._waiting.popleft()
+            try:
+                if isinstance(answer, HttpAnswer):
+                    exchange.answer(answer)
+                else:
+                    exchange.deliver(answer)
+            except Exception as error:
+                log.error("http answer failed", exc_info=error)
+                exchange.abort()
 
 
 @dataclass(frozen=True, slots=True)

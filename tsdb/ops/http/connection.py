@@ -232,7 +232,7 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-            if not self._lingering and not self.transport.is_closing() and not self.cycle.response_complete:
+            if not self._lingering and not self.transport.is_closing():
                 self._begin()
         else:  # The timer below takes the place of uvicorn's.
             self._between_requests = True
@@ -342,7 +342,6 @@ class HttpConnection(HttpToolsProtocol):
         self.on_response_complete()
 
     def _begin(self) -> None:
-        self._between_requests = False  # A request before it may have been answered while its bytes were parsed.
         self._table.run(self)
         receiving = self._receiving
         self._body_timer = receiving is not None and not receiving.response_complete

@@ -174,7 +174,7 @@ class EvaluationContext:
     query.
 
     An instant query has one step and step_ms 0. values_max: bound of one vector, over all its steps. in_hand,
-    subqueries: memory and work of the whole query. piece_visits: samples that ranges visit between two checks.
+    subqueries: memory and work of the whole query.
 
     """
 
@@ -194,7 +194,6 @@ class EvaluationContext:
     values_max: int
     in_hand: ValuesInHand
     check: Callable[[], None]
-    piece_visits: int
     subqueries: SubqueryWork = field(default_factory=SubqueryWork)
 
     @property

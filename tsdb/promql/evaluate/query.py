@@ -24,7 +24,6 @@ from tsdb.selector.tokens import QueryError
 
 LOOKBACK_MS = 5 * 60 * 1000
 SUBQUERY_STEP_MS = 60 * 1000
-PIECE_VISITS = 50_000_000  # A query that is over its time ends after such a piece, which takes at most a second.
 NO_FEATURES = Features()
 
 
@@ -35,7 +34,6 @@ class QueryOptions:
     delays_name_removal: names are removed at the end of the query, as with Prometheus's flag
     `promql-delayed-name-removal`. values_max: bound of one vector over all its steps. hold: called with the bytes of
     all vectors in memory; raises when they do not fit. check: called between the parts of a query; raises to end it.
-    piece_visits: samples that the ranges of a function visit between two of these calls, or those of one step.
 
     """
 
@@ -46,7 +44,6 @@ class QueryOptions:
     values_max: int = defaults.QUERY_VALUES_MAX
     hold: Callable[[int], None] = lambda _: None
     check: Callable[[], None] = lambda: None
-    piece_visits: int = PIECE_VISITS
 
 
 DEFAULTS = QueryOptions()
@@ -127,7 +124,6 @@ def _context(
         values_max=options.values_max,
         in_hand=ValuesInHand(options.hold),
         check=options.check,
-        piece_visits=options.piece_visits,
     )
 
 

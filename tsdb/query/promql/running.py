@@ -7,7 +7,6 @@ leaves, or an operator cancels it. Evaluation and reads check for that between t
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 
 from tsdb.model.errors import TsdbError
 from tsdb.ops.metrics import counter, gauge
-from tsdb.ops.threads import HandOver
 from tsdb.query.promql.slow import SlowQueries
 from tsdb.v1 import reader_pb2
 
@@ -67,7 +65,6 @@ class RunningQuery:
         self.started_at = time.time()
         self._arrived = time.monotonic()
         self._ends = self._arrived + timeout_s
-        self._budget_ends = math.inf
         self._reason = ""
         self._lock = threading.Lock()  # Guards all below, and _reason; an innermost lock.
         self._callbacks: list[Callable[[], None]] = []
@@ -81,15 +78,6 @@ class RunningQuery:
         """Set the time limit of the request itself, from its arrival."""
         self._ends = min(self._ends, self._arrived + timeout_s)
 
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Within the block the query has this budget: past it, evaluation and reads raise HandOver."""
-        self._budget_ends = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._budget_ends = math.inf
-
     def end(self, reason: str) -> None:
         """End the query for `peer_left` or `canceled`. Returns at once; the calls that the query waits for end."""
         with self._lock:
@@ -102,8 +90,8 @@ class RunningQuery:
             callback()
 
     def check(self, where: str = IN_EVALUATION) -> None:
-        """Raises QueryCanceled, QueryTimedOut, HandOver."""
-        if self._reason == "timeout" or (not self._reason and self._now() >= self._ends):
+        """Raises QueryCanceled, QueryTimedOut."""
+        if self._reason == "timeout" or (not self._reason and time.monotonic() >= self._ends):
             self.end("timeout")
             raise QueryTimedOut(where)
         if self._reason:
@@ -114,7 +102,7 @@ class RunningQuery:
         return self._reason == "canceled"
 
     def time_remaining(self) -> float:
-        return self._ends - self._now()
+        return self._ends - time.monotonic()
 
     def is_active(self) -> bool:
         return not self._reason
@@ -129,12 +117,6 @@ class RunningQuery:
     def peer(self) -> str:
         # One connection of a proxy carries the queries of several users: each query has its own share of the memory.
         return f"http-query-{self.number}"
-
-    def _now(self) -> float:
-        now = time.monotonic()
-        if now >= self._budget_ends:
-            raise HandOver
-        return now
 
 
 class RunningQueries:

@@ -16,7 +16,6 @@ from tsdb.answer.spec import EXACT, ReadOptions, SelectSpec
 from tsdb.answer.state import MemoryState, losses
 from tsdb.model.selector import Matcher
 from tsdb.model.window import TIME_MAX_MS
-from tsdb.ops.threads import before_wait
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.join.joined_read import AnswerTotals
 from tsdb.query.select import SelectRead
@@ -93,7 +92,6 @@ class QuerierStorage:
 
     def _read_sources(self, spec: SelectSpec) -> tuple[Sequence[PartitionAnswer], Sequence[str], Sequence[MemoryState]]:
         """The parts by partition, warnings and states of an answer of several stores and history."""
-        before_wait()
         wanted = partitions_for(self._sources, self._options)
         opened = SelectRead(self._sources, spec, self._limits, self._call).open(wanted, keeps=True)
         parts: list[PartitionAnswer] = []

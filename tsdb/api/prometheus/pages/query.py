@@ -17,7 +17,6 @@ from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.envelope import Result, json_of
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
-from tsdb.api.prometheus.quick import PIECE_VISITS, VALUES_MAX
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, histogram
@@ -155,22 +154,17 @@ def _evaluated(
     call.running.text = text
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
     options = replace(call.options.query, lookback_ms=lookback_ms, hold=call.hold, check=call.running.check)
-    if call.quick:
-        options = replace(options, values_max=min(options.values_max, VALUES_MAX), piece_visits=PIECE_VISITS)
     queue_s, began = call.running.age_s, time.perf_counter()
     call.running.check(IN_QUEUE)
     with call.storage() as storage:
         metered = MeteredStorage(storage, call.running.check, finds_newest=finds_newest)
-        failed = True
         try:
             found = evaluate(metered, options)
-            failed = False
         except QueryError as error:
             raise BadParameter("query", query_problem(error)) from error
         finally:
             timing = Timing(queue_s, time.perf_counter() - began)
-            if not (failed and call.quick):  # Otherwise it runs again, and counts then.
-                report(call, "range" if times.step_ms else "instant", metered, timing)
+            report(call, "range" if times.step_ms else "instant", metered, timing)
         call.hold(_size(found.value))
     if call.sources.seen is not None:
         call.sources.seen.result(lambda: _request(call, times, lookback_ms), found, timing.evaluation)

@@ -8,6 +8,7 @@ from support.promql.memory import MemoryStorage
 from tsdb.model.errors import Overloaded
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
+from tsdb.promql.evaluate.ranges import range_functions
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import Pool, label_sets, parsed
 from tsdb.promql.syntax.features import ALL_FEATURES
@@ -160,18 +161,16 @@ def test_subqueries_that_are_small_or_read_samples_are_answered(storage: MemoryS
     assert isinstance(found.value, Block)
 
 
-def test_a_range_function_over_many_samples_ends_with_its_query_and_has_the_same_values() -> None:
+def test_a_range_function_over_many_samples_ends_with_its_query_and_has_the_same_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = MemoryStorage()
     storage.add((("__name__", "y"),), [(ts * 1000, float(ts % 7)) for ts in range(4000)])
     whole = range_query("quantile_over_time(0.3, y[10m])", storage, 0, 4_000_000, 1000).value
+    monkeypatch.setattr(range_functions, "VISITS_A_PIECE", 20_000)
     checks: list[int] = []
     pieces = range_query(
-        "quantile_over_time(0.3, y[10m])",
-        storage,
-        0,
-        4_000_000,
-        1000,
-        QueryOptions(check=lambda: checks.append(1), piece_visits=20_000),
+        "quantile_over_time(0.3, y[10m])", storage, 0, 4_000_000, 1000, QueryOptions(check=lambda: checks.append(1))
     ).value
     assert isinstance(whole, Block)
     assert isinstance(pieces, Block)
