@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -43,14 +43,21 @@ Answer = TypeVar("Answer")
 
 
 def connect(
-    address: str, *, tls: ClientTls | None = None, token: str | None = None, timeout_s: float = TIMEOUT_S
+    address: str,
+    *,
+    tls: ClientTls | None = None,
+    token: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    on_retry: Callable[[TsdbError], None] | None = None,
 ) -> Client:
     """A client of the gateway, store or querier at HOST:PORT. It connects at its first call.
 
-    token: bearer token sent with every call. timeout_s: bound of each call, retries included. Raises InvalidRequest.
+    token: bearer token sent with every call. timeout_s: bound of each call, retries included. on_retry: called with the
+    error of a failed attempt before the wait for the next one, on the thread of the call. Raises InvalidRequest.
     """
     with arguments_of("connect"):
-        return Client(open_channel(address, tls), Peer(address, tls is not None), token=token, timeout_s=timeout_s)
+        channel, peer = open_channel(address, tls), Peer(address, tls is not None)
+        return Client(channel, peer, token=token, timeout_s=timeout_s, on_retry=on_retry)
 
 
 class Client:
@@ -61,13 +68,20 @@ class Client:
     """
 
     def __init__(
-        self, channel: grpc.Channel, peer: Peer, *, token: str | None = None, timeout_s: float = TIMEOUT_S
+        self,
+        channel: grpc.Channel,
+        peer: Peer,
+        *,
+        token: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        on_retry: Callable[[TsdbError], None] | None = None,
     ) -> None:
         self._channel = channel
         self._peer = peer
         self._methods = stub_methods(channel)
         self._metadata = call_metadata(token)
         self._timeout_s = timeout_s
+        self._on_retry = on_retry
 
     def write(
         self,
@@ -261,6 +275,8 @@ class Client:
             delay_s = attempts.delay_after(error)
             if delay_s is None:
                 raise attempts.cause(error)
+            if self._on_retry is not None:
+                self._on_retry(error)
             self._wait(delay_s)
 
     def _invoke(self, method: Method, request: Any, timeout_s: float | None) -> Any:

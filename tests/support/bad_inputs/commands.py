@@ -38,7 +38,7 @@ WORDS = (
     Command("gateway up", "got unexpected extra argument(s) (up)"),
     Command("store --log sqlite:///log.db --nonsense", "no such option: --nonsense (see: tsdb store --help)"),
     Command("query --address @store", "missing argument 'EXPR'"),
-    Command("query up", "missing option '--address' (env var: 'TSDB_ADDRESS')"),
+    Command("query up --timeout 300ms", "nothing listens at 127.0.0.1:1", 1, {"TSDB_ADDRESS": "127.0.0.1:1"}),
     Command("query up --address", "'--address' requires an argument"),
     Command("query up down --address @store", "unexpected extra argument(s) (down)"),
 )

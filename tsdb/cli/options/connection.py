@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -20,11 +21,14 @@ import typer
 
 from tsdb.answer.spec import ReadOptions
 from tsdb.cli.options.arguments import Milliseconds, duration, duration_text
-from tsdb.client import Client, ClientTls, InvalidRequest, connect
+from tsdb.cli.terminal.output import note
+from tsdb.client import Client, ClientTls, InvalidRequest, TsdbError, connect
 from tsdb.client.channel import check_address
 
+DEFAULT_ADDRESS = "127.0.0.1:7410"  # The default of the servers' setting `grpc`.
 READ_TIMEOUT = "10s"  # Short, since a person waits for the answer.
 WRITE_TIMEOUT = "60s"  # Longer than a broker fail-over.
+QUIET_S = 0.3  # A restart this short needs no remark; a server that is not there has one within a second.
 TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC has an upper bound for deadlines.
 
 AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]
@@ -61,7 +65,7 @@ class Connection:
     address: Annotated[
         str,
         typer.Option("--address", parser=address, metavar="HOST:PORT", envvar="TSDB_ADDRESS", help="Server to call."),
-    ]
+    ] = DEFAULT_ADDRESS
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS with the system's authorities.")] = False
     tls_ca: Annotated[
         Path | None, typer.Option("--tls-ca", envvar="TSDB_TLS_CA", help="Use TLS; PEM of the trusted authorities.")
@@ -87,7 +91,13 @@ class Connection:
 
     def open(self) -> Client:
         """A client, which connects at its first call. Raises InvalidRequest for an unusable file or token."""
-        return connect(self.address, tls=self._client_tls(), token=self._token(), timeout_s=self.timeout.ms / 1000)
+        return connect(
+            self.address,
+            tls=self._client_tls(),
+            token=self._token(),
+            timeout_s=self.timeout.ms / 1000,
+            on_retry=_Unreachable(self.timeout),
+        )
 
     def _client_tls(self) -> ClientTls | None:
         if not (self.tls or self.tls_ca or self.tls_cert or self.tls_key):
@@ -100,6 +110,22 @@ class Connection:
         lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
         tokens = " ".join(lines).replace(",", " ").split()
         return tokens[0] if tokens else None
+
+
+class _Unreachable:
+    """Says once, on stderr, that a server is not reachable while calls are still repeated. Until then the terminal
+    would be silent for the whole timeout."""
+
+    def __init__(self, timeout: Milliseconds) -> None:
+        self._timeout = timeout
+        self._since = time.monotonic()
+        self._is_said = False
+
+    def __call__(self, error: TsdbError) -> None:
+        if self._is_said or error.reason != "unreachable" or time.monotonic() - self._since < QUIET_S:
+            return
+        self._is_said = True
+        note(f"{error.message}; tried again for up to {duration_text(self._timeout.ms)}")
 
 
 def _token_text(path: Path) -> str:
