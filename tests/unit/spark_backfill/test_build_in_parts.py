@@ -78,6 +78,7 @@ def built(log: Log, item: BaseItem, window_bytes_max: int = 1 << 30) -> list[Chu
     return list(build(item, log, options, SystemClock()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 def test_parts_give_the_records_of_the_whole_window_in_the_same_order(
     log: Log, late: bool, monkeypatch: pytest.MonkeyPatch
