@@ -48,8 +48,8 @@ def second(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def span(deployment: Deployment) -> Span:
-    """Write the samples of the queries and wait until they are visible."""
+def span(deployment: Deployment, second: Role) -> Span:
+    """Write the samples of the queries and wait until both stores show them."""
     end_ms = time.time_ns() // 1_000_000
     ts_ms = end_ms - np.arange(POINTS)[::-1] * 1000
     rng = np.random.default_rng(9)
@@ -57,10 +57,12 @@ def span(deployment: Deployment) -> Span:
     for number in range(SERIES):
         labels = {"__name__": "asked", "job": "rolling", "instance": f"i{number % 20}", "n": str(number)}
         batch.add(labels, ts_ms, rng.normal(50, 10, POINTS).round(2))
-    with deployment.writer() as writer, deployment.reader() as reader:
+    asked = int(ts_ms[0]), end_ms + 1
+    with deployment.writer() as writer:
         tokens = writer.write(batch).tokens
-        asked = int(ts_ms[0]), end_ms + 1
-        assert reader.select("asked", *asked, options=ReadOptions(after=tokens)).samples == SAMPLES
+    for store in (deployment.store, second):
+        with connect(store.grpc) as reader:
+            assert reader.select("asked", *asked, options=ReadOptions(after=tokens)).samples == SAMPLES
     return asked
 
 
