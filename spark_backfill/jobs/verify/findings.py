@@ -140,7 +140,10 @@ def _is_due(key: ChunkKey, position: int, emitted_through_ms: int, window_ms: in
 
 
 def _is_loaded(key: ChunkKey, seen: KeyDigests, at: Horizon, window_ms: int) -> bool:
+    # A null record of merge-late comes long after the window is loaded.
+    if seen.offset is not None and seen.offset >= at.loader_offset:
+        return False
     if key.kind in DERIVED:
         assert at.loaded_position is not None, "history is compared"
         return _is_due(key, at.loaded_position, at.loaded_through_ms, window_ms)
-    return seen.offset is not None and seen.offset < at.loader_offset
+    return seen.offset is not None

@@ -104,29 +104,21 @@ class _Run:
                 yield lasting
 
     def _lasting(self, found: RDD[Finding]) -> RDD[Finding]:
-        """Findings without the keys with a record in `chunks` that is newer than the plan, or that the loader had not
-        passed then.
+        """Findings without the keys that got a record in `chunks` since the plan.
 
-        The chunk stage, folds and imports write meanwhile, and their records reach history before it is read. A record
-        that deletes a row may reach history only after it is read.
+        The chunk stage, folds and imports write meanwhile, and their records reach history before it is read.
         """
         if not found.count():  # From here on the comparison reads history.
             return found
         with self._build.places.open_log() as log:
             marks = log.watermarks(CHUNKS, sorted(self._ends))
-        spans = {number: (self._settled(number), marks[number].high) for number in self._ends}
-        stretches = list(_stretches_of(spans))
+        stretches = list(_stretches_of({number: (self._ends[number], marks[number].high) for number in self._ends}))
         if not stretches:
             return found
         self._context.setJobDescription(f"{NAME}: records since the plan")
         written = self._context.parallelize(stretches, len(stretches))
         changed = written.mapPartitions(partial(keys_in, self._build, self._scope)).distinct()
         return found.keyBy(_key_of).subtractByKey(changed.map(_as_pair)).values()
-
-    def _settled(self, partition: int) -> int:
-        """Offset in `chunks` below which the plan's comparison read all records, and history had them."""
-        horizon, end = self._horizons.get(partition), self._ends[partition]
-        return end if horizon is None or not self._options.history else min(end, horizon.loader_offset)
 
     def result(self, findings: RDD[Finding]) -> VerifyResult:
         """Counts by place and problem, and the first rows of the report."""

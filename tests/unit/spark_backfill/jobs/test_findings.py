@@ -35,6 +35,10 @@ def said(key: ChunkKey | WindowKey, seen: KeyDigests, at: dict[int, Horizon] = A
         (BASE, KeyDigests(0, b"a", 3, NOTHING, b"a"), ["chunks missing"]),
         # A fold covers it, so it was deleted; when it is written again, its bytes must be right.
         (BASE, KeyDigests(0, b"a", 3, NOTHING, None, covered=True), []),
+        (BASE, KeyDigests(0, b"a", 3, NOTHING, b"a", covered=True), ["history extra"]),
+        # The loader has not come to the null record that deletes it.
+        (BASE, KeyDigests(0, b"a", 12, NOTHING, b"a", covered=True), []),
+        (LATE, KeyDigests(0, b"a", 10, NOTHING, b"a", covered=True), []),
         (BASE, KeyDigests(0, b"a", 3, b"b", b"b", covered=True), ["chunks differing", "history differing"]),
         # Imports are in `chunks` alone.
         (IMPORT, KeyDigests(0, None, 3, b"a", b"a"), []),
