@@ -28,9 +28,10 @@ stderr, `error: ...`, with a reason that scripts can rely on in parentheses; bel
 misuse is one line that names the help page to read. `tsdb --version` prints the version; `-h` and `--help` explain
 every command.
 
-Durations are a number and a unit (`500ms`, `30s`, `10m`, `1.5h`, `2d`; a bare number is seconds). Times are ms since
-the epoch or ISO 8601. Selectors are those of Prometheus: `name{label="value",other=~"re.*"}`, with RE2 expressions
-that must match the whole value.
+Durations are numbers and units (`500ms`, `30s`, `10m`, `1h30m`, `1.5h`, `2d`, `1w`, `1y` of 365 days; a bare number is
+seconds). Times are ISO 8601 (UTC without a zone), ms since the epoch, `-1h` or `now-1h`, `today` or `yesterday` (their
+start in UTC, also `today-2h`). Selectors are those of Prometheus: `name{label="value",other=~"re.*"}`, with RE2
+expressions that must match the whole value.
 
 Commands that call a server take the options below; they use TLS when any `--tls` option is given, and show the bearer
 token of `--token-file` or of the variable `TSDB_TOKEN`. `--timeout` bounds the whole call, its retries included; it is

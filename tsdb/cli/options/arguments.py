@@ -14,13 +14,18 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.times import parse_time
 from tsdb.selector.selectors import parse_selector
 
-_UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_RELATIVE = re.compile(r"(now|today)(?:-(.+))?")
+_DAY_MS = 86_400_000
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS, "w": 7 * _DAY_MS, "y": 365 * _DAY_MS}
+_RELATIVE = re.compile(r"(now|today|yesterday)(?:-(.+))?")
+_AGO = re.compile(r"-([0-9].*[a-z])")  # -1h. Without a unit it is ms before the epoch.
 _NO_PROMQL = (
     '{text} is more than a selector: give a selector such as up{{job="a"}}; `tsdb query` without --raw evaluates PromQL'
 )
 DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_SECONDS = re.compile(_NUMBER)
+_PART = re.compile(rf"({_NUMBER})(ms|[smhdwy])")
+_PARTS = re.compile(rf"(?:{_NUMBER}(?:ms|[smhdwy]))+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +36,17 @@ class Milliseconds:
 
 
 def duration(text: str) -> Milliseconds:
-    """Parse a duration such as 10m, 1.5h or 500ms. A bare number is seconds. The result is above 0."""
-    match = _DURATION.fullmatch(text)
-    ms = round(float(match[1]) * _UNITS_MS[match[2]]) if match else 0
-    if not 0 < ms < 1 << 53:
-        raise typer.BadParameter(f"{text!r} is not a duration such as 30s, 10m, 1.5h or 2d, from 1 ms")
+    """Parse a duration such as 10m, 1.5h, 1h30m or 500ms. A week has 7 days and a year 365, as in PromQL. A bare number
+    is seconds. The result is above 0."""
+    found = 0.0
+    if _SECONDS.fullmatch(text):
+        found = float(text) * 1000
+    elif _PARTS.fullmatch(text):
+        found = sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+    # The comparison comes before the rounding, because a long number is infinite as a float.
+    ms = round(found) if found < 1 << 53 else 0
+    if ms == 0:
+        raise typer.BadParameter(f"{shown(text)} is not a duration such as 30s, 10m, 1.5h, 2d, 1w or 1y, from 1 ms")
     return Milliseconds(ms)
 
 
@@ -46,11 +57,16 @@ def duration_text(ms: int) -> str:
 
 
 def instant(text: str) -> Milliseconds:
-    """A time: ms since the epoch, ISO 8601 (UTC without a zone), now, today (its start, UTC), now-90m or today-2d."""
+    """A time: ms since the epoch, ISO 8601 (UTC without a zone), now, today or yesterday (their start, UTC), the last
+    three also less a duration such as now-90m, or -1h, which is now-1h."""
+    now_ms = time.time_ns() // 1_000_000
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return Milliseconds(now_ms - duration(ago[1]).ms)
     relative = _RELATIVE.fullmatch(text)
     if relative:
-        now_ms = time.time_ns() // 1_000_000
-        start_ms = now_ms if relative[1] == "now" else now_ms - now_ms % _UNITS_MS["d"]
+        today_ms = now_ms - now_ms % _DAY_MS
+        start_ms = {"now": now_ms, "today": today_ms, "yesterday": today_ms - _DAY_MS}[relative[1]]
         return Milliseconds(start_ms - (duration(relative[2]).ms if relative[2] else 0))
     try:
         return Milliseconds(parse_time(text))
@@ -89,11 +105,16 @@ OptionalSelectorArgument = Annotated[
 ]
 Start = Annotated[
     Milliseconds | None,
-    typer.Option("--start", parser=instant, metavar="TIME", help="Start, included: ms since the epoch or ISO 8601."),
+    typer.Option(
+        "--start",
+        parser=instant,
+        metavar="TIME",
+        help="Start, included: ISO 8601 (UTC without a zone), ms since the epoch, -1h, today or yesterday (UTC).",
+    ),
 ]
 End = Annotated[
     Milliseconds | None,
-    typer.Option("--end", parser=instant, metavar="TIME", help="End, excluded: ms since the epoch or ISO 8601."),
+    typer.Option("--end", parser=instant, metavar="TIME", help="End, excluded; forms of --start."),
 ]
 Last = Annotated[
     Milliseconds | None,

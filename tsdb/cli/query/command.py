@@ -38,7 +38,12 @@ def query(
     ],
     at: Annotated[
         Milliseconds | None,
-        typer.Option("--at", parser=instant, metavar="TIME", help="The time of the value; by default now."),
+        typer.Option(
+            "--at",
+            parser=instant,
+            metavar="TIME",
+            help="The time of the value, in the forms of --start; by default now.",
+        ),
     ] = None,
     start: Start = None,
     end: Annotated[

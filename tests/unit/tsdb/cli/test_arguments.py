@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from tsdb.cli.options.arguments import instant
+from tsdb.cli.options.arguments import duration, instant
 
 DAY_MS = 86_400_000
 
@@ -22,7 +22,47 @@ def test_times_relative_to_now_and_to_the_start_of_today() -> None:
     assert before_ms - 3 * DAY_MS < day <= after_ms - 2 * DAY_MS
 
 
-@pytest.mark.parametrize("text", ["now-", "now+1h", "today-soon", "yesterday", "-1d"])
+def test_a_duration_with_a_minus_is_before_now_and_yesterday_is_a_day_before_today() -> None:
+    before_ms = time.time_ns() // 1_000_000
+    ago, now = instant("-1h30m").ms, instant("now-1h30m").ms
+    yesterday, today, earlier = (instant(text).ms for text in ("yesterday", "today", "yesterday-12h"))
+    after_ms = time.time_ns() // 1_000_000
+    assert before_ms <= ago + 5_400_000 <= now + 5_400_000 <= after_ms
+    assert yesterday % DAY_MS == 0
+    assert 0 <= today - yesterday - DAY_MS <= DAY_MS * (before_ms // DAY_MS != after_ms // DAY_MS)
+    assert 0 <= earlier - (yesterday - DAY_MS // 2) <= DAY_MS * (before_ms // DAY_MS != after_ms // DAY_MS)
+
+
+def test_a_number_without_a_unit_is_ms_since_the_epoch_before_and_after_it() -> None:
+    assert (instant("-5").ms, instant("5").ms) == (-5, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("90", 90_000),
+        ("0.5", 500),
+        ("500ms", 500),
+        ("1.5h", 5_400_000),
+        ("1h30m", 5_400_000),
+        ("1w", 7 * DAY_MS),
+        ("1y", 365 * DAY_MS),
+        ("1y2w", 379 * DAY_MS),
+    ],
+)
+def test_durations_have_the_units_of_promql(text: str, ms: int) -> None:
+    assert duration(text).ms == ms
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1h30", "1 h", "-1h", "1e3", "0", "9" * 400, "9" * 400 + "y", "٣m"])
+def test_what_is_no_duration_is_a_misuse(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["now-", "now+1h", "today-soon", "tomorrow", "yesterday+1h", "-", "-soon", "-1q", "-0s", "--1h"]
+)
 def test_what_is_no_time_is_a_misuse(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         instant(text)
