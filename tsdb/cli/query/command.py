@@ -21,7 +21,7 @@ from tsdb.cli.options.connection import AllowStale, Connection, MaxLag, connecte
 from tsdb.cli.query import promql, raw
 from tsdb.cli.query.promql import steps_of
 from tsdb.cli.query.raw import Aggregation, Encoding, RawForm
-from tsdb.cli.query.result_output import OutputTarget, ResultFormat
+from tsdb.cli.query.result_output import OutputTarget, ResultFormat, result_format
 
 TABLE_ROWS = 100
 LAST_N_MAX = (1 << 32) - 1  # The largest value of the request's field.
@@ -98,8 +98,14 @@ def query(
     allow_holes: Annotated[
         bool, typer.Option("--allow-holes", help="Answer although a named loss is in the range.")
     ] = False,
-    output: Annotated[ResultFormat, typer.Option("--output", help="Output format.")] = "table",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
+    output: Annotated[
+        ResultFormat | None,
+        typer.Option("--output", help="Output format; by default that of the name of --out, else a table."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write to this file, such as x.csv, instead of stdout."),
+    ] = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Most series in the table; 0: all.")] = TABLE_ROWS,
 ) -> None:
     """Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an error.
@@ -112,7 +118,10 @@ def query(
     vector, ranges, scalar or text; with --raw it has "partitions" instead of the last four. CSV and Parquet have one
     row for each value: labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
     """
-    target, form = OutputTarget(output, out, rows), RawForm(step, agg, last_n, downsampled, encoding or "raw")
+    target, form = (
+        OutputTarget(result_format(output, out), out, rows),
+        RawForm(step, agg, last_n, downsampled, encoding or "raw"),
+    )
     target.check()
     options = read_options(allow_stale, max_lag, allow_holes=allow_holes)
     if raw_samples:

@@ -28,6 +28,7 @@ from tsdb.model.labels import format_series
 from tsdb.model.times import time_text
 
 ResultFormat = Literal["table", "json", "csv", "parquet"]
+SUFFIXES: dict[str, ResultFormat] = {".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
 Result = SelectResult | QueryResult
 
@@ -50,7 +51,7 @@ class OutputTarget:
         """Raises BadParameter for a file that cannot be written, and for a format that the output cannot have."""
         path = self.path
         if self.form == "table" and path is not None:
-            raise typer.BadParameter("--out goes with json, csv or parquet")
+            raise typer.BadParameter(f"--out {path}: a file is json, csv or parquet, by its name or by --output")
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             problem = "is a folder" if path.is_dir() else "is in a folder that is not there"
             raise typer.BadParameter(f"--out {path} {problem}")
@@ -71,6 +72,11 @@ class OutputTarget:
             partial.replace(self.path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def result_format(given: ResultFormat | None, path: Path | None) -> ResultFormat:
+    """The format of --output; without it that of the file's name, and a table on stdout."""
+    return given or (SUFFIXES.get(path.suffix.lower(), "table") if path is not None else "table")
 
 
 def write_result(result: Result, rest: Mapping[str, Any], target: OutputTarget) -> None:

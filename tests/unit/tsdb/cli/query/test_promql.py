@@ -211,7 +211,7 @@ def test_other_refusals_are_one_line_with_options_for_fields(shell: Shell, serve
         (("--lookback", "0"), "from 1 ms"),
         (("--step", "-1s"), "'-1s' is not a duration"),
         (("--at", "1700000000"), "looks like seconds"),
-        (("--out", "x.csv"), "--out goes with json, csv or parquet"),
+        (("--out", "x"), "--out x: a file is json, csv or parquet"),
     ],
 )
 def test_a_misuse_is_exit_code_2_and_sends_nothing(

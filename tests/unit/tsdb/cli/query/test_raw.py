@@ -151,7 +151,7 @@ def test_times_may_be_iso_8601(shell: Shell, server: FakeServer) -> None:
         (("", "--last", "5m"), "a metric name"),
         (("up", "--last", "5m", "--step", "60"), "--step and --agg go together"),
         (("up", "--last", "5m", "--step", "60", "--agg", "median"), "median"),
-        (("up", "--last", "5m", "--out", "x"), "--out goes with"),
+        (("up", "--last", "5m", "--out", "x"), "a file is json, csv or parquet"),
         (("up", "--last", "5m", "--encoding", "zip"), "zip"),
         (("up", "--at", "now"), "--at goes without --raw"),
         (("up", "--lookback", "1m"), "--lookback goes without --raw"),
@@ -190,6 +190,20 @@ def test_a_refusal_of_the_server_is_one_line_and_exit_code_1(shell: Shell, serve
     done = shell.run("query", "--raw", "up", "--address", server.address, *RANGE)
     assert (done.code, done.out) == (1, b"")
     assert done.err == "error: start 0 is before coverage 5000 of partition 0 (before_coverage)\n"
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_the_name_of_the_file_decides_the_format(shell: Shell, server: FakeServer, tmp_path: Path, form: str) -> None:
+    named, given = tmp_path / f"x.{form}", tmp_path / "given"
+    query = ("query", "--raw", "up", "--address", server.address, *RANGE)
+    shell.ok(*query, "-o", named)
+    shell.ok(*query, "--output", form, "-o", given)
+    assert named.read_bytes() == given.read_bytes() != b""
+
+
+def test_a_given_format_is_stronger_than_the_name_of_the_file(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
+    shell.ok("query", "--raw", "up", "--address", server.address, *RANGE, "--output", "json", "-o", tmp_path / "x.csv")
+    assert json.loads((tmp_path / "x.csv").read_text())["samples"] == 6
 
 
 def test_a_failed_query_leaves_no_file(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
