@@ -22,6 +22,8 @@ from tsdb.model.errors import TsdbError
 
 Summary = dict[str, int | float]
 
+IMPORT_OLDER = ": `tsdb spark import` takes older samples"
+
 
 @connected(timeout=WRITE_TIMEOUT)
 def write(
@@ -119,6 +121,6 @@ def _report(upload: Upload, extra: Summary, output: str) -> None:
         print_table(list(summary), [list(summary.values())], right=summary)
     if upload.tally.refused:
         for reason in upload.tally.offenders:
-            note(f"refused: {one_line(reason)}")
+            note(f"refused: {one_line(reason)}" + (IMPORT_OLDER if reason.endswith("(too_old)") else ""))
         sys.stdout.flush()
         raise typer.Exit(1)

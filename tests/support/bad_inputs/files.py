@@ -55,6 +55,7 @@ WHOLE = _table(labels=[UP], ts_ms=[1], value=[1.0])
 CSV = (
     BadFile("bad.csv", b"", "no column labels, ts_ms, value"),
     BadFile("bad.csv", b"\x00\x01\x02", "no column labels, ts_ms, value"),
+    BadFile("bad.csv", b"PAR1\x15\x04\x15\xff\x00", "bad.csv is Parquet, not CSV: give --format parquet"),
     BadFile("bad.csv", b"labels,value\n{},1\n", "no column ts_ms; want labels, ts_ms, value"),
     BadFile("bad.csv", b'labels,ts_ms,value\n"\xff",1,2\n', "row 1: CSV conversion error to string: invalid UTF8"),
     _csv(f"{IN_CSV},soon,1", "bad.csv, row 1: ts_ms: 'soon' is neither ms since the epoch nor a time such as"),
@@ -136,7 +137,11 @@ PARQUET = (
 
 # Whole files with samples that the gateway does not take.
 SAMPLES = (
-    _sample({"__name__": "m"}, NOW_MS - 6 * DAY_MS, "limit is 432000000 ms; series m (too_old)"),
+    _sample(
+        {"__name__": "m"},
+        NOW_MS - 6 * DAY_MS,
+        "ms; series m (too_old): `tsdb spark import` takes older",
+    ),
     _sample({"__name__": "m"}, NOW_MS + DAY_MS, "ahead of now; limit is 300000 ms; series m (too_far_ahead)"),
     _sample({"__name__": "m"}, 1 << 45, "ahead of now; limit is 300000 ms; series m (too_far_ahead)"),
     _sample({"__name__": "m"}, -(1 << 62), "ms old; limit is 432000000 ms; series m (too_old)"),

@@ -32,6 +32,7 @@ COLUMNS = ("labels", "ts_ms", "value")
 _ROW = re.compile(r"Row #(\d+)")
 FLOAT_EXACT = 2.0**53  # Above this number a float cannot represent each whole ms.
 NESTED_ROWS = 10_000  # Rows of labels that are Python objects at one time.
+PARQUET_MAGIC = b"PAR1"
 CSV_BLOCK_BYTES = 16 << 20  # The size bounds memory and the length of a row.
 
 
@@ -86,7 +87,10 @@ def read_csv(source: BinaryIO, name: str, *, round_times: bool = False) -> Itera
 
 
 def _header(source: BinaryIO, name: str) -> list[str]:
-    line = source.readline(CSV_BLOCK_BYTES).decode("utf-8-sig", errors="replace")
+    first = source.readline(CSV_BLOCK_BYTES)
+    if first.startswith(PARQUET_MAGIC):
+        raise InvalidRequest(f"{name} is Parquet, not CSV: give --format parquet", reason="bad_input")
+    line = first.decode("utf-8-sig", errors="replace")
     with _translated(name):
         names = next(csv.reader([line]), [])
     _need_columns(names, name)

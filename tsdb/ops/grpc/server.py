@@ -286,10 +286,20 @@ def _bind(server: grpc.Server, host: str, port: int, tls: ServerTls | None) -> i
     try:
         bound = server.add_secure_port(address, tls.grpc_credentials()) if tls else server.add_insecure_port(address)
     except RuntimeError as error:
-        raise Unavailable(f"cannot listen on {address} for gRPC: {error}", reason="bind", address=address) from error
+        raise _not_bound(address) from error
     if not bound:
-        raise Unavailable(f"cannot listen on {address} for gRPC", reason="bind", address=address)
+        raise _not_bound(address)
     return bound
+
+
+def _not_bound(address: str) -> Unavailable:
+    # gRPC's own text names no cause, only a variable for its debug log.
+    return Unavailable(
+        f"cannot listen on {address} for gRPC: another process has the port, or the address is not of this host: end"
+        " that process, or change the setting grpc (--grpc)",
+        reason="bind",
+        address=address,
+    )
 
 
 def _methods(services: Sequence[str]) -> list[str]:

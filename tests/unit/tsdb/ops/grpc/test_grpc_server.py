@@ -241,7 +241,7 @@ class TestLifecycle:
     def test_an_address_in_use_is_named(self) -> None:
         with (
             scripted_server(Scripted()) as server,
-            pytest.raises(Unavailable, match=f"127.0.0.1:{server.port}") as caught,
+            pytest.raises(Unavailable, match=f"127.0.0.1:{server.port} for gRPC: another process") as caught,
         ):
             build_server([], host="127.0.0.1", port=server.port, health=Health())
         assert caught.value.reason == "bind"
