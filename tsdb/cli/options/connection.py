@@ -96,7 +96,7 @@ class Connection:
             tls=self._client_tls(),
             token=self._token(),
             timeout_s=self.timeout.ms / 1000,
-            on_retry=_Unreachable(self.timeout),
+            on_retry=UnreachableNotice(self.timeout),
         )
 
     def _client_tls(self) -> ClientTls | None:
@@ -112,19 +112,25 @@ class Connection:
         return tokens[0] if tokens else None
 
 
-class _Unreachable:
-    """Says once, on stderr, that a server is not reachable while calls are still repeated. Until then the terminal
-    would be silent for the whole timeout."""
+class UnreachableNotice:
+    """Prints once on stderr that a server is unreachable, while its client tries again. Without it the terminal is
+    silent for the whole timeout."""
 
-    def __init__(self, timeout: Milliseconds) -> None:
+    def __init__(self, timeout: Milliseconds, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._timeout = timeout
-        self._since = time.monotonic()
-        self._is_said = False
+        self._monotonic = monotonic
+        self._failed_at: float | None = None
+        self._printed = False
 
     def __call__(self, error: TsdbError) -> None:
-        if self._is_said or error.reason != "unreachable" or time.monotonic() - self._since < QUIET_S:
+        """Takes the error of an attempt that will be repeated."""
+        if self._printed or error.reason != "unreachable":
             return
-        self._is_said = True
+        if self._failed_at is None:
+            self._failed_at = self._monotonic()
+        if self._monotonic() - self._failed_at < QUIET_S:
+            return
+        self._printed = True
         note(f"{error.message}; tried again for up to {duration_text(self._timeout.ms)}")
 
 

@@ -1,4 +1,4 @@
-"""The server that commands call, and what they say while it does not answer."""
+"""The server that commands call, and their notice while it is unreachable."""
 
 from __future__ import annotations
 
@@ -10,10 +10,29 @@ from support.cli import Shell
 from support.fakes.fake_reader import FakeServer
 from tsdb.cli.coverage import status
 from tsdb.cli.options.arguments import Milliseconds
-from tsdb.cli.options.connection import DEFAULT_ADDRESS, Connection
-from tsdb.client import Client
+from tsdb.cli.options.connection import DEFAULT_ADDRESS, UnreachableNotice
+from tsdb.client.retry import Attempts
 from tsdb.config.common import ServiceSettings
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import TsdbError, Unavailable
+
+REFUSED = Unavailable("nothing listens at 127.0.0.1:1", reason="unreachable")
+TIMEOUT_S = 10.0
+
+
+def notices(capsys: pytest.CaptureFixture[str], errors: list[TsdbError]) -> list[tuple[str, float]]:
+    """The notices of a call whose attempts fail at once with these errors, each with its time, after the longest
+    waits."""
+    now_s, found = 0.0, []
+    attempts = Attempts(TIMEOUT_S, monotonic=lambda: now_s, spread=lambda: 0.999)
+    notice = UnreachableNotice(Milliseconds(10_000), lambda: now_s)
+    for error in errors:
+        delay_s = attempts.delay_after(error)
+        if delay_s is None:
+            break
+        notice(error)
+        found += [(line, now_s) for line in capsys.readouterr().err.splitlines()]
+        now_s += delay_s
+    return found
 
 
 def test_the_default_address_is_that_of_the_servers() -> None:
@@ -26,21 +45,20 @@ def test_the_variable_names_another_server(shell: Shell, server: FakeServer, mon
     assert shell.ok("coverage", "--output", "json").json["partitions"]
 
 
-def test_a_port_where_nothing_listens_is_said_within_a_second_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited_s: list[float] = []
-    said: list[tuple[float, str]] = []
+def test_a_port_without_a_server_is_named_once_and_within_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    [(line, after_s)] = notices(capsys, [REFUSED] * 100)
+    assert line == "nothing listens at 127.0.0.1:1; tried again for up to 10s"
+    assert after_s < 1
 
-    client_waits = Client._wait
 
-    def wait(client: Client, seconds: float) -> None:
-        waited_s.append(seconds)
-        client_waits(client, seconds)
+def test_a_call_without_a_server_ends_with_the_notice_and_the_error(shell: Shell) -> None:
+    done = shell.run("coverage", "--address", "127.0.0.1:1", "--timeout", "2s")
+    notice, error = done.err.splitlines()
+    assert (done.code, notice.endswith("; tried again for up to 2s")) == (1, True)
+    assert error.startswith("error: nothing listens at 127.0.0.1:1: start the server")
 
-    monkeypatch.setattr(Client, "_wait", wait)
-    monkeypatch.setattr("tsdb.cli.options.connection.note", lambda text: said.append((sum(waited_s), text)))
-    with Connection("127.0.0.1:1", timeout=Milliseconds(3000)).open() as client, pytest.raises(Unavailable):
-        client.coverage()
-    [(said_after_s, text)] = said
-    assert said_after_s < 1
-    assert text.startswith("nothing listens at 127.0.0.1:1: start the server")
-    assert text.endswith("; tried again for up to 3s")
+
+def test_a_short_restart_and_other_errors_have_no_notice(capsys: pytest.CaptureFixture[str]) -> None:
+    behind = Unavailable("partition 0 is not ready", reason="not_ready")
+    assert notices(capsys, [REFUSED] * 3) == []
+    assert notices(capsys, [behind] * 100) == []
