@@ -23,7 +23,7 @@ help: ## this list
 
 demo: .venv/.runtime .venv/.compiler ## a live run in a scratch folder: write, read, kill, replay; no Java, no Kafka
 	@$(BIN)/python -m kernel_build > /dev/null
-	@$(BIN)/python -m demo
+	@$(BIN)/tsdb demo $(if $(filter-out 0,$(DEMO_OPEN)),--open)
 
 # pytest-timeout cannot end a test whose cleanup hangs too. Then, later, its process ends with the stacks of all threads.
 # mypy keeps one core busy and the build of kernels the others, the downloads none. apt-get runs once at a time: for

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from demo.standalone import Agent, Standalone, run_tsdb
 from support.browser.chromium import chromium
+from tsdb.cli.demo.standalone import Agent, Standalone, run_tsdb
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"

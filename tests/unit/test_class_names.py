@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("tsdb", "ingest", "chunker", "spark_backfill", "bench", "demo", "stack")
+PRODUCT = ("tsdb", "ingest", "chunker", "spark_backfill", "bench", "stack")
 # The parallel consumer is a separate library that imports nothing of the project; these mean the same on both sides.
 SAME_IN_THE_LIBRARY = {"Clock", "Position", "SystemClock"}
 

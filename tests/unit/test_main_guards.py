@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("bench", "chunker", "demo", "examples", "ingest", "scripts", "spark_backfill", "stack", "tests", "tsdb")
+FOLDERS = ("bench", "chunker", "examples", "ingest", "scripts", "spark_backfill", "stack", "tests", "tsdb")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -32,6 +32,11 @@ COMMANDS = (
         "tsdb.cli.roles:standalone",
         "Run every role in one process over an embedded log, without Kafka.",
     ),
+    Row(
+        "demo",
+        "tsdb.cli.demo.command:demo",
+        "Show the whole product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.",
+    ),
     Row("gateway", "tsdb.cli.roles:gateway", "Accept samples; OK means that the log has them."),
     Row("store", "tsdb.cli.roles:store", "Replay the log into memory and answer reads."),
     Row("chunker", "tsdb.cli.roles:chunker", "Turn the log into chunks, window by window."),
@@ -52,6 +57,11 @@ COMMANDS = (
         "query",
         "tsdb.cli.query.command:query",
         "Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an error.",
+    ),
+    Row(
+        "open",
+        "tsdb.cli.page:open_page",
+        "Open the explorer in a browser and print its link, which others can open too.",
     ),
     Row(
         "queries",

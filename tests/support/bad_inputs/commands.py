@@ -70,6 +70,18 @@ ADDRESSES = (
     Command("query up --address @store", "a store does not evaluate PromQL: ask a querier", 1),
 )
 
+PAGES = (
+    Command("open --page nowhere", "'nowhere' is neither HOST:PORT nor a URL of http or https"),
+    Command("open --page ftp://h:1", "'ftp://h:1' is neither HOST:PORT nor a URL"),
+    Command("open up --page 127.0.0.1:1", "nothing listens at http://127.0.0.1:1: start `tsdb standalone`", 1),
+    Command("open up", "nothing listens at http://127.0.0.1:2", 1, {"TSDB_PAGE": "127.0.0.1:2"}),
+    Command("open up --page @store", "does not speak HTTP: give the server's --http address", 1),
+    Command("open up --page @store-http", "has no page: give the --http address of a querier or of standalone", 1),
+    Command("open up --last 5m --end 1", "give --last, or --start and --end"),
+    Command("open up --start 5 --end 4", "--start 5 is not before --end 4"),
+    Command(f"open {' up' * 13}", "13 expressions; a page has at most 12 panels"),
+)
+
 CREDENTIALS = (
     _query("--tls", "does not speak TLS: leave out --tls and --tls-ca", 1),
     _query("--tls-ca none.pem", "TLS file none.pem is not there", 1),
@@ -276,7 +288,7 @@ TOOLS = (
     Command("spark nonsense", "no such command 'nonsense'"),
 )
 
-COMMANDS = (*WORDS, *ADDRESSES, *CREDENTIALS, *SELECTORS, *TIMES, *FORMS, *WRITERS, *TOOLS)
+COMMANDS = (*WORDS, *ADDRESSES, *PAGES, *CREDENTIALS, *SELECTORS, *TIMES, *FORMS, *WRITERS, *TOOLS)
 
 # Each of these runs again as a separate process, to show that a shell gives the results of the rows above.
 PROCESSES = (

@@ -12,7 +12,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 CODE = (
     "bench",
     "chunker",
-    "demo",
     "deploy",
     "examples",
     "ingest",

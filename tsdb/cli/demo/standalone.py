@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import socket
 import subprocess
 import sys
 import time
@@ -11,10 +13,13 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from stack.ports import Ports
+from tsdb.cli.options.connection import DEFAULT_ADDRESS
+from tsdb.cli.page import DEFAULT_PAGE
 
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
 READY_WITHIN_S = 200.0  # The first start on a machine compiles the kernels.
+PORTS = (20_000, 32_000)
+TRIED_MAX = 100
 STOPPED_WITHIN_S = 60.0  # `drain_s` is 25.
 
 
@@ -30,13 +35,33 @@ def run_tsdb(*arguments: str, stdin: bytes = b"") -> bytes:
     return done.stdout
 
 
+def free_addresses() -> tuple[str, str]:
+    """Addresses for gRPC and HTTP: the defaults, so that `tsdb` commands reach the demo without an option, or others
+    when these are in use. They are below the ephemeral range: no outgoing connection takes one during the restart."""
+    pairs = [(DEFAULT_ADDRESS, DEFAULT_PAGE)]
+    pairs += [(f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}") for port in random.sample(range(*PORTS, 2), TRIED_MAX)]
+    for pair in pairs:
+        if all(map(_is_free, pair)):
+            return pair
+    raise DemoFailed(f"no free ports were found in {PORTS[0]}-{PORTS[1]}")
+
+
+def _is_free(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As servers do: a restart must not wait.
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return False
+    return True
+
+
 class Standalone:
     """Process `tsdb standalone` over a folder. `kill` and `start` may follow each other."""
 
     def __init__(self, scratch: Path) -> None:
-        # The ports stay reserved while the process is down, because it restarts on the same addresses.
-        self._ports = Ports(2)
-        self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
+        self.grpc, self.http = free_addresses()
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,7 +70,6 @@ class Standalone:
 
     def __exit__(self, *exc: object) -> None:
         self.kill()
-        self._ports.close()
 
     def start(self, on_wait: Callable[[str], None] = lambda reason: None) -> float:
         """Start, wait until ready, return the seconds. `on_wait` receives each reason for waiting once."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from demo.standalone import Standalone
+from tsdb.cli.demo.standalone import Standalone
 
 MEMORY = ("samples/s", "samples", "series", "lag ms", "covers s", "sealed B a sample", "partitions ready")
 HISTORY = ("samples in memory", "covers s", "windows closed", "chunks", "late samples", "rows loaded", "bytes loaded")

@@ -17,9 +17,9 @@ from typing import Any
 
 from rich.console import Console
 
-from demo.panel import time_of
-from demo.standalone import TSDB, DemoFailed, Standalone, run_tsdb
 from spark_backfill.session import require_java, require_pyspark
+from tsdb.cli.demo.panel import time_of
+from tsdb.cli.demo.standalone import TSDB, DemoFailed, Standalone, run_tsdb
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.time_set import DEMO
 from tsdb.model.window import ceil_to

@@ -1,29 +1,27 @@
-"""`make demo`: write, read, kill, replay, read the same again, and a page to look at.
+"""`tsdb demo`: write, read, kill, replay, read the same again, and a page to look at.
 
 When memory has dropped the range, the demo reads it once more, from history, and writes a late sample for it. Where
-Spark can run, it takes the chunk stage over (`demo.spark`) and compares log, chunks and history. Exit code 0 means that
-every comparison held. At the end it prints the address of a page, and waits where a reader wants to open it.
+Spark can run, it takes the chunk stage over (`spark.py`) and compares log, chunks and history.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import sys
 import tempfile
 import threading
 import time
-import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlencode
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from demo.panel import show_live, show_until, time_of
-from demo.spark import show_spark
-from demo.standalone import Agent, Standalone, run_tsdb
+from tsdb.cli.demo.panel import show_live, show_until, time_of
+from tsdb.cli.demo.spark import show_spark
+from tsdb.cli.demo.standalone import Agent, Standalone, run_tsdb
+from tsdb.cli.page import need_page, page_link, show
+from tsdb.model.errors import Unavailable
 from tsdb.model.time_set import DEMO, slice_lengths
 from tsdb.model.window import ceil_to
 
@@ -40,33 +38,46 @@ SHOWN = (
 )
 SPANNING = "node_load1"
 
-OPEN = "DEMO_OPEN"
+NEXT = """\
+  tsdb standalone --data-dir data    a store of your own; its page is at http://127.0.0.1:7411/
+  tsdb write FILE                    samples from Parquet, CSV, JSON lines or Prometheus's text
+  tsdb agent                         metrics of this machine, or of an exporter with --scrape URL
+  tsdb open                          the page, in a browser"""
 
 console = Console()
 
 
-def main() -> int:
-    """The whole demo, in a scratch folder that is removed at the end."""
+def demo(
+    stay: Annotated[
+        bool,
+        typer.Option(
+            "--open", help="Open the page in a browser at the end, with metrics of this machine, and stay until Ctrl-C."
+        ),
+    ] = False,
+) -> None:
+    """Show the whole product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.
+
+    Runs in a scratch folder that is removed at the end, at the default addresses where they are free. Needs neither
+    Java nor Kafka; with Spark and Java it shows the pipeline of a cluster too. Exit code 0 means that every comparison
+    held.
+    """
     with tempfile.TemporaryDirectory(prefix="tsdb-demo-") as folder:
         scratch = Path(folder)
         with Standalone(scratch) as server:
-            held = demo(scratch, server)
-            held = show_page(console, server, scratch, SHOWN) and held
+            held = _stages(scratch, server)
+            held = show_page(server, scratch, stay) and held
     console.rule("next")
-    console.print(
-        "  README.md               promises, and when not to use it\n"
-        "  make test               every claim, on real servers\n"
-        "  make stack-up           Kafka and Cassandra on this machine; the README shows how to run on them\n"
-        "  docs/architecture/      how a record becomes an answer"
-    )
-    return 0 if held else 1
+    console.print(NEXT)
+    if not held:
+        raise typer.Exit(1)
 
 
-def demo(scratch: Path, server: Standalone) -> bool:
+def _stages(scratch: Path, server: Standalone) -> bool:
     """Run all stages; True when each read gave the samples that were there before the kill."""
     console.rule("tsdb standalone --time-set demo")
     seconds = server.start()
     console.print(f"ready in {seconds:.1f} s: gateway, log, store, chunker, loader, history, querier in one process")
+    console.print(f"its page, while the demo runs: http://{server.http}/")
     with Agent(server.grpc, scratch):
         console.rule("tsdb agent: this machine's metrics, every second")
         started_ms = now_ms()
@@ -163,17 +174,22 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def show_page(console: Console, server: Standalone, scratch: Path, expressions: tuple[str, ...]) -> bool:
-    """Ask for the page and print its address; True when it was answered. With DEMO_OPEN=1 the server and an agent stay
-    up until Ctrl-C."""
+def show_page(server: Standalone, scratch: Path, stay: bool) -> bool:
+    """Ask for the page and print its address; True when it was answered. With `stay` the server and an agent run until
+    Ctrl-C."""
     console.rule("a page at /")
-    url = page_url(server.http, expressions)
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        answered = answer.status == 200 and b"<textarea" in answer.read()
-    console.print(f"{url}", soft_wrap=True)
-    if not stays_open(os.environ):
-        console.print(f"It ends with the demo. To look at it: make demo {OPEN}=1")
-        return answered
+    page = f"http://{server.http}"
+    try:
+        need_page(page)
+    except Unavailable as error:
+        console.print(f"[red]{error.message}[/]")
+        return False
+    link = page_link(page, SHOWN, {"range": "5m", "refresh": "2"})
+    console.print(link, soft_wrap=True)
+    if not stay:
+        console.print("It ends with the demo. To look at it: tsdb demo --open")
+        return True
+    show(link)
     console.print("It is up until Ctrl-C, with metrics of this machine every second.")
     ended = threading.Event()
     before = signal.signal(signal.SIGINT, lambda _number, _frame: ended.set())
@@ -182,19 +198,4 @@ def show_page(console: Console, server: Standalone, scratch: Path, expressions: 
             ended.wait()
     finally:
         signal.signal(signal.SIGINT, before)
-    return answered
-
-
-def page_url(http: str, expressions: tuple[str, ...]) -> str:
-    """The link of an explorer with one panel for each expression, refreshed every 2 s."""
-    panels = {f"p{index}.q": expression for index, expression in enumerate(expressions)}
-    return f"http://{http}/?{urlencode({'v': '1', 'range': '5m', 'refresh': '2', **panels})}"
-
-
-def stays_open(environment: Mapping[str, str]) -> bool:
-    """Whether the demo waits for a reader."""
-    return environment.get(OPEN, "") not in ("", "0")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return True

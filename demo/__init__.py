@@ -1,1 +1,0 @@
-"""`make demo` shows the product live, on this machine's own metrics, through its public commands only."""
