@@ -22,7 +22,7 @@ from tsdb.client.channel import check_address
 from tsdb.model.errors import Unavailable
 
 DEFAULT_PAGE = "127.0.0.1:7411"  # The default of the servers' setting `http`.
-PANELS_MAX = 12  # Of one link.
+PANELS_MAX = 12  # Panels of one link.
 WITHIN_S = 5.0
 _SCHEME = re.compile(r"https?://")
 
@@ -40,7 +40,7 @@ def page_address(text: str) -> str:
 
 def open_page(
     expressions: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPR]...", help="PromQL; each gets a panel of its own.")
+        list[str] | None, typer.Argument(metavar="[EXPR]...", help="PromQL; each gets its own panel.")
     ] = None,
     page: Annotated[
         str,
@@ -113,8 +113,7 @@ def need_page(page: str) -> None:
 
 
 def show(link: str) -> bool:
-    """Open the link in a graphical browser. False where there is none: a browser in the terminal would run no
-    script."""
+    """Open the link in a graphical browser. False without one: a browser in a terminal runs no scripts."""
     graphical = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )

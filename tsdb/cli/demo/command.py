@@ -39,10 +39,10 @@ SHOWN = (
 SPANNING = "node_load1"
 
 NEXT = """\
-  tsdb standalone --data-dir data    a store of your own; its page is at http://127.0.0.1:7411/
-  tsdb write FILE                    samples from Parquet, CSV, JSON lines or Prometheus's text
-  tsdb agent                         metrics of this machine, or of an exporter with --scrape URL
-  tsdb open                          the page, in a browser"""
+  tsdb standalone --data-dir data    starts a store
+  tsdb write FILE                    sends samples of Parquet, CSV or JSON lines
+  tsdb agent                         sends metrics of this machine
+  tsdb open                          opens the page in a browser"""
 
 console = Console()
 

@@ -20,14 +20,14 @@ from tsdb.ui.link import View, view_of
 
 
 class Page(BaseHTTPRequestHandler):
-    """Answers `/` alone."""
+    """A server that answers `/` alone."""
 
     def do_GET(self) -> None:  # The name is the library's.
         self.send_response(200 if self.path == "/" else 404)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
+        """Print no line for a request."""
 
 
 @pytest.fixture(scope="module")
