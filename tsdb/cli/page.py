@@ -23,6 +23,7 @@ from tsdb.model.errors import Unavailable
 
 DEFAULT_PAGE = "127.0.0.1:7411"  # The default of the servers' setting `http`.
 PANELS_MAX = 12  # Panels of one link.
+PROBED = "/ui/partitions"  # Every role answers at `/`, with its probes where it has no pages.
 WITHIN_S = 5.0
 _SCHEME = re.compile(r"https?://")
 
@@ -88,7 +89,7 @@ def need_page(page: str) -> None:
     """Raises Unavailable when no page is at this address, with what to do."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        opener.open(f"{page}/", timeout=WITHIN_S).close()
+        opener.open(page + PROBED, timeout=WITHIN_S).close()
     except urllib.error.HTTPError as error:
         with error:
             if error.code != 404:

@@ -12,7 +12,7 @@ import pytest
 from support.cli import Shell
 from tsdb.api.prometheus.parameters import Form
 from tsdb.cli.options.connection import DEFAULT_ADDRESS
-from tsdb.cli.page import DEFAULT_PAGE, PANELS_MAX
+from tsdb.cli.page import DEFAULT_PAGE, PANELS_MAX, PROBED
 from tsdb.config import StandaloneSettings
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.ui import link
@@ -20,10 +20,10 @@ from tsdb.ui.link import View, view_of
 
 
 class Page(BaseHTTPRequestHandler):
-    """A server that answers `/` alone."""
+    """A server with a page."""
 
     def do_GET(self) -> None:  # The name is the library's.
-        self.send_response(200 if self.path == "/" else 404)
+        self.send_response(200 if self.path == PROBED else 404)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
