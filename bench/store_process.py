@@ -68,7 +68,7 @@ def serve(argv: Sequence[str]) -> None:
     from tsdb.model.time_set import PRODUCTION, slice_lengths
     from tsdb.ops.grpc.health import Health
     from tsdb.ops.grpc.server import GrpcService, build_server
-    from tsdb.reader.limits import SelectLimits
+    from tsdb.reader.read_call import SelectLimits
     from tsdb.store.reads import StoreReads
     from tsdb.store.service import ReaderService
     from tsdb.store.snapshots.snapshots import SnapshotOptions

@@ -42,7 +42,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.local import LocalStore, OneStore
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition

@@ -27,7 +27,7 @@ from tsdb.client.select import AGGREGATIONS
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.ops.grpc.errors import DOMAIN
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.selector.pattern import REGEX_BYTES_MAX
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -13,7 +13,7 @@ from tsdb.answer.answer import AnswerBody
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
 from tsdb.store import select

@@ -22,7 +22,7 @@ from tsdb.client import SelectQuery, SelectResult
 from tsdb.client.select import AGGREGATIONS
 from tsdb.model.errors import Unavailable
 from tsdb.query.service import QuerierService
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 
 SERIES = range(7)
 SELECTOR = '{job="test"}'

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer import columns_kernels as kernels
-from tsdb.answer.answer import Admit, RawResult, SealedColumns
+from tsdb.answer.answer import (
+    Admit,
+    JoinedSeries,
+    PartitionAnswer,
+    RawResult,
+    SealedColumns,
+    blocks_of,
+    malformed,
+    raw_series,
+    with_samples,
+)
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import on_cores
 
@@ -48,6 +58,32 @@ class PartitionColumns:
     series: int
     columns: Sequence[SealedColumns]
     overlay: Sequence[RawResult]
+
+
+def joined_series(
+    parts: Sequence[PartitionAnswer], start_ms: int, end_ms: int, admit: Admit = lambda size: None
+) -> JoinedSeries:
+    """The samples in [start_ms, end_ms) of whole partitions, in their order; series without samples are left out.
+
+    admit: called with the bytes of the samples in columns before they are decoded. Raises CorruptData for parts that
+    contradict each other.
+    """
+    raw, columns = [], []
+    for part in parts:
+        if part.raw:
+            raw.append(part.partition)
+        if part.columns or part.overlay:
+            columns.append(part.partition)
+    if raw and columns:
+        raise malformed(f"partition {raw[0]} came as RAW, partition {columns[0]} as COLUMNS")
+    if not columns:
+        return raw_series(parts)
+    blocks = blocks_of(parts)
+    framed = [
+        PartitionColumns(len(block.series_ids), part.columns, part.overlay)
+        for part, block in zip(parts, blocks, strict=True)
+    ]
+    return with_samples(blocks, RawResult(*decode_partitions(framed, start_ms, end_ms, admit)))
 
 
 def decode_partitions(

@@ -9,8 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import Answer
-from tsdb.answer.joined import joined_parts, joined_series
+from tsdb.answer.answer import Answer, JoinedSeries, PartitionAnswer, joined_parts, raw_series
 from tsdb.answer.spec import ReadOptions
 from tsdb.client.arguments import arguments_of
 from tsdb.client.call import ClientCall, Method
@@ -134,7 +133,7 @@ class SelectAnswer:
         """Raises Unavailable (answer_cut) without a trailer, CorruptData for messages that contradict each other."""
         self._decoder.finish()
         parts = [part for part in joined_parts(self._answers) if self._is_wanted(part.partition)]
-        found = joined_series(parts, *self._range)
+        found = self._joined(parts)
         return SelectResult(
             series_ids=found.series_ids,
             canonical=found.canonical,
@@ -145,6 +144,14 @@ class SelectAnswer:
             partitions=[state for state in self._header.partitions if self._is_wanted(state.partition)],
             warnings=tuple(self._header.warnings),
         )
+
+    def _joined(self, parts: Sequence[PartitionAnswer]) -> JoinedSeries:
+        if not any(part.columns or part.overlay for part in parts):
+            return raw_series(parts)
+        # Imported here because readers of RAW need no library of kernels.
+        from tsdb.answer.columns import joined_series
+
+        return joined_series(parts, *self._range)
 
     def _is_wanted(self, partition: int) -> bool:
         return self._partitions is None or partition in self._partitions

@@ -14,8 +14,7 @@ from tsdb.query.join.completeness import AcceptedHoles, history_series
 from tsdb.query.sources import Sources, joined_warnings, partitions_for, spec_for, stores_answering
 from tsdb.query.stores.fan_out import open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
-from tsdb.reader.limits import check_values
-from tsdb.reader.read_call import Caller, ReadCall
+from tsdb.reader.read_call import Caller, ReadCall, check_values
 
 
 def read_labels(sources: Sources, spec: LabelsSpec, call: ReadCall) -> LabelsAnswer:

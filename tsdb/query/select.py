@@ -19,8 +19,7 @@ from tsdb.query.join.joined_read import AnswerTotals, JoinedRead, StepSplit, alo
 from tsdb.query.sources import Sources, answered_by_memory, joined_warnings, spec_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import Routing, Share
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import Caller, ReadCall
+from tsdb.reader.read_call import Caller, ReadCall, SelectLimits
 
 
 @dataclass(frozen=True, slots=True)

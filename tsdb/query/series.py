@@ -19,8 +19,7 @@ from tsdb.query.join.completeness import AcceptedHoles, history_series
 from tsdb.query.sources import Sources, joined_warnings, spec_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import NO_START_MS, Routing, Share
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import Caller, ReadCall
+from tsdb.reader.read_call import Caller, ReadCall, SelectLimits
 
 JOIN_COPIES = 3
 NEVER_FIRST_MS, NEVER_LAST_MS = np.iinfo(np.int64).max, np.iinfo(np.int64).min  # The series has no sample in memory.

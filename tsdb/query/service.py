@@ -25,8 +25,7 @@ from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.watch import WatchRead
 from tsdb.reader.cardinality import cardinality_spec
-from tsdb.reader.limits import WATCHES_MAX, SelectLimits, texts_bytes
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import WATCHES_MAX, ReadCalls, SelectLimits, texts_bytes
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 from tsdb.wire.select import AnswerEncoder, decode_select
 from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values

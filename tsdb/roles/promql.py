@@ -18,8 +18,7 @@ from tsdb.promql.syntax.features import Features
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import ReadCalls, SelectLimits
 
 REQUESTS_BYTES_MAX = 64 << 20  # A request has at most 4 MiB.
 

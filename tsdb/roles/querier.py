@@ -28,8 +28,7 @@ from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.pool import CONNECT_S, Open, StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import ReadCalls, SelectLimits
 from tsdb.roles.caller_token import caller_token
 from tsdb.roles.history_access import HistoryComponent, connect_history
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch

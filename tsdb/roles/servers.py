@@ -19,8 +19,7 @@ from tsdb.ops.grpc.messages import MessageLimits
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.tls import ServerTls
-from tsdb.reader.limits import AnswerBytes
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import AnswerBytes, ReadCalls
 from tsdb.v1 import reader_pb2_grpc
 
 READ_BYTES_MAX = 4 << 20  # One read: more than twice the 200,000 series ids that a Select may match by default.

@@ -16,7 +16,7 @@ from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcService
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Component
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened, first_reason
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, reader_service

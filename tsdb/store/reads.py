@@ -23,8 +23,17 @@ from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import counter, histogram
 from tsdb.reader.cardinality import cardinality_spec, count
-from tsdb.reader.limits import WATCHES_MAX, SelectLimits, check_values, texts_bytes, values_max
-from tsdb.reader.read_call import Caller, ReadCall, ReadCalls, ReadWork
+from tsdb.reader.read_call import (
+    WATCHES_MAX,
+    Caller,
+    ReadCall,
+    ReadCalls,
+    ReadWork,
+    SelectLimits,
+    check_values,
+    texts_bytes,
+    values_max,
+)
 from tsdb.store import select, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStates, ReadStatesCache, Tolerance

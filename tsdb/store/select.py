@@ -15,8 +15,7 @@ from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, sn
 from tsdb.head.head import Head, HeadState
 from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES
 from tsdb.model.errors import Overloaded
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import NO_BOUNDS, ReadWork
+from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
 from tsdb.store.selection import KeptColumns, Selection, Selections, Touched
 

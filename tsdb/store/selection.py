@@ -26,8 +26,7 @@ from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of
 from tsdb.model.selector import Matcher, chars_of
 from tsdb.ops.metrics import counter, gauge
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import NO_BOUNDS, ReadWork
+from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024

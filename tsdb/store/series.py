@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tsdb.answer.answer import AnswerSeries, PackedLabels, SeriesAnswer
 from tsdb.answer.spec import SeriesSpec
 from tsdb.head.head import Head
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadWork
+from tsdb.reader.read_call import ReadWork, SelectLimits
 from tsdb.store.partition import Partition, ReadStates, Tolerance
 from tsdb.store.selection import BLOCK_COPIES
 

@@ -22,7 +22,7 @@ from support.servers.node import SMALL_HEADS, Gateway, Node, label_set, make_top
 from tsdb.client.options import wire_matchers
 from tsdb.client.watch import WatchState
 from tsdb.model.errors import OutOfCoverage, Overloaded, Unavailable
-from tsdb.reader.limits import WATCHES_MAX
+from tsdb.reader.read_call import WATCHES_MAX
 from tsdb.v1 import common_pb2, reader_pb2
 
 WRITES = 400

@@ -36,8 +36,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.promql.evaluate.query import range_query
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.query.promql.storage import QuerierStorage
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import ReadCalls, SelectLimits
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

@@ -28,8 +28,7 @@ from tsdb.ops.http.connections import HttpLimits
 from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.shadow.seen import AnswerObserver
-from tsdb.reader.limits import AnswerBytes
-from tsdb.reader.read_call import Caller
+from tsdb.reader.read_call import AnswerBytes, Caller
 from tsdb.v1 import reader_pb2
 
 NOW_MS = 1_435_781_451_781

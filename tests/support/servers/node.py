@@ -29,7 +29,7 @@ from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcLimits, GrpcServer, GrpcService, build_server
 from tsdb.ops.lifecycle import Deadline
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.store.partition import StorePartitionStatus
 from tsdb.store.reads import StoreReads
 from tsdb.store.service import ReaderService

@@ -20,7 +20,7 @@ from tsdb.query.history.reads import HistoryReads
 from tsdb.query.service import QuerierService
 from tsdb.query.stores.pool import StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.v1 import reader_pb2_grpc
 
 

@@ -20,8 +20,7 @@ from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.query.stores.interface import Stores
 from tsdb.query.stores.local import LocalStore, OneStore
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import Caller, ReadCalls
+from tsdb.reader.read_call import Caller, ReadCalls, SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
 from tsdb.store.applied import AppliedSignal

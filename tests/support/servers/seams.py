@@ -9,8 +9,7 @@ from support.fakes.fake_history import FakeHistory, StagedLog
 from support.oracles.head_twin import HeadTwin
 from support.servers.queriers import TOPIC_ID, ServedHeads, one_store, sources_over
 from tsdb.query.service import QuerierService
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import ReadCalls, SelectLimits
 
 WINDOW_MS = SMALL_TIMES.window_ms
 WINDOWS = 10

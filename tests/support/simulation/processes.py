@@ -25,8 +25,7 @@ from tsdb.model.errors import TsdbError
 from tsdb.model.meta import MetaSettings
 from tsdb.query.stores.interface import StoreReader
 from tsdb.query.stores.local import LocalStore
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import Caller
+from tsdb.reader.read_call import Caller, SelectLimits
 from tsdb.replay.replay import Replay
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.reads import StoreReads

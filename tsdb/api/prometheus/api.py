@@ -25,7 +25,7 @@ from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
-from tsdb.reader.limits import ReservedBytes
+from tsdb.reader.read_call import ReservedBytes
 from tsdb.selector.pattern import compile_pattern
 
 OPTIONS = "OPTIONS"

@@ -25,8 +25,7 @@ from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.query.promql.storage import NO_SERIES, QuerierStorage
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
-from tsdb.reader.limits import AnswerBytes, ReservedBytes, SelectLimits
-from tsdb.reader.read_call import Caller, ReadCalls
+from tsdb.reader.read_call import AnswerBytes, Caller, ReadCalls, ReservedBytes, SelectLimits
 from tsdb.selector.selectors import is_utf8, matches_empty
 from tsdb.v1 import reader_pb2
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.names import checked, without_name
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, counted, stacked
 from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, group_starts, joined
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, MatchCardinality, Matching
@@ -39,10 +38,10 @@ def with_scalar(
     if node.operator in TRIMS:
         return _refuse_trim(context, node, vector)
     if node.operator not in COMPARISONS:
-        return without_name(context, vector.with_values(ARITHMETIC[node.operator](*pair)))
+        return context.without_name(vector.with_values(ARITHMETIC[node.operator](*pair)))
     holds = COMPARE[node.operator](*pair)
     if node.returns_bool:
-        return without_name(context, vector.with_values(holds.astype(np.float64)))
+        return context.without_name(vector.with_values(holds.astype(np.float64)))
     return vector.with_present(vector.present & holds)
 
 
@@ -78,7 +77,7 @@ def vectors(context: EvaluationContext, node: Binary, left: Block, right: Block)
         case "or":
             rest = right.present & ~_any(sides.left_group, left, sides.groups)[sides.right_group]
             both = stacked((left, replace(right, present=rest))).compact()
-            return checked(context, both)
+            return context.checked(both)
     return _matched(context, node, _filled(node.matching, sides))
 
 
@@ -134,7 +133,7 @@ def _matched(context: EvaluationContext, node: Binary, sides: Sides) -> Block:
         present = present if node.returns_bool else present & holds
     else:
         values = ARITHMETIC[node.operator](left.values, right.values)
-    return checked(context, Block(labels, values, present, loses_name).compact())
+    return context.checked(Block(labels, values, present, loses_name).compact())
 
 
 def _pairs(

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.prepared import Prepared
 from tsdb.promql.evaluate.storage import Storage
+from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import Pool
 from tsdb.promql.syntax.durations import duration_ms
 from tsdb.promql.syntax.numbers import shown_g
-from tsdb.promql.syntax.tree import Duration
+from tsdb.promql.syntax.tree import Duration, Expression
 from tsdb.selector.tokens import TextSpan, place
 
 # Bound of the values that subqueries compute and ranges visit. A query without reads has it, each series that is read
@@ -173,12 +173,11 @@ class EvaluationContext:
     """start_ms, end_ms, step_ms: steps of this part. query_start_ms, query_end_ms and query_step_ms: steps of the whole
     query.
 
-    An instant query has one step and step_ms 0. values_max: bound of one vector, over all its steps. in_hand,
-    subqueries: memory and work of the whole query.
-
+    An instant query has one step and step_ms 0. is_fixed: whether a node has the same value at all steps. values_max:
+    bound of one vector, over all its steps. in_hand, subqueries: memory and work of the whole query.
     """
 
-    query: Prepared
+    is_fixed: Callable[[Expression], bool]
     storage: Storage
     annotations: Annotations
     pool: Pool
@@ -226,6 +225,20 @@ class EvaluationContext:
         query_range_ms = self.query_end_ms - self.query_start_ms
         text, step_ms = self.annotations.text, self.query_step_ms
         return duration_ms(node, text, step_ms, query_range_ms, is_positive=is_positive)
+
+    def without_name(self, block: Block) -> Block:
+        """The block without names, or marked for that where names go at the end of the query. Raises
+        EvaluationError."""
+        if self.delays_name_removal:
+            return replace(block, loses_name=np.ones(len(block), np.bool_))
+        return block.without_name()
+
+    def checked(self, block: Block) -> Block:
+        """Merge series of equal labels in the block. Raises EvaluationError when that is impossible.
+
+        Where names are removed at the end of the query, labels at a single time may be equal until then.
+        """
+        return block if self.delays_name_removal and self.start_ms == self.end_ms else block.merged()
 
     def admit(self, series: int, steps: int) -> None:
         """Call before the allocation of a vector.

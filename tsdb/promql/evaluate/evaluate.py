@@ -15,7 +15,6 @@ from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.functions import BODIES, OfFirst, OfTexts, OfValues, check_extension
 from tsdb.promql.evaluate.groups.aggregate import aggregated, check_label, counted_values
-from tsdb.promql.evaluate.names import without_name
 from tsdb.promql.evaluate.ranges.range_functions import OverRange, over_range, visits
 from tsdb.promql.evaluate.selection.select import (
     Ranges,
@@ -64,7 +63,7 @@ def _evaluated(context: EvaluationContext, node: Expression) -> Step[Value]:
     context.check()
     before = context.in_hand.bytes
     value: Value
-    if context.steps > 1 and context.query.is_fixed(node):
+    if context.steps > 1 and context.is_fixed(node):
         once: Value = yield _evaluated(context.at(context.start_ms, context.start_ms, context.step_ms), node)
         value = _repeated(context, once)
     else:
@@ -137,14 +136,14 @@ def _unary(context: EvaluationContext, node: Unary) -> Step[Value]:
         return value
     if isinstance(value, Scalar):
         return Scalar(-value.values)
-    return without_name(context, value.with_values(-value.values))
+    return context.without_name(value.with_values(-value.values))
 
 
 def _binary(context: EvaluationContext, node: Binary) -> Step[Value]:
     """A chain of operators from its first operand on, so that it takes the memory of one operation."""
     before = context.in_hand.bytes
     chain, first = [node], node.left
-    while isinstance(first, Binary) and not (context.steps > 1 and context.query.is_fixed(first)):
+    while isinstance(first, Binary) and not (context.steps > 1 and context.is_fixed(first)):
         chain.append(first)
         first = first.left
     value: Value = yield _evaluated(context, first)

@@ -21,7 +21,6 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.label_functions import Relabel, label_join, label_replace
-from tsdb.promql.evaluate.names import without_name
 from tsdb.promql.evaluate.ranges import range_kernels as codes
 from tsdb.promql.evaluate.ranges.range_functions import (
     OverRange,
@@ -111,7 +110,7 @@ def where_absent(context: EvaluationContext, node: Expression, block: Block, *, 
 
 def _clamp(context: EvaluationContext, block: Block, low: NDArray[np.float64], high: NDArray[np.float64]) -> Block:
     values = greatest(low, least(high, block.values))
-    return without_name(context, block.with_values(values).with_present(block.present & ~(high < low)))
+    return context.without_name(block.with_values(values).with_present(block.present & ~(high < low)))
 
 
 def _clamped(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
@@ -128,7 +127,7 @@ def _clamped(context: EvaluationContext, node: Call, args: Sequence[Argument]) -
 def _round(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
     nearest = _scalar(args[1]).values if len(args) > 1 else np.ones(context.steps)
-    return without_name(context, block.with_values(rounded(block.values, nearest)))
+    return context.without_name(block.with_values(rounded(block.values, nearest)))
 
 
 def _to_scalar(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Scalar:
@@ -141,14 +140,14 @@ def _to_scalar(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Scal
 def _math(compute: Callable[[Values], Values]) -> OfValues:
     def value(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
         block = _block(args[0])
-        return without_name(context, block.with_values(compute(block.values)))
+        return context.without_name(block.with_values(compute(block.values)))
 
     return OfValues(value)
 
 
 def _date(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0]) if args else vector_of(context, Scalar(context.times_ms / 1000))
-    return without_name(context, block.with_values(date_part(node.name, block.values)))
+    return context.without_name(block.with_values(date_part(node.name, block.values)))
 
 
 def _time(context: EvaluationContext, _: Call, __: Sequence[Argument]) -> Scalar:
@@ -157,12 +156,12 @@ def _time(context: EvaluationContext, _: Call, __: Sequence[Argument]) -> Scalar
 
 def _timestamp(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
-    return without_name(context, block.with_values(np.broadcast_to(context.times_ms / 1000, block.values.shape).copy()))
+    return context.without_name(block.with_values(np.broadcast_to(context.times_ms / 1000, block.values.shape).copy()))
 
 
 def _timestamp_of_samples(context: EvaluationContext, selector: VectorSelector) -> Block:
     block, times_ms = newest_with_times(context, selector, shifted_times(context, selector))
-    return without_name(context, block.with_values(times_ms / 1000))
+    return context.without_name(block.with_values(times_ms / 1000))
 
 
 def _of_query(seconds: Callable[[EvaluationContext], float]) -> OfValues:

@@ -12,7 +12,6 @@ from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.binary import shown_labels
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
 from tsdb.promql.evaluate.vectors.block import Block, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets
@@ -157,7 +156,7 @@ def _combined(
     kept = np.array(rows, np.int64)
     present = np.array(presents, np.bool_).reshape(len(rows), steps)
     block = Block(label_sets(context.pool, labels), base.values[kept], present, base.loses_name[kept])
-    return merged(block)
+    return block.merged()
 
 
 def _by_identity(labels: LabelSets) -> dict[tuple[str, ...], list[tuple[str, int]]]:

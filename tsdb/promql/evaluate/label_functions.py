@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tsdb.model.errors import InvalidRequest
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, distinct
 from tsdb.selector.pattern import REGEX_BYTES_MAX
@@ -81,7 +80,7 @@ def _changed(
 def _with_label(block: Block, name: str, numbers: NDArray[np.int32], where: NDArray[np.bool_]) -> Block:
     loses_name = block.loses_name & ~where if name == METRIC_NAME else block.loses_name
     changed = replace(block, labels=block.labels.with_column(name, numbers), loses_name=loses_name)
-    return merged(changed)
+    return changed.merged()
 
 
 def _compiled(pattern: str) -> re2._Regexp:

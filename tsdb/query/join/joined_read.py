@@ -10,8 +10,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tsdb.answer.answer import Answer, AnswerBody, AnswerCounts, PartitionAnswer, RawResult, SealedColumns
-from tsdb.answer.joined import one_part
+from tsdb.answer.answer import Answer, AnswerBody, AnswerCounts, PartitionAnswer, RawResult, SealedColumns, one_part
 from tsdb.answer.spec import SelectSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.errors import CorruptData
@@ -22,8 +21,7 @@ from tsdb.query.join.partition_join import PartitionJoin
 from tsdb.query.join.seam import NO_SAMPLES, StoreSamples
 from tsdb.query.sources import HistorySource
 from tsdb.query.stores.fan_out import ShareStreams
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import ReadCall, SelectLimits
 
 ANSWER_BYTES = 1 << 20  # Samples in one answer of several sources.
 

@@ -23,8 +23,7 @@ from tsdb.query.history.samples import HistoryQuery, history_samples
 from tsdb.query.join.seam import Seam, StoreSamples
 from tsdb.query.reduction import Reduction
 from tsdb.query.sources import HistorySource, answered_total
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadWork
+from tsdb.reader.read_call import ReadWork, SelectLimits
 
 ORDERED_SAMPLE_BYTES = 24  # Bytes of time, value and order.
 MERGE_COPIES = 2

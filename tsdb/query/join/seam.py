@@ -12,8 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import PartitionAnswer, RawResult, malformed
-from tsdb.answer.joined import raw_of
+from tsdb.answer.answer import PartitionAnswer, RawResult, malformed, raw_of
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge import merge
 from tsdb.model.errors import CorruptData

@@ -17,8 +17,7 @@ from tsdb.model.window import TIME_MAX_MS
 from tsdb.query.labels import read_labels
 from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources, partitions_for
-from tsdb.reader.limits import SelectLimits, texts_bytes
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import ReadCall, SelectLimits, texts_bytes
 
 LABEL_COPIES = 2  # Copies: the answer, and the labels made from it.
 

@@ -13,8 +13,7 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.query.promql.answer import messages
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.sources import Sources
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import ReadCall, SelectLimits
 from tsdb.v1 import reader_pb2
 
 STEPS_MAX = 11_000  # The limit of Prometheus.

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tsdb.answer.answer import Answer, PartitionAnswer, malformed
-from tsdb.answer.joined import joined_parts, joined_series
+from tsdb.answer.answer import Answer, PartitionAnswer, joined_parts, malformed
+from tsdb.answer.columns import joined_series
 from tsdb.answer.spec import EXACT, ReadOptions, SelectSpec
 from tsdb.answer.state import MemoryState, losses
 from tsdb.model.selector import Matcher
@@ -21,8 +21,7 @@ from tsdb.query.join.joined_read import AnswerTotals
 from tsdb.query.select import SelectRead
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.stores.fan_out import ShareStreams
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCall
+from tsdb.reader.read_call import ReadCall, SelectLimits
 
 SAMPLE_BYTES = 16
 SERIES_BYTES = 64  # Bytes beside the labels: the object of the labels, its entry in a list, and a start.

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tsdb.api.prometheus.errors import ErrorType, Failure
-from tsdb.promql.evaluate.names import SAME_LABELS
+from tsdb.promql.evaluate.vectors.block import SAME_LABELS
 
 _PLACE = re.compile(r'(?:invalid parameter "query": )?(\d+):(\d+): parse error: (.*)', re.DOTALL)
 SIGNED_OUT = "You are not signed in, or the token is no longer valid here."

@@ -9,7 +9,7 @@ import pytest
 from support.servers.queriers import TOPIC_ID, context
 from support.servers.seams import Seam
 from tsdb.query.service import QuerierService
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.store.reads import StoreReads
 from tsdb.store.service import ReaderService
 from tsdb.v1 import reader_pb2

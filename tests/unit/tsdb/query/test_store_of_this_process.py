@@ -14,7 +14,7 @@ from tsdb.head.state import Hole
 from tsdb.model.errors import HoleInRange, OutOfCoverage, TsdbError, Unavailable
 from tsdb.query.service import QuerierService
 from tsdb.query.stores.local import LocalStore
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'

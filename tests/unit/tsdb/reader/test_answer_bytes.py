@@ -10,8 +10,7 @@ from support.data.heads import Record, apply, new_head
 from support.servers.queriers import Context, ServedHeads
 from tsdb.model.errors import Overloaded
 from tsdb.model.time_set import SliceLengths
-from tsdb.reader.limits import SMALL_BYTES, AnswerBytes, ReservedBytes
-from tsdb.reader.read_call import ReadCall, ReadCalls
+from tsdb.reader.read_call import SMALL_BYTES, AnswerBytes, ReadCall, ReadCalls, ReservedBytes
 from tsdb.v1 import common_pb2, reader_pb2
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.errors import Overloaded
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 
 SERVER = SelectLimits(series_max=10, samples_max=100, bytes_max=1000)
 

@@ -10,8 +10,7 @@ from support.data.heads import Record, apply, new_head, register
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import NO_BOUNDS, ReadWork
+from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
 from tsdb.store import select

@@ -12,7 +12,7 @@ from tsdb.answer.answer import AnswerSeries
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.errors import Overloaded
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.selector.selectors import parse_selector
 from tsdb.store.selection import Selection, Selections
 

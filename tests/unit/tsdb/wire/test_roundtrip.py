@@ -21,8 +21,8 @@ from tsdb.answer.answer import (
     SealedColumns,
     SeriesAnswer,
     WatchAnswer,
+    joined_parts,
 )
-from tsdb.answer.joined import joined_parts
 from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.marker import HoleRecord

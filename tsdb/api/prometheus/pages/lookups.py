@@ -14,7 +14,7 @@ from tsdb.api.prometheus.parameters import LookupRange, selectors
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.model.selector import Matcher
-from tsdb.reader.limits import texts_bytes
+from tsdb.reader.read_call import texts_bytes
 from tsdb.selector.selectors import is_utf8
 
 SERIES_A_PIECE = 1000

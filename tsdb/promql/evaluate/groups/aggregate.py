@@ -13,7 +13,6 @@ from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups import aggregate_kernels as codes
 from tsdb.promql.evaluate.groups.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
-from tsdb.promql.evaluate.names import merged
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.numbers import shown_f, shown_g
@@ -80,7 +79,7 @@ def counted_values(context: EvaluationContext, node: Aggregation, block: Block, 
     context.admit(*shape)
     counts = np.zeros(shape)
     np.add.at(counts, (grouping.of_row[pair_of.reshape(-1)], steps), 1.0)
-    return merged(Block(grouping.labels, counts, counts > 0, np.zeros(shape[0], np.bool_)))
+    return Block(grouping.labels, counts, counts > 0, np.zeros(shape[0], np.bool_)).merged()
 
 
 def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.context import EvaluationContext, ForcedMonotonicity
 from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
-from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, stacked
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
@@ -47,7 +46,7 @@ def histogram_quantile(context: EvaluationContext, node: Call, quantile: Scalar,
     """The quantile of each histogram, by linear interpolation between bounds."""
     warn_of_quantiles(context, quantile.values, node)
     histograms = _histograms(context, block, node.args[1].span)
-    return without_name(context, _quantiles(context, histograms, [quantile], node.args[1].span)[0])
+    return context.without_name(_quantiles(context, histograms, [quantile], node.args[1].span)[0])
 
 
 def histogram_quantiles(
@@ -65,13 +64,13 @@ def histogram_quantiles(
             number = context.pool.number(_shown_quantile(value))
             labels = found.labels.with_column(label, np.full(len(found), number, np.int32))
             parts.append(replace(found, labels=labels).with_present(found.present & here))
-    return without_name(context, merged(stacked(parts)))
+    return context.without_name(stacked(parts).merged())
 
 
 def histogram_fraction(context: EvaluationContext, node: Call, lower: Scalar, upper: Scalar, block: Block) -> Block:
     """The share of observations between two values."""
     histograms = _histograms(context, block, node.args[2].span)
-    return without_name(context, _computed(context, histograms, FRACTION, [lower], [upper])[0][0])
+    return context.without_name(_computed(context, histograms, FRACTION, [lower], [upper])[0][0])
 
 
 def _quantiles(

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.names import merged, without_name
 from tsdb.promql.evaluate.ranges import range_kernels as codes
 from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
 from tsdb.promql.evaluate.selection.select import Ranges
@@ -35,12 +34,12 @@ Parameters = Sequence[NDArray[np.float64]]
 
 
 def _nameless(context: EvaluationContext, _: Call, block: Block) -> Block:
-    return without_name(context, block)
+    return context.without_name(block)
 
 
 def named(_context: EvaluationContext, _: Call, block: Block) -> Block:
     """The finish of functions whose result is a sample of the series."""
-    return merged(block)
+    return block.merged()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.promql.evaluate.vectors.labels import LabelSets, joined
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.vectors.labels import METADATA, LabelSets, joined
+
+SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,32 @@ class Block:
         rows = self.present.any(axis=1)
         return self if rows.all() else self.subset(np.flatnonzero(rows))
 
+    def without_name(self) -> Block:
+        """The block without the names of metrics. Raises EvaluationError."""
+        return Block(self.labels.without(METADATA), self.values, self.present, self.loses_name).merged()
+
+    def at_end(self) -> Block:
+        """The block without the names that are marked. Raises EvaluationError when labels are equal then."""
+        if not self.loses_name.any():
+            return self.merged()
+        labels = _without_marked(self.labels, self.loses_name)
+        return replace(self, labels=labels, loses_name=np.zeros(len(self), np.bool_)).merged()
+
+    def merged(self) -> Block:
+        """Merge series of equal labels. Raises EvaluationError when two of them are present at one step."""
+        if self.labels.is_distinct:
+            return self
+        groups = self.labels.groups()
+        if len(groups) == len(self):
+            return self
+        counts = counted(self.present, groups.of_row, len(groups))
+        if counts.max() > 1:
+            raise EvaluationError(SAME_LABELS)
+        values = np.zeros(counts.shape)
+        rows, steps = np.nonzero(self.present)
+        values[groups.of_row[rows], steps] = self.values[rows, steps]
+        return Block(self.labels.first_of(groups), values, counts > 0, self.loses_name[groups.first])
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -103,6 +132,10 @@ class Samples:
         """Bytes of the arrays of samples and labels."""
         return self.values.nbytes + self.ts_ms.nbytes + self.labels.numbers.nbytes
 
+    def at_end(self) -> Samples:
+        """Samples without the names that are marked."""
+        return replace(self, labels=_without_marked(self.labels, self.loses_name))
+
 
 def stacked(blocks: Sequence[Block]) -> Block:
     """The series of all blocks, one block after another. There is at least one block, and all have the same steps."""
@@ -122,3 +155,9 @@ def counted(present: NDArray[np.bool_], of_row: NDArray[np.int64], groups: int) 
     counts = np.zeros((groups, present.shape[1]), np.int64)
     np.add.at(counts, of_row, present)
     return counts
+
+
+def _without_marked(labels: LabelSets, loses_name: NDArray[np.bool_]) -> LabelSets:
+    for name in set(METADATA) & set(labels.names):
+        labels = labels.with_column(name, np.where(loses_name, 0, labels.column(name)).astype(np.int32))
+    return labels

@@ -23,7 +23,7 @@ from tsdb.model.errors import Overloaded
 from tsdb.ops.auth import Tokens
 from tsdb.ops.http.connections import HttpLimits
 from tsdb.query.promql.running import RunningQueries
-from tsdb.reader.limits import AnswerBytes
+from tsdb.reader.read_call import AnswerBytes
 
 SMALL = replace(ApiOptions(), running_max=1, waiting_max=1, lookups_max=1)
 WITHIN_S = 60.0  # Covers kernels that are not in the cache yet.

@@ -33,7 +33,7 @@ from tsdb.api.prometheus.remote_read.wire import sample_fields
 from tsdb.api.prometheus.remote_read.xor_chunk import CHUNK_SAMPLES, xor_chunks
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.ops.auth import Tokens
-from tsdb.reader.limits import AnswerBytes
+from tsdb.reader.read_call import AnswerBytes
 from tsdb.v1 import remote_read_pb2
 
 STALE_BITS = 0x7FF0000000000002

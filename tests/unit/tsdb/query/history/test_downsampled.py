@@ -33,7 +33,7 @@ from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 
 LENGTHS_MS = {"5m": 100, "1h": 400}  # A window has about as many steps as in production.
 AGGREGATIONS = {"last": steps.LAST, "avg": steps.AVG, "min": steps.MIN, "max": steps.MAX, "sum": steps.SUM, "count": 6}

@@ -23,7 +23,7 @@ from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import AGAIN_S, IndexGeneration
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 
 POLL_MS = int(POLL_EVERY_S * 1000)
 

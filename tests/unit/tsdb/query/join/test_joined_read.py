@@ -21,8 +21,7 @@ from tsdb.head.state import Hole
 from tsdb.history.interface import HistoryHole, Loaded
 from tsdb.model.errors import CorruptData, HoleInRange, InvalidRequest, Overloaded, TsdbError, Unavailable
 from tsdb.query.join.partition_join import ORDERED_SAMPLE_BYTES
-from tsdb.reader.limits import AnswerBytes, SelectLimits
-from tsdb.reader.read_call import Caller, ReadCalls
+from tsdb.reader.read_call import AnswerBytes, Caller, ReadCalls, SelectLimits
 from tsdb.v1 import reader_pb2
 
 SELECTOR = '{job="test"}'

@@ -17,8 +17,7 @@ from tsdb.client import ReadOptions
 from tsdb.model.errors import HoleInRange, InvalidRequest, Overloaded, Unavailable
 from tsdb.query.promql.metadata import QuerierMetadata
 from tsdb.query.sources import Sources
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import ReadCalls, SelectLimits
 from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import reader_pb2
 

@@ -15,7 +15,7 @@ from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.query.service import QuerierService
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.selector.tokens import QueryError
 from tsdb.v1 import common_pb2, reader_pb2
 

@@ -18,8 +18,7 @@ from tsdb.answer.spec import SelectSpec
 from tsdb.model.errors import InvalidRequest, Unavailable, worth_retrying
 from tsdb.query.promql.running import TEXT_CHARS_MAX, RunningQueries
 from tsdb.query.service import QuerierService
-from tsdb.reader.limits import SelectLimits
-from tsdb.reader.read_call import Caller
+from tsdb.reader.read_call import Caller, SelectLimits
 from tsdb.v1 import reader_pb2
 
 WITHIN_S = 60.0

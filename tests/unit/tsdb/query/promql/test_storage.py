@@ -30,8 +30,7 @@ from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.stores.interface import StoreReader
-from tsdb.reader.limits import AnswerBytes, SelectLimits
-from tsdb.reader.read_call import ReadCalls
+from tsdb.reader.read_call import AnswerBytes, ReadCalls, SelectLimits
 from tsdb.selector.selectors import parse_selector
 from tsdb.v1 import reader_pb2
 

@@ -17,7 +17,7 @@ from tsdb.head.head import Head
 from tsdb.model.errors import CorruptData, Overloaded, Unavailable, WrongTopic
 from tsdb.query.service import QuerierService
 from tsdb.query.stores.interface import StoreReader, Stores
-from tsdb.reader.limits import SelectLimits
+from tsdb.reader.read_call import SelectLimits
 from tsdb.v1 import common_pb2, reader_pb2
 
 NOW_MS = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.promql.evaluate.prepared import Prepared, PreparedQueries
+from tsdb.promql.evaluate.query import Prepared, PreparedQueries
 from tsdb.promql.syntax.features import ALL_FEATURES, Features
 from tsdb.promql.syntax.tree import post_order
 from tsdb.selector.tokens import QueryError
