@@ -71,6 +71,8 @@ class RoleProcess:
         self._early_page = EarlyPage(self._refusal)
         self._waiting = Readiness("starting")  # Its reason is empty once all has started.
         self._failure: BaseException | None = None
+        # See BodyRoutes. Requests go to the routes of the role without a detour once it serves.
+        self.route: Callable[[str, str], BodyRoute | None] = self._early_route
 
     def start(self) -> None:
         """Begin to open the role. Returns at once."""
@@ -122,12 +124,10 @@ class RoleProcess:
         reason, message = disk or self._opened.problem()
         return Readiness(reason, self._opened.partitions(), message)
 
-    def route(self, method: str, path: str) -> BodyRoute | None:
-        """See BodyRoutes; until the role serves, a POST and a request of an API are refused with the reason, and a role
-        with pages shows it."""
+    def _early_route(self, method: str, path: str) -> BodyRoute | None:
+        """Until the role serves, a POST and a request of an API are refused with the reason, and a role with pages
+        shows it."""
         opened = self._opened
-        if opened is not None and not self._waiting.reason:
-            return opened.bodies.route(method, path)
         if method == "POST" or path.startswith(API):
             return self._early_writes
         has_page = path == PAGE and opened is not None and opened.bodies.route(method, path) is not None
@@ -155,6 +155,7 @@ class RoleProcess:
             freeze_started()
             for component in opened.components:
                 self._start(component)
+            self.route = opened.bodies.route
             self._waiting = Readiness()
         except BaseException as error:
             self._failure = error

@@ -19,11 +19,10 @@ from functools import partial
 
 import orjson
 
-from tsdb.api.prometheus.answer import Representation, accepted_encoding, encoded
+from tsdb.api.prometheus.answer import JSON, Representation, accepted_encoding, encoded
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.endpoints import Endpoint, WorkerPool
 from tsdb.api.prometheus.errors import BadParameter, Failure
-from tsdb.api.prometheus.json.envelope import JSON
 from tsdb.api.prometheus.parameters import integer
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ops.metrics import counter

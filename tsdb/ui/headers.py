@@ -6,7 +6,7 @@ a value cannot become a script. Styles may be inline, because BokehJS makes its 
 
 from __future__ import annotations
 
-from tsdb.api.prometheus.answer import Headers
+from tsdb.ops.http.bodies import Headers
 
 HTML = "text/html; charset=utf-8"
 POLICY = "; ".join(

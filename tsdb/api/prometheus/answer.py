@@ -1,23 +1,30 @@
-"""Answers: their representation, their content encoding, and how a large one is sent while it is made.
+"""Answers: the JSON object around each, their content encoding, and how a large one is sent while it is made.
 
 The pieces of a large answer are made on threads while the event loop sends the pieces before them.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from itertools import chain
+from typing import Any, Protocol
 
+import orjson
 import zstandard
 
-from tsdb.ops.http.bodies import HttpHead
+from tsdb.api.prometheus.errors import Failure
+from tsdb.api.prometheus.json.rows import json_text, valid_text
+from tsdb.ops.http.bodies import Headers, HttpAnswer, HttpHead
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
+JSON = "application/json"
+ANNOTATIONS_MAX = 10  # Most annotations of each kind, as in Prometheus. The answer states the number of the others.
 PIECES_BYTES = 1 << 20  # Pieces made at once: some milliseconds of work.
 GZIP, ZSTD, IDENTITY = "gzip", "zstd", ""
 # Level of zlib. Level 1 compresses such JSON to a tenth at some 150 MB/s. The default takes three times as long and
@@ -33,14 +40,76 @@ _bytes = counter(
 log = get_logger(__name__)
 
 Pieces = Iterator[bytes | memoryview]
-Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """data: JSON in pieces. A piece is valid until the next one is requested."""
+
+    data: Pieces
+    warnings: Sequence[str] = ()
+    infos: Sequence[str] = ()
+
+
+def plain(data: Any, warnings: Sequence[str] = ()) -> Result:
+    """A result of strings, numbers, lists and dicts."""
+    return Result(iter((json_of(data),)), warnings)
+
+
+def json_of(data: Any) -> bytes:
+    """JSON of strings, numbers, lists and dicts. Bytes that are not UTF-8 are replaced."""
+    try:
+        return orjson.dumps(data)
+    except orjson.JSONEncodeError:
+        return json.dumps(_replaced(data), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def success(result: Result) -> Pieces:
+    """The whole answer, in pieces."""
+    end = b"}"
+    if result.warnings or result.infos:
+        end = _annotations("warnings", "warning", result.warnings) + _annotations("infos", "info", result.infos) + end
+    return chain((b'{"status":"success","data":',), result.data, (end,))
+
+
+def failed(failure: Failure) -> HttpAnswer:
+    """The answer to a request that failed."""
+    return HttpAnswer(failure.status, error(failure), JSON)
+
+
+def error(failure: Failure) -> bytes:
+    """The whole answer of a request that failed."""
+    return b'{"status":"error","errorType":"%b","error":%b}' % (failure.type.value.encode(), json_text(failure.text))
+
+
+def shown_annotations(kind: str, texts: Sequence[str]) -> list[str]:
+    """The texts that an answer shows. kind: warning or info."""
+    left_out = len(texts) - ANNOTATIONS_MAX
+    if left_out <= 0:
+        return list(texts)
+    return [*texts[:ANNOTATIONS_MAX], f"{left_out} more {kind} annotations omitted"]
+
+
+def _annotations(name: str, kind: str, texts: Sequence[str]) -> bytes:
+    if not texts:
+        return b""
+    return b',"%b":[%b]' % (name.encode(), b",".join(map(json_text, shown_annotations(kind, texts))))
+
+
+def _replaced(data: Any) -> Any:
+    """The same data with valid texts."""
+    if isinstance(data, str):
+        return valid_text(data)
+    if isinstance(data, dict):
+        return {_replaced(key): _replaced(value) for key, value in data.items()}
+    return [_replaced(one) for one in data] if isinstance(data, list | tuple) else data
 
 
 @dataclass(frozen=True, slots=True)
 class Representation:
     """A body that is sent without compression, because it is compact already. headers: headers beside content-type."""
 
-    pieces: Iterator[bytes | memoryview]
+    pieces: Pieces
     content_type: str
     headers: Headers = ()
 
@@ -119,12 +188,12 @@ def accepted_encoding(header: str) -> str:
     return next((one for one in (ZSTD, GZIP) if one in accepted), IDENTITY)
 
 
-def encoded(pieces: Iterator[bytes | memoryview], encoding: str) -> Iterator[bytes | memoryview]:
+def encoded(pieces: Pieces, encoding: str) -> Pieces:
     """The pieces in an encoding."""
     return pieces if encoding == IDENTITY else _compressed(pieces, encoding)
 
 
-def _compressed(pieces: Iterator[bytes | memoryview], encoding: str) -> Iterator[bytes]:
+def _compressed(pieces: Pieces, encoding: str) -> Iterator[bytes]:
     compressor = _compressor(encoding)
     for piece in pieces:
         if made := compressor.compress(piece):

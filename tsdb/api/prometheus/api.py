@@ -10,12 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from tsdb.api.prometheus.answer import AnswerStream, Representation, accepted_encoding, encoded, next_pieces
+from tsdb.api.prometheus.answer import (
+    JSON,
+    AnswerStream,
+    Representation,
+    Result,
+    accepted_encoding,
+    encoded,
+    failed,
+    next_pieces,
+    success,
+)
 from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
 from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, WorkerPool, endpoint_of
 from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
-from tsdb.api.prometheus.json import envelope
-from tsdb.api.prometheus.json.envelope import Result
 from tsdb.api.prometheus.parameters import Form
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
@@ -203,7 +211,7 @@ class PrometheusApi:
             headers = (*headers, ("www-authenticate", "Bearer"))
         if failure.status == 405 and endpoint is not None:
             headers = (*headers, ("allow", ", ".join(sorted(endpoint.methods))))
-        answer = envelope.failed(failure) if endpoint is None else endpoint.failed(failure)
+        answer = failed(failure) if endpoint is None else endpoint.failed(failure)
         return replace(answer, headers=(*headers, *answer.headers))
 
 
@@ -216,7 +224,7 @@ def _json(result: Result, head: HttpHead) -> Representation:
     """A result in the envelope, compressed where the request accepts it."""
     encoding = accepted_encoding(head.headers.get("accept-encoding", ""))
     headers = (("content-encoding", encoding),) if encoding else ()
-    return Representation(encoded(envelope.success(result), encoding), envelope.JSON, headers)
+    return Representation(encoded(success(result), encoding), JSON, headers)
 
 
 def _cause(running: RunningQuery, error: TsdbError) -> TsdbError:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.api.prometheus.answer import Representation
-from tsdb.api.prometheus.json.envelope import json_of, shown_annotations
+from tsdb.api.prometheus.answer import Representation, json_of, shown_annotations
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tsdb.api.prometheus.answer import Representation
+from tsdb.api.prometheus.answer import Representation, Result, failed
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import Failure
-from tsdb.api.prometheus.json.envelope import Result, failed
 from tsdb.api.prometheus.pages import empty, federate, lookups, metadata, query, status, syntax
 from tsdb.api.prometheus.remote_read import page as remote_read
 from tsdb.ops.http.bodies import HttpAnswer

@@ -44,13 +44,13 @@ Work = Callable[[], None]
 
 
 class _Slot:
-    """The slot of one piece of work. A tsdb.ops.threads.ThreadWaits. The lock of the pool guards its fields."""
+    """The slot of a thread while it works. A tsdb.ops.threads.ThreadWaits. The lock of the pool guards its fields."""
 
     __slots__ = ("_pool", "is_lent", "key", "waits_since")
 
-    def __init__(self, pool: WorkPool, key: str) -> None:
+    def __init__(self, pool: WorkPool) -> None:
         self._pool = pool
-        self.key = key
+        self.key = ""  # The client of the work.
         self.waits_since: float | None = None
         self.is_lent = False
 
@@ -174,23 +174,22 @@ class WorkPool(Component):
         if self._niceness and sys.platform == "linux":
             number = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + self._niceness)
-        done: _Slot | None = None
-        while (taken := self._next(done)) is not None:
-            done, work = taken
-            bind_waits(done)
+        slot = _Slot(self)
+        bind_waits(slot)
+        while (work := self._next(slot)) is not None:
             self._do(work)
-            bind_waits(None)
-            del work, taken  # Without this the thread would keep them in memory until the next piece comes.
+            del work  # Without this the thread would keep it in memory until the next piece comes.
 
-    def _next(self, done: _Slot | None) -> tuple[_Slot, Work] | None:
-        """The next piece of work, as soon as a slot is free; None at the end."""
+    def _next(self, slot: _Slot) -> Work | None:
+        """The next piece of work, as soon as a slot is free; None at the end. slot: that of the thread, which leaves
+        its last work."""
         with self._lock:
-            if done is not None:
-                self._leave_locked(done)
+            if slot in self._active:
+                self._leave_locked(slot)
             while True:
                 client = self._turn_locked()
                 if client is not None:
-                    return self._take_locked(client)
+                    return self._take_locked(client, slot)
                 if self._ending and not self._queued:
                     return None
                 # One idle thread looks for waits of others, while there is work for their slots.
@@ -217,7 +216,7 @@ class WorkPool(Component):
         alone = len(+self._held) == 1 and not self._held[client]
         return client if self._held_count + self._returning < self._slots + alone else None
 
-    def _take_locked(self, client: str) -> tuple[_Slot, Work]:
+    def _take_locked(self, client: str, slot: _Slot) -> Work:
         queue = self._queues.pop(client)
         work = queue.popleft()
         if queue:
@@ -226,10 +225,10 @@ class WorkPool(Component):
         self._queued -= 1
         if self._queued:
             self._call_thread_locked()
-        slot = _Slot(self, client)
+        slot.key = client
         self._active.add(slot)
         self._hold_locked(client, 1)
-        return slot, work
+        return work
 
     def _leave_locked(self, slot: _Slot) -> None:
         """The thread of the slot takes the next piece itself, so that no other one needs to wake up for it."""
@@ -260,11 +259,12 @@ class WorkPool(Component):
                 _waiting.inc(self._shown - before)
 
     def _run_rest(self) -> None:
+        slot = _Slot(self)
         while True:
             with self._lock:
                 if not self._queues:
                     return
-                slot, work = self._take_locked(next(iter(self._queues)))
+                work = self._take_locked(next(iter(self._queues)), slot)
             self._do(work)
             with self._lock:
                 self._leave_locked(slot)

@@ -18,6 +18,8 @@ STEP_BYTES = 16 << 10  # First reservation of a body; a small request needs no s
 # Bytes of header and objects of a request, so that the reservation also bounds the number of requests.
 REQUEST_BYTES = 4 << 10
 
+Headers = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class HttpHead:
@@ -55,7 +57,7 @@ class HttpAnswer:
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     stream: BodyStream | None = None
 
 
@@ -118,15 +120,22 @@ class BodyRoutes(Protocol):
 
 
 class JoinedRoutes:
-    """The routes of several parts of a role; the first that has a route is chosen."""
+    """The routes of several parts of a role; the first that has a route is chosen. A route named like its path has all
+    methods of the path, so it is remembered: these paths are few, because callers choose none."""
 
     def __init__(self, parts: Sequence[BodyRoutes]) -> None:
         self._parts = parts
+        self._known: dict[str, BodyRoute] = {}
 
     def route(self, method: str, path: str) -> BodyRoute | None:
+        known = self._known.get(path)
+        if known is not None:
+            return known
         for part in self._parts:
             route = part.route(method, path)
             if route is not None:
+                if route.name == path:
+                    self._known[path] = route
                 return route
         return None
 

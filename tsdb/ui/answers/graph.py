@@ -15,9 +15,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tsdb.api.prometheus.answer import shown_annotations
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import shown_annotations
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import range_result
 from tsdb.api.prometheus.parameters import POINTS_MAX, QuerySteps, integer

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tsdb.api.prometheus import parameters
+from tsdb.api.prometheus.answer import Result, plain
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import Result, plain
 from tsdb.model.errors import InvalidRequest
 from tsdb.promql.syntax.parser import parse
 from tsdb.selector.tokens import QueryError

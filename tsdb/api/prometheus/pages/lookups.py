@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from tsdb.api.prometheus import parameters
+from tsdb.api.prometheus.answer import Result, json_of, plain
 from tsdb.api.prometheus.call import ApiCall, QueryStorage
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import Result, json_of, plain
 from tsdb.api.prometheus.pages.query import TRUNCATED
 from tsdb.api.prometheus.parameters import LookupRange, selectors
 from tsdb.model.errors import InvalidRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tsdb.api.prometheus.answer import Result, plain
 from tsdb.api.prometheus.call import ApiCall, Families
-from tsdb.api.prometheus.json.envelope import Result, plain
 from tsdb.api.prometheus.parameters import integer
 from tsdb.model.clock import Clock
 from tsdb.model.errors import InvalidRequest

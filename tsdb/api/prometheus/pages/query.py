@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.api.prometheus import parameters
-from tsdb.api.prometheus.answer import Representation, accepts
+from tsdb.api.prometheus.answer import Representation, Result, accepts, json_of
 from tsdb.api.prometheus.arrow import MEDIA_TYPE, arrow_answer, arrow_rows
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import Result, json_of
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tsdb.api.prometheus import parameters
-from tsdb.api.prometheus.answer import Representation
+from tsdb.api.prometheus.answer import JSON, Representation, Result, json_of, plain
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import JSON, Result, json_of, plain
 from tsdb.cpu import core_count
 from tsdb.index.cardinality import By
 from tsdb.model.labels import parse_labels

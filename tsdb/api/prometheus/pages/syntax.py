@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
+from tsdb.api.prometheus.answer import Result, json_of, plain
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
-from tsdb.api.prometheus.json.envelope import Result, json_of, plain
 from tsdb.model.selector import MATCH_TYPES, Matcher
 from tsdb.promql.syntax.check import type_of
 from tsdb.promql.syntax.durations import duration_ms
