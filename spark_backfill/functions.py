@@ -68,8 +68,8 @@ def import_files(
     """
     from spark_backfill.jobs.imports.job import ImportOptions
     from spark_backfill.jobs.imports.job import import_files as job
-    from spark_backfill.jobs.imports.layout import ImportLayout
     from spark_backfill.writing.import_run import check_job_id, new_job_id
+    from tsdb.model.import_layout import ImportLayout
 
     layout = ImportLayout(
         format,

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
 from spark_backfill.jobs.exports.job import ExportOptions, export
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
-from spark_backfill.jobs.imports.layout import ImportLayout
 from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
 from support.spark.driver_memory import DriverUsage
 from support.spark.imports import ImportGround
+from tsdb.model.import_layout import ImportLayout
 
 PAST_MS = 1_577_836_800_000
 SERIES, STEPS = 24, 80

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from spark_backfill import register
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
-from spark_backfill.jobs.imports.layout import ImportLayout
 from spark_backfill.jobs.rebuild.job import rebuild
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
@@ -36,6 +35,7 @@ from tsdb.history.settings import HistorySettings
 from tsdb.log.settings import LogSettings
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.errors import Unavailable
+from tsdb.model.import_layout import ImportLayout
 from tsdb.model.time_set import DEMO
 from tsdb.model.window import ceil_to
 

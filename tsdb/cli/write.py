@@ -11,6 +11,17 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.connection import WRITE_TIMEOUT, Connection, connected
+from tsdb.cli.options.layout import (
+    Constant,
+    Label,
+    Labels,
+    Metric,
+    Name,
+    Time,
+    TimeUnit,
+    Value,
+    column_names,
+)
 from tsdb.cli.samples.rows import SampleRows, join_rows
 from tsdb.cli.samples.source import Format, format_of, open_source, read_rows, readable
 from tsdb.cli.samples.upload import Upload, live_times, send_as_due
@@ -19,6 +30,7 @@ from tsdb.cli.terminal.output import json_line, note, print_json, print_table
 from tsdb.cli.terminal.progress import progress_bar
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import TsdbError
+from tsdb.model.import_layout import ColumnNames
 
 Summary = dict[str, int | float]
 
@@ -40,13 +52,25 @@ def write(
     round_times: Annotated[
         bool, typer.Option("--round-times", help="Round times finer than a millisecond down; else they are refused.")
     ] = False,
+    labels: Labels = None,
+    label: Label = None,
+    constant: Constant = None,
+    name: Name = None,
+    time: Time = None,
+    time_unit: TimeUnit = None,
+    value: Value = None,
+    metric: Metric = None,
     output: TableOrJson = "table",
 ) -> None:
     """Write samples from FILE, in the order of their times.
 
-    Parquet and CSV have the columns labels (JSON text; in Parquet also a map or struct), ts_ms and value. ts_ms is ms
-    since the epoch, ISO 8601, or in Parquet a timestamp of any unit or a date; a rest below a millisecond is refused
-    unless --round-times is given. JSON lines are objects with these keys; value
+    Parquet and CSV have the columns labels (JSON text; in Parquet also a map or struct), ts_ms and value; or columns
+    of any names. Without options the time is the column ts, time, timestamp, datetime or date, columns of numbers are
+    values, and other columns are labels, as a line on stderr tells. A column of values names the metric; for a column
+    `value` the file does.
+
+    Times are ms since the epoch, ISO 8601 (UTC without a zone), or in Parquet a timestamp or a date; a rest below a
+    millisecond is refused unless --round-times is given. JSON lines are objects with labels, ts_ms and value; value
     may be "NaN", "+Inf" or "-Inf". prom is the Prometheus text format; openmetrics is OpenMetrics, with times in
     seconds. A .prom file that ends with # EOF is OpenMetrics too. Exemplars are counted and dropped.
 
@@ -62,10 +86,30 @@ def write(
     if not 0 < speed < float("inf"):
         raise typer.BadParameter(f"--speed is {speed}; it must be above 0")
     chosen = format_of(file, form)
+    columns = column_names(
+        labels=labels,
+        label=label,
+        constant=constant,
+        name=name,
+        time=time,
+        time_unit=time_unit,
+        value=value,
+        metric=metric,
+    )
+    if columns != ColumnNames() and chosen not in ("csv", "parquet"):
+        raise typer.BadParameter(f"options that name columns go with csv and parquet; the format is {chosen}")
     clock = SystemClock()
     with connection.open() as client, open_source(file) as source, progress_bar("sent", "samples") as (done, expect):
         upload = Upload(client, done)
-        found = read_rows(source, str(file), chosen, now_ms=clock.now_ms(), round_times=round_times, remark=note)
+        found = read_rows(
+            source,
+            str(file),
+            chosen,
+            now_ms=clock.now_ms(),
+            round_times=round_times,
+            columns=columns,
+            remark=note,
+        )
         batches = _seen(found, str(file), upload, expect)
         try:
             if shift_to_now:

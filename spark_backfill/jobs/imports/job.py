@@ -10,7 +10,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_backfill.jobs.imports.layout import PROMETHEUS, ImportLayout
 from spark_backfill.jobs.imports.normal_rows import NORMAL_SCHEMA, REJECT, SAMPLE, Normalize
 from spark_backfill.jobs.imports.raw_rows import raw_rows
 from spark_backfill.jobs.imports.survey import SERIES_PER_RANGE, Survey, series_of, survey
@@ -23,6 +22,7 @@ from spark_backfill.writing.loader_wait import wait_until_seen
 from spark_backfill.writing.sorted_batches import RECEIPT_SCHEMA, receipt, sorted_rows, written_by
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.import_layout import PROMETHEUS, ImportLayout
 from tsdb.model.meta import MetaSettings
 
 TOO_RECENT = "too_recent"

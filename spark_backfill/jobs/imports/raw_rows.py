@@ -28,8 +28,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_backfill.jobs.imports.layout import CSV, METRIC_NAME, PARQUET, ImportLayout
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.import_layout import CSV, METRIC_NAME, PARQUET, ImportLayout
 
 RAW_SCHEMA = "labels string, ts_ms bigint, value double, problem string, shown string"
 # Joins the labels of several columns into one text; JSON text never contains this character.

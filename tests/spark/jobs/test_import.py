@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from spark_backfill import register
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
-from spark_backfill.jobs.imports.layout import ImportLayout
 from spark_backfill.result import ImportResult
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
@@ -34,6 +33,7 @@ from tsdb.history.interface import Loaded
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable
+from tsdb.model.import_layout import ImportLayout
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.time_set import PRODUCTION
 from tsdb.model.window import window_start

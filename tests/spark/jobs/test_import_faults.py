@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from spark_backfill import register
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
-from spark_backfill.jobs.imports.layout import ImportLayout
 from spark_backfill.source.columns import ARROW_MAP, ARROW_TS
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
@@ -27,6 +26,7 @@ from support.spark.imports import ImportGround
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.log.interface import CHUNKS
 from tsdb.model.errors import ConfigMismatch
+from tsdb.model.import_layout import ImportLayout
 
 WAIT_S = 120.0
 PAST_MS = 1_577_836_800_000

@@ -11,6 +11,7 @@ FILES = {
     "garbage.db": b"garbage" * 1000,
     "samples.jsonl": b'{"labels":{"__name__":"up"},"ts_ms":1,"value":1}\n',
     "samples": b"up 1\n",
+    "rooms.csv": b"ts,room,v\n2026-01-01,a,1\n",
 }
 FOLDER = "folder"
 
@@ -229,6 +230,13 @@ WRITERS = (
     Command("write samples.jsonl --as-live --speed nan --address @gateway", "--speed is nan; it must be above 0"),
     Command("write samples.jsonl --as-live --speed fast --address @gateway", "'--speed': 'fast' is not a number"),
     Command("write samples.jsonl --as-live --shift-to-now --address @gateway", "give --as-live or --shift-to-now"),
+    Command("write samples.jsonl --time ts --address @gateway", "go with csv and parquet; the format is jsonl"),
+    Command("write rooms.csv --value v --metric v --address @gateway", "give --value or --metric"),
+    Command("write rooms.csv --label host --address @gateway", "--label 'host' is not NAME=VALUE"),
+    Command("write rooms.csv --label a=v --constant a=1 --address @gateway", "a label is given twice: a, a", 1),
+    Command("write rooms.csv --metric v --name x --address @gateway", "metric columns name the metric", 1),
+    Command("write rooms.csv --time-unit h --address @gateway", "'h' is not one of 'ms', 's', 'us', 'ns', 'iso'"),
+    Command("write rooms.csv --time at --address @gateway", "rooms.csv: no column at; it has 'ts, room, v'", 1),
     Command("write samples.jsonl --address 127.0.0.1:1 --timeout 300ms", "nothing listens at 127.0.0.1:1", 1),
     Command("agent --address @gateway --interval 0", "'0' is not a duration"),
     Command("agent --address @gateway --scrape nonsense", "'nonsense' is not [JOB=]URL with an http or https URL"),

@@ -56,6 +56,8 @@ CSV = (
     BadFile("bad.csv", b"", "no column labels, ts_ms, value"),
     BadFile("bad.csv", b"\x00\x01\x02", "no column labels, ts_ms, value"),
     BadFile("bad.csv", b"PAR1\x15\x04\x15\xff\x00", "bad.csv is Parquet, not CSV: give --format parquet"),
+    BadFile("bad.csv", b"when,room,v\n2026-01-01,a,1\n", "--time, --value, --metric and --labels name other columns"),
+    BadFile("bad.csv", b"ts,v,v\n2026-01-01,1,1\n", "no column labels, ts_ms, value"),
     BadFile("bad.csv", b"labels,value\n{},1\n", "no column ts_ms; want labels, ts_ms, value"),
     BadFile("bad.csv", b'labels,ts_ms,value\n"\xff",1,2\n', "row 1: CSV conversion error to string: invalid UTF8"),
     _csv(f"{IN_CSV},soon,1", "bad.csv, row 1: ts_ms: 'soon' is neither ms since the epoch nor a time such as"),

@@ -13,6 +13,7 @@ import typer
 from tsdb.cli.samples.exposition import Dialect
 from tsdb.cli.samples.rows import SampleRows
 from tsdb.cli.samples.text import file_dialect, read_jsonl, read_prom
+from tsdb.model.import_layout import ColumnNames
 
 Format = Literal["parquet", "csv", "jsonl", "prom", "openmetrics"]
 
@@ -59,11 +60,13 @@ def read_rows(
     *,
     now_ms: int,
     round_times: bool = False,
+    columns: ColumnNames | None = None,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Iterator[SampleRows]:
     """Batches of rows in the order of the file. Raises InvalidRequest (bad_input), which names the position.
 
-    round_times: times finer than a millisecond are rounded down, not refused.
+    round_times: times finer than a millisecond are rounded down, not refused. columns: names for
+    Parquet and CSV; columns without a name are guessed.
 
     """
     if form == "jsonl":
@@ -75,4 +78,4 @@ def read_rows(
     from tsdb.cli.samples.arrow import read_csv, read_parquet
 
     read = read_parquet if form == "parquet" else read_csv
-    return read(source, name, round_times=round_times)
+    return read(source, name, columns=columns or ColumnNames(), round_times=round_times, remark=remark)

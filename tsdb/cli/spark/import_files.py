@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration
+from tsdb.cli.options.layout import (
+    Constant,
+    Label,
+    Labels,
+    Metric,
+    Name,
+    Time,
+    TimeUnit,
+    Value,
+    column_names,
+)
 from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 if TYPE_CHECKING:
@@ -15,7 +26,6 @@ if TYPE_CHECKING:
     from spark_backfill.result import JobResult
 
 Format = Literal["parquet", "csv", "jsonl", "prometheus"]
-Unit = Literal["ms", "s", "us", "ns", "iso"]
 
 
 @spark_job
@@ -26,28 +36,18 @@ def import_files(
         typer.Argument(metavar="PATH...", help="Files or folders, as Spark paths; for prometheus: blocks."),
     ],
     format: Annotated[Format, typer.Option("--format", help="Format of the files.")] = "parquet",
-    labels: Annotated[
-        str, typer.Option("--labels", help="Column with all labels: JSON text, a map or a struct; empty: none.")
-    ] = "labels",
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="LABEL=COLUMN", help="A label from a column; may be repeated."),
-    ] = None,
-    constant: Annotated[
-        list[str] | None,
-        typer.Option("--constant", metavar="LABEL=VALUE", help="A label of every sample; may be repeated."),
-    ] = None,
-    time: Annotated[str, typer.Option("--time", help="Column of times.")] = "ts_ms",
+    labels: Labels = None,
+    label: Label = None,
+    constant: Constant = None,
+    name: Name = None,
+    time: Time = None,
     round_times: Annotated[
         bool,
         typer.Option("--round-times", help="Round times finer than a millisecond down; else such rows are refused."),
     ] = False,
-    time_unit: Annotated[Unit, typer.Option("--time-unit", help="Unit of times given as numbers or text.")] = "ms",
-    value: Annotated[str, typer.Option("--value", help="Column of values.")] = "value",
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", metavar="COLUMN", help="A column with the values of a metric; instead of --value."),
-    ] = None,
+    time_unit: TimeUnit = None,
+    value: Value = None,
+    metric: Metric = None,
     rejects: Annotated[
         str | None, typer.Option("--rejects", help="Folder for refused rows, with the reason of each.")
     ] = None,
@@ -79,20 +79,19 @@ def import_files(
     """
     from spark_backfill.jobs.imports.job import ImportOptions
     from spark_backfill.jobs.imports.job import import_files as import_all
-    from spark_backfill.jobs.imports.layout import ImportLayout
     from spark_backfill.writing.import_run import check_job_id, new_job_id
 
-    layout = ImportLayout(
-        format,
-        labels,
-        tuple(_pair("--label", text) for text in label or []),
-        tuple(_pair("--constant", text) for text in constant or []),
-        time,
-        time_unit,
-        value,
-        tuple(metric or []),
-        round_times,
+    names = column_names(
+        labels=labels,
+        label=label,
+        constant=constant,
+        name=name,
+        time=time,
+        time_unit=time_unit,
+        value=value,
+        metric=metric,
     )
+    layout = names.layout(format, round_times=round_times)
     given_s = wait.ms / 1000 if wait else ImportOptions("").wait_s
     options = ImportOptions(
         check_job_id(job_id) if job_id else new_job_id(),
@@ -107,10 +106,3 @@ def import_files(
         return import_all(spark, paths, layout, installation.places, shared, options)
 
     run.run("import", job, rerun=f"--job-id {options.job_id}")
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise typer.BadParameter(f"{option} {text!r} is not NAME=VALUE")
-    return name, value
