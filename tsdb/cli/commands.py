@@ -130,6 +130,7 @@ COMMANDS = (
     Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),
     Row("shadow", "tsdb.cli.shadow:shadow", "Shadow reads of a querier."),
     Row("holes", "tsdb.cli.holes:holes", "Named losses."),
+    Row("rules", "tsdb.cli.rules:rules", "Prometheus's rule files: recording and alerting rules."),
     Row(
         "spark",
         "tsdb.cli.spark.command:spark",

@@ -14,7 +14,7 @@ from tsdb.log.metadata import read_metadata
 from tsdb.model.clock import SystemClock
 from tsdb.ops.byte_budget import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
-from tsdb.promql.syntax.features import Features
+from tsdb.promql.syntax.features import features_named
 from tsdb.query.promql.running import RunningQueries
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
@@ -53,11 +53,7 @@ def query_options(fields: PromqlFields) -> QueryOptions:
     """The options of every query, before those of a request."""
     enabled = frozenset(fields.enable_feature)
     return QueryOptions(
-        features=Features(
-            experimental_functions="promql-experimental-functions" in enabled,
-            extended_range_selectors="promql-extended-range-selectors" in enabled,
-            binop_fill_modifiers="promql-binop-fill-modifiers" in enabled,
-        ),
+        features=features_named(enabled),
         lookback_ms=round(fields.query_lookback_s * 1000),
         delays_name_removal="promql-delayed-name-removal" in enabled,
         values_max=fields.query_values_max,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -16,3 +17,12 @@ class Features:
 
 
 ALL_FEATURES = Features(True, True, True, True)
+
+
+def features_named(enabled: Collection[str]) -> Features:
+    """The parts that these flags of Prometheus enable; other names have no effect."""
+    return Features(
+        experimental_functions="promql-experimental-functions" in enabled,
+        extended_range_selectors="promql-extended-range-selectors" in enabled,
+        binop_fill_modifiers="promql-binop-fill-modifiers" in enabled,
+    )

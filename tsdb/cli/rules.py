@@ -1,0 +1,134 @@
+"""`tsdb rules`: check rule files, and run their unit tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.groups import Commands
+from tsdb.cli.terminal.errors import error_text
+from tsdb.cli.terminal.output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from tsdb.promql.syntax.features import Features
+    from tsdb.rules.files import RuleFile
+
+COLUMNS = ("file", "groups", "recording", "alerting", "problems")
+
+rules = Commands("Prometheus's rule files: recording and alerting rules.")
+
+
+@rules.callback()
+def _root() -> None:
+    """Prometheus's rule files: recording and alerting rules."""  # With a single command Typer would make none of it.
+
+
+EnableFeature = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--enable-feature",
+        metavar="NAME",
+        help="A feature of PromQL that the rules use, as in the setting of a querier.",
+    ),
+]
+
+
+@dataclass(slots=True)
+class _Checked:
+    """rules: None where the file has problems."""
+
+    file: str
+    rules: RuleFile | None = None
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+
+@rules.command("check")
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Rule files.")],
+    enable_feature: EnableFeature = None,
+    output: TableOrJson = "table",
+) -> None:
+    """Check rule files: fields, names, PromQL and templates. Each problem has file, line, column and rule.
+
+    The exit code is 1 if a file has a problem. Rules that write the same series are a warning.
+    """
+    from tsdb.rules.files import duplicates
+
+    features = features_of(enable_feature)
+    checked = [_check(path, features) for path in files]
+    same = duplicates([one.rules for one in checked if one.rules is not None])
+    if output == "json":
+        print_json(
+            {
+                "files": [_file_json(one) for one in checked],
+                "duplicates": [{"name": name, "labels": labels, "rules": count} for name, labels, count in same],
+            }
+        )
+    else:
+        print_table(COLUMNS, map(_cells, checked), right=COLUMNS[1:])
+    for one in checked:
+        for text in one.texts:
+            note(text)
+    for name, labels, count in same:
+        note(f"warning: {count} rules write {name} with the labels {labels}: their samples replace one another")
+    if any(one.problems for one in checked):
+        raise typer.Exit(1)
+
+
+def features_of(names: list[str] | None) -> Features:
+    """Features of PromQL by the names of the setting. An unknown name is a misuse."""
+    from tsdb.promql.syntax.features import Features, features_named
+
+    if not names:
+        return Features()
+    from tsdb.config.promql import FEATURES  # Imported here: settings need a library that a check does not.
+
+    for name in names:
+        if name not in FEATURES:
+            raise typer.BadParameter(f"--enable-feature {name} is none of {', '.join(FEATURES)}")
+    return features_named(names)
+
+
+def _check(path: Path, features: Features) -> _Checked:
+    from tsdb.rules.document import DocumentError
+    from tsdb.rules.files import load_rules
+
+    found = _Checked(str(path))
+    try:
+        found.rules = load_rules(path, features=features)
+    except OSError as error:
+        found.texts = [error_text(error)]
+        found.problems = [{"line": None, "column": None, "text": error.strerror or str(error)}]
+    except DocumentError as error:
+        found.texts = error.message.splitlines()
+        found.problems = [
+            {
+                "line": problem.place.line if problem.place else None,
+                "column": problem.place.column if problem.place else None,
+                "text": problem.text,
+            }
+            for problem in error.problems
+        ]
+    return found
+
+
+def _counts(found: RuleFile) -> tuple[int, int, int]:
+    from tsdb.rules.files import RecordingRule
+
+    recording = sum(isinstance(rule, RecordingRule) for group in found.groups for rule in group.rules)
+    return len(found.groups), recording, found.rules - recording
+
+
+def _cells(one: _Checked) -> tuple[object, ...]:
+    counts = (None, None, None) if one.rules is None else _counts(one.rules)
+    return one.file, *counts, len(one.problems)
+
+
+def _file_json(one: _Checked) -> dict[str, Any]:
+    counts = (None, None, None) if one.rules is None else _counts(one.rules)
+    return {"file": one.file, **dict(zip(COLUMNS[1:4], counts, strict=True)), "problems": one.problems}

@@ -1,0 +1,1 @@
+"""Reads Prometheus's rule files, runs their tests, and evaluates their groups."""

@@ -1,0 +1,1 @@
+"""Parses and expands the templates of alerts, in the language of Go with Prometheus's functions."""
