@@ -14,17 +14,14 @@ from tsdb.cli.terminal.errors import error_text
 from tsdb.cli.terminal.output import note, print_json, print_table
 
 if TYPE_CHECKING:
+    from tsdb.promql.evaluate.query import QueryOptions
     from tsdb.promql.syntax.features import Features
     from tsdb.rules.files import RuleFile
 
+TEST_COLUMNS = ("file", "tests", "cases", "failures")
 COLUMNS = ("file", "groups", "recording", "alerting", "problems")
 
 rules = Commands("Prometheus's rule files: recording and alerting rules.")
-
-
-@rules.callback()
-def _root() -> None:
-    """Prometheus's rule files: recording and alerting rules."""  # With a single command Typer would make none of it.
 
 
 EnableFeature = Annotated[
@@ -78,6 +75,55 @@ def check(
         note(f"warning: {count} rules write {name} with the labels {labels}: their samples replace one another")
     if any(one.problems for one in checked):
         raise typer.Exit(1)
+
+
+@rules.command("test")
+def run_tests(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of unit tests.")],
+    enable_feature: EnableFeature = None,
+    output: TableOrJson = "table",
+) -> None:
+    """Run unit tests of rules: the files of `promtool test rules`, with the same outcomes.
+
+    The rules are evaluated as a ruler does it, over the series of each test. The exit code is 1 if a case fails.
+    """
+    from tsdb.promql.evaluate.query import QueryOptions
+
+    options = QueryOptions(features=features_of(enable_feature))
+    done = [_test(path, options) for path in files]
+    if output == "json":
+        print_json({"files": [one for one, _ in done]})
+    else:
+        rows = ([one["file"], one["tests"], one["cases"], len(one["failures"])] for one, _ in done)
+        print_table(TEST_COLUMNS, rows, right=TEST_COLUMNS[1:])
+    for _, texts in done:
+        for text in texts:
+            note(text)
+    if any(texts for _, texts in done):
+        raise typer.Exit(1)
+
+
+def _test(path: Path, options: QueryOptions) -> tuple[dict[str, Any], list[str]]:
+    """The outcome as JSON, and the texts of its failures."""
+    from tsdb.rules.document import DocumentError
+    from tsdb.rules.unit_tests.file import load_unit_tests
+    from tsdb.rules.unit_tests.run import run_unit_tests
+
+    found: dict[str, Any] = {"file": str(path), "tests": None, "cases": None, "failures": []}
+    try:
+        tests = load_unit_tests(path)
+        found["tests"] = len(tests.tests)
+        found["cases"] = sum(len(one.alert_cases) + len(one.expression_cases) for one in tests.tests)
+        for pattern in tests.unmatched:
+            note(f"warning: {path}: no file matches the pattern {pattern} of rule_files")
+        failures = run_unit_tests(tests, options)
+    except (OSError, DocumentError) as error:
+        texts = [error_text(error)] if isinstance(error, OSError) else error.message.splitlines()
+        found["failures"] = [{"test": None, "line": None, "text": text} for text in texts]
+        return found, texts
+    found["failures"] = [{"test": one.test, "line": one.place.line, "text": one.text} for one in failures]
+    names = [f' test "{one.test}",' if one.test else "" for one in failures]
+    return found, [f"{path}: {one.place}:{name} {one.text}" for one, name in zip(failures, names, strict=True)]
 
 
 def features_of(names: list[str] | None) -> Features:

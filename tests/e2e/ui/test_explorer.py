@@ -15,8 +15,8 @@ from support.api.ui_server import UiServer, ui_server
 from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_buckets, add_waves
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
-from support.promql.notation import METRIC_NAME
 from tsdb.model.family import Family
+from tsdb.rules.unit_tests.notation import METRIC_NAME
 from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}

@@ -21,10 +21,10 @@ from support.browser.seeded import FLEET, Seeded
 from support.browser.watched_page import WITHIN_MS, WatchedPage, watched_page
 from support.promql.differential.dataset import StoredSamples
 from support.promql.differential.prometheus import write
-from support.promql.notation import METRIC_NAME
 from support.servers.processes import TSDB
 from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
+from tsdb.rules.unit_tests.notation import METRIC_NAME
 from tsdb.ui.sources import UiOptions
 
 RANGE = {"start": START_MS, "end": END_MS}

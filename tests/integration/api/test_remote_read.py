@@ -21,10 +21,10 @@ from stack.ports import Ports
 from support.api.remote_read import CHUNKS, SAMPLES, Labels, Points, Query, body, chunks_of, samples_of
 from support.promql.differential.dataset import StoredSamples
 from support.promql.differential.prometheus import prometheus, write
-from support.promql.notation import STALE
 from support.senders.prometheus import binary
 from support.servers.logs import wait_until
 from support.servers.processes import Role
+from tsdb.rules.unit_tests.notation import STALE
 
 STEP_MS = 5_000
 SAMPLES_EACH = 360

@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from support.deploy_files import DEPLOY, alerts
 from support.grafana.dashboards import boards, interpolated, targets
+from tsdb.promql.evaluate.query import DEFAULTS
+from tsdb.rules.unit_tests.file import load_unit_tests
+from tsdb.rules.unit_tests.run import run_unit_tests
 
 HERE = Path(__file__).parent
 TESTS = ("alerts_test.yaml", "alerts_hours_test.yaml", "alerts_absence_test.yaml")
@@ -30,6 +34,24 @@ def test_alerts_fire_and_rest_as_their_tests_say(tmp_path: Path) -> None:
     for file in (*(HERE / name for name in TESTS), DEPLOY / "prometheus/alerts.yaml"):
         shutil.copy(file, tmp_path)
     promtool("test", "rules", *TESTS, folder=tmp_path)
+
+
+def test_our_ruler_gives_the_outcomes_of_promtool(tmp_path: Path) -> None:
+    """Each case of the shipped alerts holds; with its expected samples taken away or added, it fails in both."""
+    for file in (*(HERE / name for name in TESTS), DEPLOY / "prometheus/alerts.yaml"):
+        shutil.copy(file, tmp_path)
+    for name in TESTS:
+        assert run_unit_tests(load_unit_tests(tmp_path / name), DEFAULTS) == []
+    broken = yaml.safe_load((HERE / TESTS[0]).read_text())
+    cases = [case for group in broken["tests"] for case in group["promql_expr_test"]]
+    for case in cases:
+        case["exp_samples"] = [] if case["exp_samples"] else [{"labels": "{}", "value": 17}]
+    (tmp_path / "broken.yaml").write_text(json.dumps(broken))
+    found = run_unit_tests(load_unit_tests(tmp_path / "broken.yaml"), DEFAULTS)
+    assert len(found) == len(cases)
+    with pytest.raises(AssertionError) as error:
+        promtool("test", "rules", "broken.yaml", folder=tmp_path)
+    assert str(error.value).count("    expr: ") == len(cases)
 
 
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:

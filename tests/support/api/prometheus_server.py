@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from support.promql.memory import MemoryStorage, label_filter
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families, StorageOptions
 from tsdb.index.cardinality import By
@@ -29,6 +28,7 @@ from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.read_call import AnswerBytes, Caller
+from tsdb.rules.unit_tests.memory import MemoryStorage, label_filter
 from tsdb.v1 import reader_pb2
 
 NOW_MS = 1_435_781_451_781

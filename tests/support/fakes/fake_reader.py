@@ -141,9 +141,9 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
     def Query(self, request: reader_pb2.QueryRequest, context: Any) -> Iterator[reader_pb2.QueryResponse]:
         """Evaluates PromQL over `samples`."""
         # Imported here: most tests of clients evaluate nothing, and this loads Numba.
-        from support.promql.memory import MemoryStorage
         from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
         from tsdb.query.promql.answer import messages
+        from tsdb.rules.unit_tests.memory import MemoryStorage
 
         self._enter(request, context)
         if request.options.HasField("max_lag_ms") and self.state.lag_ms > request.options.max_lag_ms:

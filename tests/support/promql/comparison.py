@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
-from support.promql.notation import STALE_BITS, Labels, Series, labels_of, shown_labels
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.rules.unit_tests.notation import STALE_BITS, Labels, SeriesPoints, labels_of, shown_labels
 
 EPSILON = 1e-6  # Relative error that Prometheus's own runner allows.
 
@@ -140,7 +140,7 @@ def sample_rows(samples: Samples) -> list[Row]:
     return rows
 
 
-def _expected_rows(series: Sequence[Series], times: Times) -> list[Row]:
+def _expected_rows(series: Sequence[SeriesPoints], times: Times) -> list[Row]:
     return [Row(one.labels, dict(one.samples(times.start_ms, times.step_ms))) for one in series]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from support.promql.notation import Series, duration_ms, parse_series
+from tsdb.rules.unit_tests.notation import SeriesPoints, duration_ms, parse_series
 from tsdb.selector.tokens import string_of
 
 _INSTANT = re.compile(r"eval(?:_(?P<kind>fail|warn|ordered|info))?\s+instant\s+at\s+(?P<at>\S+)\s+(?P<query>.+)")
@@ -57,7 +57,7 @@ class Expectation:
     """
 
     conditions: dict[str, list[Condition]] = field(default_factory=dict)
-    series: list[Series] = field(default_factory=list)
+    series: list[SeriesPoints] = field(default_factory=list)
     scalar: float | None = None
     text: str | None = None
     samples_at: Times | None = None
@@ -134,7 +134,7 @@ def _expect_line(expected: Expectation, text: str) -> bool:
     return True
 
 
-def _expected_series(text: str, times: Times | None, expected: Expectation) -> Series:
+def _expected_series(text: str, times: Times | None, expected: Expectation) -> SeriesPoints:
     series = parse_series(text)
     if not series.points:
         raise ValueError(f"series without points: {text!r}")

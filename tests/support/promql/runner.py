@@ -19,7 +19,6 @@ from pathlib import Path
 from support.promql import comparison
 from support.promql.comparison import Mismatch
 from support.promql.evaluation import Evaluation, Expectation, Times
-from support.promql.memory import MemoryStorage
 from support.promql.reruns import Run, runs
 from support.promql.script import Clear, Load, commands
 from support.promql.scripts import FOLDER, files
@@ -29,6 +28,7 @@ from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_q
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.rules.unit_tests.memory import MemoryStorage
 
 # Prometheus runs its scripts with these flags.
 OPTIONS = QueryOptions(features=ALL_FEATURES, delays_name_removal=True)

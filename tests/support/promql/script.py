@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from support.promql.evaluation import Evaluation, parse_evaluation
-from support.promql.notation import Labels, Series, duration_ms, parse_series
+from tsdb.rules.unit_tests.notation import Labels, SeriesPoints, duration_ms, parse_series
 
 _LOAD = re.compile(r"load(?P<nhcb>_with_nhcb)?\s+(?P<step>\S+)")
 _START_TIMES = re.compile(r"(?P<series>\S*)@st\s+(?P<times>.+)")
@@ -30,7 +30,7 @@ class Load:
     """
 
     step_ms: int
-    series: tuple[Series, ...]
+    series: tuple[SeriesPoints, ...]
     with_start_times: frozenset[Labels]
     with_nhcb: bool
 
@@ -93,7 +93,7 @@ def _load(head: str, block: Iterator[str]) -> Load:
     match = _LOAD.fullmatch(head)
     if match is None:
         raise ValueError(f"unknown load: {head!r}")
-    found: dict[Labels, Series] = {}  # A line replaces an earlier one of the same series.
+    found: dict[Labels, SeriesPoints] = {}  # A line replaces an earlier one of the same series.
     with_start_times: set[Labels] = set()
     all_have_start_times = False
     for text in block:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.promql.comparison import Row
-from support.promql.notation import labels_of
+from tsdb.rules.unit_tests.notation import labels_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from support.promql.comparison import Row
 from support.promql.differential.answers import Answer, Failure
-from support.promql.notation import shown_labels
+from tsdb.rules.unit_tests.notation import shown_labels
 
 RELATIVE = 1e-9
 # Below this, what remains of a subtraction is noise of its last bits.

@@ -10,9 +10,9 @@ from pathlib import Path
 from support.promql.differential.dataset import LENGTH_MS, StoredSamples
 from support.promql.differential.prometheus import write
 from support.promql.differential.targets import HttpTarget
-from support.promql.notation import STALE
 from support.servers.logs import wait_until
 from support.servers.processes import Role
+from tsdb.rules.unit_tests.notation import STALE
 
 HOUR_MS = 3_600_000
 VISIBLE_WITHIN_S = 60.0

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 from support.promql.differential.dataset import StoredSamples
 from support.promql.load.series import TIMEOUT_S, send
-from support.promql.notation import labels_of
+from tsdb.rules.unit_tests.notation import labels_of
 
 METRIC = "flow_total"
 SERIES = 10_000

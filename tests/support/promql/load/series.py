@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from support.promql.differential.dataset import StoredSamples, dataset
 from support.promql.differential.prometheus import REMOTE_WRITE
-from support.promql.notation import labels_of
 from support.senders.remote_write import request_1, snappy
+from tsdb.rules.unit_tests.notation import labels_of
 
 COPY = "copy"
 TIMEOUT_S = 60.0

@@ -1,4 +1,4 @@
-"""`tsdb rules check` names each problem with its place, as table and as JSON."""
+"""`tsdb rules check` names each problem with its place, and `tsdb rules test` each failed case."""
 
 from __future__ import annotations
 
@@ -50,3 +50,38 @@ def test_experimental_functions_need_their_feature(shell: Shell, tmp_path: Path)
     assert shell.run("rules", "check", *feature, tmp_path / "new.yaml").code == 0
     done = shell.run("rules", "check", "--enable-feature", "none", tmp_path / "new.yaml")
     assert (done.code, "none is none of promql-experimental-functions" in done.err) == (2, True)
+
+
+TESTS = """rule_files: [good.yaml]
+tests:
+- name: n
+  input_series: [{series: 'x{a="b"}', values: '1+1x9'}]
+  promql_expr_test:
+  - {expr: a, eval_time: 2m, exp_samples: [{labels: a, value: 3}]}
+  - {expr: a, eval_time: 2m, exp_samples: [{labels: a, value: 4}]}
+"""
+
+
+def test_unit_tests_are_counted_and_failures_named(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    done = shell.run("rules", "test", tmp_path / "tests.yaml", "--output", "json")
+    assert done.code == 1
+    text = 'expr: "a", time: 2m,\n    exp: a{} 4\n    got: a{} 3'
+    (file,) = done.json["files"]
+    assert file["failures"] == [{"test": "n", "line": 7, "text": text}]
+    assert (file["tests"], file["cases"]) == (1, 2)
+    assert done.err == f'{tmp_path}/tests.yaml: 7:5: test "n", {text}\n'
+    (tmp_path / "tests.yaml").write_text(TESTS.replace("value: 4", "value: 3"))
+    done = shell.run("rules", "test", tmp_path / "tests.yaml")
+    assert (done.code, done.text.split()[-4:], done.err) == (0, [f"{tmp_path}/tests.yaml", "1", "2", "0"], "")
+
+
+def test_a_file_of_tests_with_a_problem_fails_the_command(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "tests.yaml").write_text("tests: [{bad: 1}]\nrule_files: ['*.none']\n")
+    done = shell.run("rules", "test", tmp_path / "tests.yaml")
+    assert done.code == 1
+    assert "tests.yaml: 1:10: field bad not found in a test" in done.err
+    (tmp_path / "tests.yaml").write_text("tests: []\nrule_files: ['*.none']\n")
+    done = shell.run("rules", "test", tmp_path / "tests.yaml")
+    assert (done.code, "no file matches the pattern *.none of rule_files" in done.err) == (0, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from support.promql.memory import MemoryStorage
 from tsdb.model.errors import Overloaded
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
@@ -12,6 +11,7 @@ from tsdb.promql.evaluate.ranges import range_functions
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import Pool, label_sets, parsed
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.rules.unit_tests.memory import MemoryStorage
 
 HOUR_MS = 3_600_000
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from support.promql.memory import MemoryStorage
-from support.promql.notation import labels_of
 from tsdb.promql.evaluate.query import QueryOptions, instant_query
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.unit_tests.notation import labels_of
 
 OPTIONS = QueryOptions(ALL_FEATURES)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.promql.memory import MemoryStorage
 from tsdb.client.query import QueryResult, query, query_range
 from tsdb.model.errors import CorruptData, InvalidRequest, Unavailable
 from tsdb.promql.evaluate.query import instant_query
 from tsdb.promql.evaluate.query import range_query as evaluated_range
 from tsdb.query.promql import answer
 from tsdb.query.promql.answer import messages
+from tsdb.rules.unit_tests.memory import MemoryStorage
 from tsdb.v1 import reader_pb2
 
 

@@ -14,7 +14,6 @@ import pytest
 from support.counters import sample
 from support.fakes.fake_reader import FakeServer
 from support.fakes.lying_reader import LyingReader
-from support.promql.memory import MemoryStorage
 from support.servers.logs import wait_until
 from support.servers.queriers import TOPIC_ID, Context
 from support.servers.seams import END_MS, START_MS, Seam
@@ -31,6 +30,7 @@ from tsdb.query.shadow.kept import KeptPairs, kept_files
 from tsdb.query.shadow.shadow import WAITING_MAX, Shadow, ShadowOptions
 from tsdb.query.shadow.target import HEADER, ShadowTarget, decoded
 from tsdb.reader.read_call import SelectLimits
+from tsdb.rules.unit_tests.memory import MemoryStorage
 from tsdb.v1 import reader_pb2
 
 WITHIN_S = 60.0

@@ -1,4 +1,4 @@
-"""Series in the notation of Prometheus's test scripts: `name{label="value"} 1+2x3 _ stale`.
+"""Parses series in the notation of Prometheus's test scripts: `name{label="value"} 1+2x3 _ stale`.
 
 Native histograms are recognised, not understood.
 """
@@ -16,6 +16,7 @@ from tsdb.promql.syntax.literals import duration_ms_of
 from tsdb.selector.tokens import string_of
 
 METRIC_NAME = "__name__"
+POINTS_MAX = 10_000_000
 STALE_BITS = 0x7FF0_0000_0000_0002
 STALE = float(np.array([STALE_BITS], np.uint64).view(np.float64)[0])
 
@@ -33,7 +34,7 @@ Point: TypeAlias = float | Histogram | None  # None stands for a missing sample.
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class SeriesPoints:
     """points: one value for each step."""
 
     labels: Labels
@@ -71,10 +72,10 @@ _ITEM = re.compile(
 )
 
 
-def parse_series(text: str) -> Series:
+def parse_series(text: str) -> SeriesPoints:
     """Raises ValueError."""
     labels, at = _labels(text)
-    return Series(labels, _points(text, at))
+    return SeriesPoints(labels, _points(text, at))
 
 
 def labels_of(labels: Mapping[str, str]) -> Labels:
@@ -127,13 +128,18 @@ def _points(text: str, at: int) -> tuple[Point, ...]:
         if item is None:
             raise ValueError(f"not a point: {text[at:]!r}")
         points += _expanded(item)
+        if len(points) > POINTS_MAX:
+            raise ValueError(f"more than {POINTS_MAX} points of a series")
         at = item.end()
     return tuple(points)
 
 
 def _expanded(item: re.Match[str]) -> list[Point]:
     """The points of `value`, `valuexN` or `value+changexN`. N counts what follows the first, but for `_xN`."""
-    times = int(item["times"] or 0)
+    digits = item["times"] or "0"
+    times = int(digits) if len(digits) < 10 else POINTS_MAX
+    if times >= POINTS_MAX:
+        raise ValueError(f"x{digits[:20]}: the limit is {POINTS_MAX} points of a series")
     if item["absent"]:
         return [None] * max(times, 1)
     if item["stale"]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.promql.memory import MemoryStorage
-from support.promql.notation import STALE, labels_of
 from tsdb.model.labels import canonical_labels
+from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.unit_tests.notation import STALE, labels_of
 from tsdb.selector.selectors import parse_selector
 
 SERIES: list[dict[str, str]] = [

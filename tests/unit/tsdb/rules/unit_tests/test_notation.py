@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from support.promql.notation import STALE, Histogram, Point, parse_series
+from tsdb.rules.unit_tests.notation import STALE, Histogram, Point, parse_series
 
 ONE = Histogram("{{schema:0 sum:1 count:1}}")
 

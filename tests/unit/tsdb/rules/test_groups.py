@@ -1,0 +1,208 @@
+"""A group of rules at one time: order, stale markers, limits, failures and what a change of its file keeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
+from tsdb.promql.evaluate.query import DEFAULTS
+from tsdb.rules.alerts import AlertState, Labels
+from tsdb.rules.files import RuleGroup, parse_rules
+from tsdb.rules.groups import (
+    TEMPLATE_SERIES_MAX,
+    RuleGroupState,
+    RuleSample,
+    RuleSurroundings,
+    VectorSample,
+    carried_state,
+    evaluate_group,
+    new_state,
+    rule_state,
+)
+from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.unit_tests.notation import METRIC_NAME, labels_of, parse_series
+from tsdb.rules.vectors import vector_query
+
+STEP_MS = 60_000
+STALE = None  # Stands for a stale marker below.
+
+
+class Stepper:
+    """Evaluates a group over samples in memory. series: texts in the notation of unit tests."""
+
+    def __init__(self, text: str, *series: str) -> None:
+        self.storage = MemoryStorage()
+        for one in map(parse_series, series):
+            self.storage.add(one.labels, one.samples(0, STEP_MS))
+        self.group = group(text)
+        self.state = new_state(self.group)
+        self.written: list[RuleSample] = []
+        self.asked: list[tuple[str, int]] = []
+        self.fails: Callable[[str], TsdbError | None] = lambda _: None
+        self._query = vector_query(lambda: self.storage, DEFAULTS)
+
+    def query(self, text: str, at_ms: int) -> Sequence[VectorSample]:
+        error = self.fails(text)
+        if error is not None:
+            raise error
+        self.asked.append((text, at_ms))
+        return self._query(text, at_ms)
+
+    def write(self, samples: Sequence[RuleSample]) -> None:
+        self.written += samples
+        for sample in samples:
+            self.storage.add(sample.labels, [(sample.ts_ms, sample.value)])
+
+    def step(self, number: int, offset_ms: int = 0) -> RuleGroupState:
+        surroundings = RuleSurroundings(self.query, self.write)
+        self.written.clear()
+        self.state = evaluate_group(self.group, self.state, number * STEP_MS, offset_ms, surroundings)
+        return self.state
+
+    def values(self) -> dict[Labels, float | None]:
+        """Values that the last step wrote; None stands for a stale marker."""
+        return {one.labels: None if math.isnan(one.value) else one.value for one in self.written}
+
+
+def group(text: str) -> RuleGroup:
+    (found,) = parse_rules(f"groups: [{{name: g, {text}}}]".encode(), "f").groups
+    return found
+
+
+def labels(**pairs: str) -> Labels:
+    return labels_of({"__name__" if name == "name" else name: value for name, value in pairs.items()})
+
+
+def test_a_later_rule_sees_the_samples_of_an_earlier_one() -> None:
+    stepper = Stepper(
+        "rules: [{record: a, expr: sum(x)}, {record: b, expr: a * 2}, {record: c, expr: c offset 1m}]", "x 3 4"
+    )
+    stepper.step(0)
+    assert stepper.values() == {labels(name="a"): 3.0, labels(name="b"): 6.0}
+    stepper.step(1)
+    assert stepper.values() == {labels(name="a"): 4.0, labels(name="b"): 8.0}
+
+
+def test_labels_of_a_rule_replace_those_of_its_series_and_empty_ones_remove_them() -> None:
+    text = "labels: {team: t}, rules: [{record: a, expr: x, labels: {job: new, instance: ''}}, {record: s, expr: 1}]"
+    stepper = Stepper(text, 'x{job="j",instance="i",zone="z"} 1')
+    stepper.step(0)
+    assert stepper.values() == {
+        labels(name="a", job="new", zone="z", team="t"): 1.0,
+        labels(name="s", team="t"): 1.0,
+    }
+
+
+def test_series_that_are_gone_get_one_stale_marker() -> None:
+    stepper = Stepper("rules: [{record: a, expr: x}]", 'x{i="1"} 1 1 1', 'x{i="2"} 1 stale')
+    one, two = labels(name="a", i="1"), labels(name="a", i="2")
+    for number, expected in enumerate(({one: 1.0, two: 1.0}, {one: 1.0, two: STALE}, {one: 1.0})):
+        stepper.step(number)
+        assert stepper.values() == expected
+
+
+def test_alerts_are_written_with_their_state_and_end_with_stale_markers() -> None:
+    stepper = Stepper("rules: [{alert: A, expr: x > 0, for: 1m, labels: {s: p}}]", "x 1 1 0 0")
+    pending = labels(name="ALERTS", alertname="A", alertstate="pending", s="p")
+    firing = labels(name="ALERTS", alertname="A", alertstate="firing", s="p")
+    since = labels(name="ALERTS_FOR_STATE", alertname="A", s="p")
+    expected: list[Mapping[Labels, float | None]] = [
+        {pending: 1.0, since: 0.0},
+        {firing: 1.0, since: 0.0, pending: STALE},
+        {firing: STALE, since: STALE},
+        {},
+    ]
+    states = [AlertState.PENDING, AlertState.FIRING, AlertState.INACTIVE, AlertState.INACTIVE]
+    for number, (values, state) in enumerate(zip(expected, states, strict=True)):
+        (rule,) = stepper.step(number).rules
+        assert (stepper.values(), rule_state(rule)) == (values, state)
+
+
+def test_query_and_samples_are_earlier_by_the_offset() -> None:
+    stepper = Stepper("rules: [{record: a, expr: x}, {alert: A, expr: x}]", "x 1 2 3")
+    stepper.step(2, offset_ms=STEP_MS)
+    assert stepper.asked == [("x", STEP_MS)] * 2
+    assert {one.ts_ms for one in stepper.written} == {STEP_MS}
+    assert stepper.values()[labels(name="a")] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("limit: 1, rules: [{record: a, expr: x}]", "exceeded limit of 1 with 2 series"),
+        ("limit: 1, rules: [{alert: A, expr: x}]", "exceeded limit of 1 with 2 alerts"),
+        ("rules: [{record: a, expr: x, labels: {i: ''}}]", "same labelset after applying rule labels"),
+        ("rules: [{alert: a, expr: x, labels: {i: ''}}]", "same labelset after applying alert labels"),
+        ("rules: [{record: a, expr: x + on() x}]", "found duplicate series for the match group"),
+    ],
+)
+def test_a_rule_that_fails_says_why_and_the_others_go_on(text: str, error: str) -> None:
+    stepper = Stepper(text.removesuffix("]") + ", {record: good, expr: 1}]", 'x{i="1"} 1', 'x{i="2"} 1')
+    bad, good = stepper.step(0).rules
+    assert error in bad.error
+    assert not good.error
+    assert stepper.values() == {labels(name="good"): 1.0}
+
+
+def test_a_limit_of_alerts_resets_them_as_in_prometheus() -> None:
+    stepper = Stepper("limit: 1, rules: [{alert: A, expr: x, for: 1m}]", 'x{i="1"} 1 1 1', 'x{i="2"} _ 1 stale')
+    counts = [len(stepper.step(number).rules[0].alerts) for number in range(3)]
+    assert counts == [1, 0, 1]
+    (alert,) = stepper.state.rules[0].alerts.values()
+    assert (alert.state, alert.active_at_ms) == (AlertState.PENDING, 2 * STEP_MS)
+
+
+def test_a_failed_rule_keeps_its_series_and_marks_them_stale_later() -> None:
+    stepper = Stepper("rules: [{record: a, expr: x}]", "x 1 1 stale")
+    stepper.step(0)
+    stepper.fails = lambda _: HoleInRange("a loss")
+    (rule,) = stepper.step(1).rules
+    assert (rule.error, stepper.values()) == ("a loss", {})
+    stepper.fails = lambda _: None
+    stepper.step(2)
+    assert stepper.values() == {labels(name="a"): STALE}
+
+
+@pytest.mark.parametrize("error", [Unavailable("behind"), Overloaded("busy")])
+def test_an_answer_that_comes_later_changes_no_state(error: TsdbError) -> None:
+    stepper = Stepper("rules: [{record: a, expr: x}, {alert: A, expr: y}]", "x 1 1", "y 1 1")
+    before = stepper.step(0)
+    stepper.fails = lambda text: error if text == "y" else None
+    with pytest.raises(type(error)):
+        stepper.step(1)
+    assert stepper.state is before
+
+
+def test_templates_ask_at_the_time_of_the_evaluation() -> None:
+    annotation = "'{{ with query \"sum(y)\" }}{{ . | first | value }}{{ end }} of {{ $labels.i }}'"
+    stepper = Stepper(f"rules: [{{alert: A, expr: x, annotations: {{s: {annotation}}}}}]", 'x{i="1"} 1 1', "y 5 6")
+    stepper.step(0)
+    (rule,) = stepper.step(1).rules
+    (alert,) = rule.alerts.values()
+    assert alert.annotations == {"s": "6 of 1"}
+
+
+def test_a_query_of_a_template_gives_a_bounded_number_of_series() -> None:
+    annotation = "'{{ query \"y\" | len }}'"
+    stepper = Stepper(f"rules: [{{alert: A, expr: x, annotations: {{s: {annotation}}}}}]", "x 1")
+    for number in range(TEMPLATE_SERIES_MAX + 1):
+        stepper.storage.add(((METRIC_NAME, "y"), ("i", str(number))), [(0, 1.0)])
+    (alert,) = stepper.step(0).rules[0].alerts.values()
+    assert (
+        f"{TEMPLATE_SERIES_MAX + 1} series in a template; the limit is {TEMPLATE_SERIES_MAX}" in alert.annotations["s"]
+    )
+
+
+def test_a_changed_file_keeps_the_state_of_equal_rules_and_ends_the_series_of_others() -> None:
+    stepper = Stepper("rules: [{record: a, expr: x}, {record: b, expr: x}, {alert: A, expr: x, for: 5m}]", "x 1 1 1")
+    stepper.step(0)
+    changed = group("rules: [{alert: A, expr: x > 0, for: 5m}, {record: a, expr: x}, {record: new, expr: x}]")
+    stepper.state, stepper.group = carried_state(changed, stepper.group, stepper.state), changed
+    stepper.step(1)
+    assert stepper.values()[labels(name="b")] is STALE
+    (alert,) = stepper.state.rules[0].alerts.values()
+    assert alert.active_at_ms == 0
+    assert stepper.state.leftover == frozenset()

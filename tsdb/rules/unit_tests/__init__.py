@@ -1,0 +1,1 @@
+"""Runs unit tests of rules: promtool's files, over samples in memory."""

@@ -1,0 +1,124 @@
+"""Memory storage keeps samples of series in lists, for evaluations without a store."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from tsdb.model.labels import canonical_labels
+from tsdb.model.selector import Matcher, MatchType
+from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.rules.unit_tests.notation import METRIC_NAME, Labels
+from tsdb.selector.pattern import compile_pattern
+
+SELECTIONS_MAX = 10_000  # Remembered selections; all are forgotten when there are more, or when a series is new.
+
+
+class _Column:
+    """Samples of a series, ascending in time."""
+
+    __slots__ = ("canonical", "labels", "ts_ms", "values")
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self.canonical = canonical_labels(labels)
+        self.ts_ms: list[int] = []
+        self.values: list[float] = []
+
+    def add(self, ts_ms: int, value: float) -> None:
+        """A later value of the same time replaces the earlier one."""
+        if not self.ts_ms or ts_ms > self.ts_ms[-1]:
+            self.ts_ms.append(ts_ms)
+            self.values.append(value)
+            return
+        place = bisect_left(self.ts_ms, ts_ms)
+        if self.ts_ms[place] != ts_ms:
+            self.ts_ms.insert(place, ts_ms)
+            self.values.insert(place, value)
+        self.values[place] = value
+
+
+class MemoryStorage:
+    """Samples by series and time. A series without samples in the range is left out of an answer.
+
+    visible_until_ms: later samples are left out, until it grows; None: all samples are there.
+    """
+
+    def __init__(self) -> None:
+        self.visible_until_ms: int | None = None
+        self._columns: dict[Labels, _Column] = {}
+        self._by_name: dict[str, list[_Column]] = {}
+        self._selections: dict[tuple[Matcher, ...], list[_Column]] = {}
+
+    def add(self, labels: Labels, samples: Iterable[tuple[int, float]]) -> None:
+        """Samples of a series, as time in milliseconds and value."""
+        column = self._columns.get(labels)
+        if column is None:
+            column = self._columns[labels] = _Column(labels)
+            self._by_name.setdefault(dict(labels).get(METRIC_NAME, ""), []).append(column)
+            self._selections.clear()
+        for ts_ms, value in samples:
+            column.add(ts_ms, value)
+
+    def clear(self) -> None:
+        """Remove all series and samples."""
+        self._columns.clear()
+        self._by_name.clear()
+        self._selections.clear()
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        """As Storage.select. Series come in the order of their labels."""
+        if self.visible_until_ms is not None:
+            end_ms = min(end_ms, self.visible_until_ms)
+        labels: list[bytes] = []
+        starts: list[int] = [0]
+        ts_ms: list[int] = []
+        values: list[float] = []
+        for column in self._selected(tuple(matchers)):
+            start, end = bisect_left(column.ts_ms, start_ms), bisect_right(column.ts_ms, end_ms)
+            if start < end:
+                labels.append(column.canonical)
+                ts_ms += column.ts_ms[start:end]
+                values += column.values[start:end]
+                starts.append(len(ts_ms))
+        return StoredSeries(labels, np.array(starts, np.int64), np.array(ts_ms, np.int64), np.array(values, np.float64))
+
+    def _selected(self, matchers: tuple[Matcher, ...]) -> list[_Column]:
+        found = self._selections.get(matchers)
+        if found is None:
+            if len(self._selections) >= SELECTIONS_MAX:
+                self._selections.clear()
+            matches = label_filter(matchers)
+            found = [column for column in self._candidates(matchers) if matches(column.labels)]
+            found.sort(key=lambda column: column.labels)
+            self._selections[matchers] = found
+        return found
+
+    def _candidates(self, matchers: Sequence[Matcher]) -> Iterable[_Column]:
+        names = [one.value for one in matchers if one.name == METRIC_NAME and one.type is MatchType.EQUAL]
+        return self._by_name.get(names[0], ()) if names else self._columns.values()
+
+
+def label_filter(matchers: Sequence[Matcher]) -> Callable[[Labels], bool]:
+    """Whether a series matches. An absent label has the value ""."""
+    conditions = [(matcher.name, _condition(matcher)) for matcher in matchers]
+
+    def matches(labels: Labels) -> bool:
+        values = dict(labels)
+        return all(holds(values.get(name, "")) for name, holds in conditions)
+
+    return matches
+
+
+def _condition(matcher: Matcher) -> Callable[[str], bool]:
+    wanted = matcher.value
+    match matcher.type:
+        case MatchType.EQUAL:
+            return lambda value: value == wanted
+        case MatchType.NOT_EQUAL:
+            return lambda value: value != wanted
+    pattern = compile_pattern(wanted)
+    negated = matcher.type is MatchType.NOT_REGEX
+    return lambda value: pattern.matches(value.encode()) is not negated
