@@ -25,116 +25,130 @@ class Row:
         return getattr(import_module(module), name)
 
 
-# Help pages, docs/cli.md and completions list the commands in this order: roles, clients, tools, groups.
-COMMANDS = (
-    Row(
-        "standalone",
-        "tsdb.cli.roles:standalone",
-        "Run every role in one process over an embedded log, without Kafka.",
+# Help pages, docs/cli.md and completions list the commands in this order.
+SECTIONS: dict[str, tuple[Row, ...]] = {
+    "Start here": (
+        Row(
+            "standalone",
+            "tsdb.cli.roles:standalone",
+            "Run every role in one process over an embedded log, without Kafka.",
+        ),
+        Row(
+            "demo",
+            "tsdb.cli.demo.command:demo",
+            "Show the product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.",
+        ),
+        Row(
+            "open",
+            "tsdb.cli.page:open_page",
+            "Open the explorer in a browser and print its link, which others can open too.",
+        ),
     ),
-    Row(
-        "demo",
-        "tsdb.cli.demo.command:demo",
-        "Show the whole product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.",
+    "Write": (
+        Row("write", "tsdb.cli.write:write", "Write samples from FILE, in the order of their times."),
+        Row(
+            "agent",
+            "tsdb.cli.agent.command:agent",
+            "Write metrics of this host, with the names of the node exporter, and of endpoints, once an interval.",
+        ),
     ),
-    Row("gateway", "tsdb.cli.roles:gateway", "Accept samples; OK means that the log has them."),
-    Row("store", "tsdb.cli.roles:store", "Replay the log into memory and answer reads."),
-    Row("chunker", "tsdb.cli.roles:chunker", "Turn the log into chunks, window by window."),
-    Row("loader", "tsdb.cli.roles:loader", "Write chunks and series into history; the only writer of it."),
-    Row("querier", "tsdb.cli.roles:querier", "Answer reads from several stores and history."),
-    Row(
-        "canary",
-        "tsdb.cli.roles:canary",
-        "Write known samples and check that every path of a read returns them: freshness and exactness as metrics.",
+    "Read": (
+        Row(
+            "query",
+            "tsdb.cli.query.command:query",
+            "Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an"
+            " error.",
+        ),
+        Row(
+            "series",
+            "tsdb.cli.series:series",
+            "List matching series with the times of their first and last sample; with a range, only those with a sample"
+            " in it.",
+        ),
+        Row(
+            "labels",
+            "tsdb.cli.series:labels",
+            "List label names, or the values of one label; with a range, also those of series in history.",
+        ),
+        Row(
+            "watch",
+            "tsdb.cli.watch:watch",
+            "Print samples of matching series as the store applies them, each once; reconnects after a failure.",
+        ),
     ),
-    Row("write", "tsdb.cli.write:write", "Write samples from FILE, in the order of their times."),
-    Row(
-        "agent",
-        "tsdb.cli.agent.command:agent",
-        "Write metrics of this host, with the names of the node exporter, and of endpoints, once an interval.",
+    "Look after a server": (
+        Row(
+            "status",
+            "tsdb.cli.coverage:status",
+            "Print the state of partitions: ready or the reason, lag, content and memory; and the progress of history.",
+        ),
+        Row(
+            "coverage",
+            "tsdb.cli.coverage:coverage",
+            "Print the coverage of partitions: complete from `covers from` on, all records from `since offset` on.",
+        ),
+        Row(
+            "cardinality",
+            "tsdb.cli.cardinality:cardinality",
+            "Print the largest groups of series in memory, with exact counts: by metric, label, label pair or source.",
+        ),
+        Row(
+            "queries",
+            "tsdb.cli.query.running:queries",
+            "List the running queries of a querier, over HTTP and gRPC, or cancel one.",
+        ),
+        Row("holes", "tsdb.cli.holes:holes", "Named losses."),
+        Row("config", "tsdb.cli.config_show:config", "Settings."),
+        Row(
+            "completion",
+            "tsdb.cli.options.completion:completion",
+            "Print a script that completes `tsdb` in a shell.",
+        ),
     ),
-    Row(
-        "query",
-        "tsdb.cli.query.command:query",
-        "Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an error.",
+    "Roles of a cluster": (
+        Row("gateway", "tsdb.cli.roles:gateway", "Accept samples; OK means that the log has them."),
+        Row("store", "tsdb.cli.roles:store", "Replay the log into memory and answer reads."),
+        Row("chunker", "tsdb.cli.roles:chunker", "Turn the log into chunks, window by window."),
+        Row("loader", "tsdb.cli.roles:loader", "Write chunks and series into history; the only writer of it."),
+        Row("querier", "tsdb.cli.roles:querier", "Answer reads from several stores and history."),
+        Row(
+            "canary",
+            "tsdb.cli.roles:canary",
+            "Write known samples and check that every path of a read returns them: freshness and exactness as metrics.",
+        ),
     ),
-    Row(
-        "open",
-        "tsdb.cli.page:open_page",
-        "Open the explorer in a browser and print its link, which others can open too.",
+    "Operate a cluster": (
+        Row(
+            "plan",
+            "tsdb.cli.plan.command:plan",
+            "Print how many processes, cores and disks a load needs, from measured figures.",
+        ),
+        Row("topics", "tsdb.cli.topics:topics", "The topics of a log."),
+        Row(
+            "kafka",
+            "tsdb.cli.kafka.command:kafka",
+            "Operations on the Kafka cluster of a log: move partitions and leaders, and check retention.",
+        ),
+        Row("log", "tsdb.cli.log_command:log_command", "Records and offsets of the log."),
+        Row("chunks", "tsdb.cli.chunks:chunks", "The chunks topic and the stage that fills it."),
+        Row(
+            "dlq",
+            "tsdb.cli.dlq:dlq",
+            "Dead letters: records that the loader, or any parallel consumer, gave up.",
+        ),
+        Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),
+        Row("rules", "tsdb.cli.rules:rules", "Prometheus's rule files: recording and alerting rules."),
+        Row("shadow", "tsdb.cli.shadow:shadow", "Shadow reads of a querier."),
+        Row(
+            "spark",
+            "tsdb.cli.spark.command:spark",
+            "Spark jobs over large amounts of data; on any Spark master, by default on this machine.",
+        ),
+        Row(
+            "await-release",
+            "tsdb.cli.await_release:await_release",
+            "Wait until no process behind HOST:PORT runs an older release than this one.",
+        ),
     ),
-    Row(
-        "queries",
-        "tsdb.cli.query.running:queries",
-        "List the running queries of a querier, over HTTP and gRPC, or cancel one.",
-    ),
-    Row(
-        "series",
-        "tsdb.cli.series:series",
-        "List matching series with the times of their first and last sample; with a range, only those with a sample"
-        " in it.",
-    ),
-    Row(
-        "labels",
-        "tsdb.cli.series:labels",
-        "List label names, or the values of one label; with a range, also those of series in history.",
-    ),
-    Row(
-        "cardinality",
-        "tsdb.cli.cardinality:cardinality",
-        "Print the largest groups of series in memory, with exact counts: by metric, label, label pair or source.",
-    ),
-    Row(
-        "coverage",
-        "tsdb.cli.coverage:coverage",
-        "Print the coverage of partitions: complete from `covers from` on, all records from `since offset` on.",
-    ),
-    Row(
-        "watch",
-        "tsdb.cli.watch:watch",
-        "Print samples of matching series as the store applies them, each once; reconnects after a failure.",
-    ),
-    Row(
-        "status",
-        "tsdb.cli.coverage:status",
-        "Print the state of partitions: ready or the reason, lag, content and memory; and the progress of history.",
-    ),
-    Row(
-        "await-release",
-        "tsdb.cli.await_release:await_release",
-        "Wait until no process behind HOST:PORT runs an older release than this one.",
-    ),
-    Row(
-        "completion",
-        "tsdb.cli.options.completion:completion",
-        "Print a script that completes `tsdb` in a shell.",
-    ),
-    Row(
-        "plan",
-        "tsdb.cli.plan.command:plan",
-        "Print how many processes, cores and disks a load needs, from measured figures.",
-    ),
-    Row("topics", "tsdb.cli.topics:topics", "The topics of a log."),
-    Row(
-        "kafka",
-        "tsdb.cli.kafka.command:kafka",
-        "Operations on the Kafka cluster of a log: move partitions and leaders, and check retention.",
-    ),
-    Row("log", "tsdb.cli.log_command:log_command", "Records and offsets of the log."),
-    Row("chunks", "tsdb.cli.chunks:chunks", "The chunks topic and the stage that fills it."),
-    Row(
-        "dlq",
-        "tsdb.cli.dlq:dlq",
-        "Dead letters: records that the loader, or any parallel consumer, gave up.",
-    ),
-    Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),
-    Row("shadow", "tsdb.cli.shadow:shadow", "Shadow reads of a querier."),
-    Row("holes", "tsdb.cli.holes:holes", "Named losses."),
-    Row("rules", "tsdb.cli.rules:rules", "Prometheus's rule files: recording and alerting rules."),
-    Row(
-        "spark",
-        "tsdb.cli.spark.command:spark",
-        "Spark jobs over large amounts of data; on any Spark master, by default on this machine.",
-    ),
-    Row("config", "tsdb.cli.config_show:config", "Settings."),
-)
+}
+COMMANDS = tuple(row for rows in SECTIONS.values() for row in rows)

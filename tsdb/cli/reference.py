@@ -55,9 +55,8 @@ class _Parameter:
 
     @property
     def is_setting(self) -> bool:
-        # Another option may have a setting's name. Options made of settings are optional texts or flags without a
-        # metavar.
-        return self.name in known_keys() and self.info.metavar is None and self.hint in (str | None, bool | None)
+        # Another option may have a setting's name. Options made of settings have their default in their help.
+        return self.name in known_keys() and self.info.show_default is False and self.hint in (str | None, bool | None)
 
     @property
     def declarations(self) -> list[str]:

@@ -21,6 +21,7 @@ from tsdb.config import (
     QuerierSettings,
     StandaloneSettings,
     StoreSettings,
+    changed,
     effective,
 )
 from tsdb.config.trials import ExperimentFields
@@ -51,7 +52,8 @@ def run_role(name: str, settings: ProcessSettings, open_role: Callable[[], Opene
     configure_logging(json=json, level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
-    log.info("starting", settings=effective(settings))
+    log.info("starting", role=name, settings=changed(settings))
+    log.debug("settings", settings=effective(settings))
     process = RoleProcess(open_role)
     ops = serve_ops(
         listen.host,

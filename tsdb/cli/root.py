@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from tsdb.cli.commands import COMMANDS, Row
+from tsdb.cli.commands import COMMANDS, SECTIONS, Row
 from tsdb.cli.options.groups import Commands, TsdbGroup
 from tsdb.cli.terminal.errors import error_text, fail, misuse_text
 from tsdb.model.errors import TsdbError
@@ -25,8 +25,8 @@ class RootGroup(TsdbGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
-    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        return [(row.name, row.text) for row in COMMANDS]
+    def sections(self, ctx: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+        return [(title, [(row.name, row.text) for row in rows]) for title, rows in SECTIONS.items()]
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> NoReturn:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -17,7 +19,7 @@ from tsdb.cli.options.arguments import (
     time_range,
 )
 from tsdb.cli.options.connection import AllowStale, Connection, MaxLag, connected, read_options
-from tsdb.cli.terminal.output import print_json, print_table, print_warnings
+from tsdb.cli.terminal.output import note, print_json, print_table, print_warnings
 from tsdb.client import Client, ReadOptions
 from tsdb.model.labels import format_series
 from tsdb.model.times import time_text
@@ -121,8 +123,20 @@ def labels(
         else:
             key = "values"
             found = client.label_values(name, matching, start_ms=start_ms, end_ms=end_ms, options=options)
+        names = [] if found or name is None else client.label_names(matching, start_ms=start_ms, end_ms=end_ms)
     print_warnings(found.warnings)
+    if not found:
+        note(_nothing(name, names, matching))
     if output == "json":
         print_json({key: found})
     else:
         print_table((name or "label",), ((text,) for text in found))
+
+
+def _nothing(name: str | None, names: Sequence[str], matching: str | None) -> str:
+    """A remark on an empty list, with the label that was perhaps meant."""
+    close = get_close_matches(name, names, n=1) if name is not None else []
+    if close:
+        return f"no label {name!r}; did you mean {close[0]!r}?"
+    of = f"no series of {matching}" if matching else "no series"
+    return f"{of} has a label {name!r}" if name is not None else f"{of} in memory; --last 30d looks into history too"

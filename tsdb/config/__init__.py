@@ -7,7 +7,7 @@ order.
 from tsdb.config.canary import CanarySettings
 from tsdb.config.chunker import ChunkerSettings
 from tsdb.config.common import CommonSettings, ProcessSettings
-from tsdb.config.describe import Flag, effective, flags
+from tsdb.config.describe import Flag, changed, effective, flags
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.load import ROLES, load
 from tsdb.config.loader import LoaderSettings
@@ -27,6 +27,7 @@ __all__ = [
     "QuerierSettings",
     "StandaloneSettings",
     "StoreSettings",
+    "changed",
     "effective",
     "flags",
     "load",

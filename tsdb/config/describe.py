@@ -13,11 +13,13 @@ from pydantic.fields import FieldInfo
 from tsdb.config.common import ProcessSettings
 from tsdb.model.secrets import MASK
 
+_UNITS = {"s": "SECONDS", "ms": "MILLISECONDS", "bytes": "BYTES", "days": "DAYS"}
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
     """A setting as a flag. name: without the dashes. default: the default as text; None for a required setting.
-    choices: empty for any.
+    choices: empty for any. kind: the placeholder of its value on help pages.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Flag:
     default: str | None
     choices: tuple[str, ...]
     is_bool: bool
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,19 @@ def flags(role: type[ProcessSettings]) -> tuple[Flag, ...]:
 
 
 def effective(settings: ProcessSettings) -> dict[str, Any]:
-    """All settings as plain JSON values with secrets masked, for `tsdb config show` and the log line at start."""
+    """All settings as plain JSON values with secrets masked, for `tsdb config show` and the log at level debug."""
     return {name: _plain(getattr(settings, name)) for name in type(settings).model_fields}
+
+
+def changed(settings: ProcessSettings) -> dict[str, Any]:
+    """The settings that differ from their defaults, secrets masked, for the log line at start: a start is read by
+    people, and all settings are 3,000 characters."""
+    fields = type(settings).model_fields
+    return {
+        name: value
+        for name, value in effective(settings).items()
+        if fields[name].is_required() or value != _plain(fields[name].default)
+    }
 
 
 def described(settings: ProcessSettings) -> tuple[Described, ...]:
@@ -94,7 +108,18 @@ def _flag(name: str, field: FieldInfo) -> Flag:
         default_text(field),
         choices(field),
         field.annotation is bool,
+        _kind(name, field),
     )
+
+
+def _kind(name: str, field: FieldInfo) -> str:
+    """The type of a setting in words, by its annotation and by the unit in its name."""
+    kinds = {kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)}
+    if kinds & {int, float}:
+        return next((unit for part, unit in _UNITS.items() if f"_{part}_" in f"{name}_"), "NUMBER")
+    if Path in kinds:
+        return "PATH"
+    return "HOST:PORT" if name in ("grpc", "http") else "TEXT"
 
 
 def _text(plain: Any) -> str:

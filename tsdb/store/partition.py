@@ -72,6 +72,8 @@ class ReadinessSnapshot:
         if not self.is_behind or not self.may_lack(end_ms):
             return ""
         reason = readiness.reason or "lagging"
+        if lag_ms == 0:
+            return f"partition {self.partition} is not ready: {reason}; samples acknowledged just now may be missing"
         lag = "unknown" if lag_ms is None else f"{lag_ms} ms"
         return (
             f"partition {self.partition} is behind the log: {reason}, lag {lag}; samples acknowledged within this time"
@@ -92,8 +94,10 @@ class ReadinessSnapshot:
         if not reason:
             return
         lag = "unknown" if readiness.lag_ms is None else f"{readiness.lag_ms} ms"
+        behind = f"is behind the log: {reason}, lag {lag}, {readiness.lag_records} records"
+        state = f"is not ready: {reason}" if readiness.lag_ms == 0 else behind
         raise Unavailable(
-            f"partition {self.partition} is behind the log: {reason}, lag {lag}, {readiness.lag_records} records{bound}"
+            f"partition {self.partition} {state}{bound}"
             + (f"; {self.stopped_message}" if self.stopped_message else ""),
             reason=reason,
             retry_after_s=1.0,

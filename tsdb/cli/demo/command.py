@@ -55,7 +55,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Show the whole product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.
+    """Show the product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.
 
     Runs in a scratch folder that is removed at the end, at the default addresses where they are free. Needs neither
     Java nor Kafka; with Spark and Java it shows the pipeline of a cluster too. Exit code 0 means that every comparison

@@ -30,8 +30,13 @@ class TsdbGroup(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_parameters(self, ctx, formatter)
-        with formatter.section("Commands"):
-            formatter.write_dl(self.summaries(ctx), col_max=name_columns(formatter))
+        for title, rows in self.sections(ctx):
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=name_columns(formatter))
+
+    def sections(self, ctx: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Titles of the lists of commands, with the rows of each."""
+        return [("Commands", self.summaries(ctx))]
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:
         """Name and first sentence of each command."""

@@ -17,6 +17,8 @@ from tsdb.model.errors import InvalidRequest, Unavailable
 
 Settings = TypeVar("Settings", bound=ProcessSettings)
 
+CHOICES_CHARS_MAX = 20  # Longer lists of choices are in the help text alone.
+
 HISTORY_SETTINGS = (
     *("config", "history", "history_write_timeout_s", "history_read_timeout_s", "history_inflight_bytes_max"),
     *(name for name in CommonSettings.model_fields if name.startswith("cassandra_")),
@@ -71,7 +73,9 @@ def _parameter(flag: Flag) -> inspect.Parameter:
     name = f"--{flag.name}/--no-{flag.name}" if flag.is_bool else f"--{flag.name}"
     choices = f" One of: {', '.join(choice or '(empty)' for choice in flag.choices)}." if flag.choices else ""
     default = f" [default: {flag.default}]" if flag.default else ""
-    option = typer.Option(name, help=flag.help + choices + default, show_default=False)
+    words = "|".join(filter(None, flag.choices))
+    metavar = None if flag.is_bool else words if 0 < len(words) <= CHOICES_CHARS_MAX else flag.kind
+    option = typer.Option(name, help=flag.help + choices + default, show_default=False, metavar=metavar)
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]  # made at run time
     return inspect.Parameter(flag.field, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

@@ -73,6 +73,10 @@ def plan(
     cassandra_replication: Annotated[
         int, typer.Option("--cassandra-replication", help="Replicas of each row of history.")
     ] = 3,
+    chunk_stage: Annotated[
+        Literal["spark", "python"],
+        typer.Option("--chunk-stage", help="Engine of the chunk stage; one Python chunker holds all open windows."),
+    ] = "spark",
     output: Annotated[
         Literal["table", "json", "helm-values"],
         typer.Option(
@@ -82,13 +86,15 @@ def plan(
 ) -> None:
     """Print how many processes, cores and disks a load needs, from measured figures.
 
+    The plan is a cluster on Kafka with Spark as its pipeline. A last line tells when one process without Kafka is
+    enough.
     It connects to nothing. Measure your own workload before you buy machines: docs/benchmarks.md has the figures and
     their conditions.
     """
     # Imported here: help pages do without the modules of the log.
     from tsdb.cli.plan.helm import helm_values
     from tsdb.cli.plan.load import Load
-    from tsdb.cli.plan.roles import roles
+    from tsdb.cli.plan.roles import roles, standalone_is_enough
     from tsdb.cli.plan.shards import divide
     from tsdb.cli.plan.storage import storage
 
@@ -108,6 +114,7 @@ def plan(
         kafka_replication=kafka_replication,
         nodes=nodes,
         cassandra_replication=cassandra_replication,
+        chunk_stage=chunk_stage,
     )
     division = divide(load)
     planned = roles(load, division)
@@ -117,6 +124,11 @@ def plan(
         print_json(_json(load, division, planned, storage(load)))
     else:
         _print_tables(load, division, planned, storage(load))
+        if standalone_is_enough(load, division):
+            note(
+                "one process is enough for this load: `tsdb standalone`, without Kafka; a cluster is for replicas, and"
+                " for data that must survive the disk of a machine"
+            )
 
 
 def _print_tables(load: Load, division: Division, planned: list[Role], stored: StorageSizes) -> None:
@@ -160,8 +172,11 @@ def _gib(size: float) -> str:
 
 
 def _json(load: Load, division: Division, planned: list[Role], stored: StorageSizes) -> dict[str, Any]:
+    from tsdb.cli.plan.roles import standalone_is_enough
+
     return {
         "samples_per_s": round(load.rate, 3),
+        "standalone_is_enough": standalone_is_enough(load, division),
         "shards": division.shards,
         "partitions": division.partitions,
         "heads_bytes": division.heads_bytes,

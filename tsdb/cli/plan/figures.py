@@ -62,6 +62,9 @@ INDEX_BYTES = Figure("Store", "| index, label text included | {} B a series |", 
 REPLAY_RATE = Figure("Store", "| Kafka | 3.8 s | 5.4 s | {} M |", "6.0", 1e6, "samples a CPU s")
 RECORDS_RATE = Figure("Store", "| 25 samples | records per CPU s | {}-143 k |", "141", 1e3, "records a CPU s")
 
+STANDALONE_WRITE_CPU_S = Figure(
+    "Comparison", "| writes: CPU, s a million samples | {} | 4.24 |", "2.96", 1e-6, "CPU s a sample"
+)
 CHUNKER_CORES = Figure("Chunk stage and loader", "| cores | {} | 0.3 |", "0.22", 1 / 150e3, "cores a sample a second")
 CHUNK_BYTES = Figure("Chunk stage and loader", "| bytes a sample | {} | - |", "2.30", 1, "bytes a sample")
 LOADER_CPU_S = Figure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tsdb.cli.options.arguments import duration_text
 from tsdb.log.interface import METRICS
@@ -29,6 +30,7 @@ class Load:
     240 points. request_samples: the samples of a write request. partitions: the partitions of a log that exists; None:
     the plan chooses. sample_bytes: the bytes of a sample in chunks; None: the measured one. store_gib: memory of one
     store's pod at most.
+    chunk_stage: the engine of the chunk stage.
     """
 
     series: int
@@ -46,6 +48,7 @@ class Load:
     kafka_replication: int = 3
     nodes: int = 3
     cassandra_replication: int = 3
+    chunk_stage: Literal["spark", "python"] = "spark"
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():

@@ -9,6 +9,7 @@ from itertools import pairwise
 from tsdb.cli.plan import figures
 from tsdb.cli.plan.load import GIB, Load
 from tsdb.cli.plan.shards import CPU_FILL, MEMORY_FILL, Division, window_bytes
+from tsdb.model.errors import InvalidRequest
 
 TABLE_STEP_BYTES = 256 << 20  # Default of series_table_bytes, and the size of the steps above it.
 INFLIGHT_BYTES = 512 << 20  # Twice inflight_bytes_max: requests being received have a bound of the same size.
@@ -16,6 +17,7 @@ CHUNK_MEMORY_BYTES = 4 * GIB  # Default of chunk_memory_bytes.
 QUERIER_CORES = 2
 EXECUTOR_CORES = 2
 EXECUTOR_FILL = 0.5  # The other half is for the jobs, and for the loss of an executor.
+STANDALONE_CORES = 1.5  # Busy cores of a machine with two: the rest is for peaks.
 LOG_READS_OF_SPARK = 2  # Spark reads the log once for windows and once for late samples.
 
 
@@ -43,8 +45,23 @@ def series_table_bytes(load: Load) -> int:
 
 
 def on_spark(load: Load) -> bool:
-    """Whether the open windows are too large for one Python chunker."""
-    return window_bytes(load) > CHUNK_MEMORY_BYTES * MEMORY_FILL
+    """Whether Spark runs the chunk stage. Raises InvalidRequest when one Python chunker cannot hold the open
+    windows."""
+    if load.chunk_stage == "spark":
+        return True
+    if window_bytes(load) > CHUNK_MEMORY_BYTES * MEMORY_FILL:
+        raise InvalidRequest(
+            f"open windows of {window_bytes(load) / GIB:,.1f} GiB are too large for a Python chunker, which holds"
+            f" {CHUNK_MEMORY_BYTES * MEMORY_FILL / GIB:,.1f} GiB: leave the chunk stage to Spark",
+            reason="chunk_stage",
+        )
+    return False
+
+
+def standalone_is_enough(load: Load, division: Division) -> bool:
+    """Whether one process of one machine carries the load. It is as durable as the disk of that machine."""
+    writes = load.rate * (figures.STANDALONE_WRITE_CPU_S.value + figures.CHUNKER_CORES.value)
+    return division.shards == 1 and writes + load.queries * figures.QUERY_CPU_S.value <= STANDALONE_CORES
 
 
 def _gateway(load: Load) -> Role:

@@ -49,6 +49,22 @@ def test_series_are_counted_by_labels(shell: Shell, server: FakeServer) -> None:
     assert [line.split() for line in table.splitlines()] == [["job", "series"], ["a", "1"], ["b", "1"]]
 
 
+@pytest.mark.parametrize(
+    ("options", "remark"),
+    [
+        (("nosuch",), "no series has a label 'nosuch'"),
+        (("jb",), "no label 'jb'; did you mean 'job'?"),
+        (("job", "--selector", "nosuch"), "no series of nosuch has a label 'job'"),
+        (("--selector", "nosuch"), "no series of nosuch in memory; --last 30d looks into history too"),
+    ],
+)
+def test_an_empty_list_of_labels_is_explained(
+    shell: Shell, server: FakeServer, options: tuple[str, ...], remark: str
+) -> None:
+    done = shell.ok("labels", *options, "--address", server.address)
+    assert done.err == f"{remark}\n"
+
+
 def test_labels_are_listed_by_name_or_value(shell: Shell, server: FakeServer) -> None:
     assert shell.ok("labels", "--address", server.address, "--output", "json").json == {"names": ["__name__", "job"]}
     values = shell.ok("labels", "job", "--selector", "up", "--address", server.address, "--output", "json")

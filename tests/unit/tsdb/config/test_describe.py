@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tsdb.config import StandaloneSettings
-from tsdb.config.describe import described, effective
+from tsdb.config.describe import changed, described, effective
 from tsdb.model.secrets import MASK
 
 
@@ -16,3 +16,10 @@ def test_all_settings_are_described_and_secrets_are_masked() -> None:
     assert (found["ui_rows_max"].value, found["ui_rows_max"].default) == ("50", "1000")
     assert found["ui_rows_max"].help.startswith("Rows of one table")
     assert all(one.help for one in found.values())
+
+
+def test_the_line_at_start_has_the_settings_that_were_changed() -> None:
+    settings = StandaloneSettings.model_validate({"data_dir": "data", "token": "do-not-show", "ui_rows_max": 50})
+    derived = {"log", "history", "snapshot_dir"}  # They follow data_dir.
+    found = {name: value for name, value in changed(settings).items() if name not in derived}
+    assert found == {"data_dir": "data", "token": MASK, "ui_rows_max": 50}

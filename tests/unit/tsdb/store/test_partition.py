@@ -91,6 +91,15 @@ def test_a_bound_on_lag_does_not_help_when_the_lag_is_not_the_reason(reason: str
     assert caught.value.reason == reason
 
 
+def test_a_partition_without_a_lag_is_not_called_behind_the_log() -> None:
+    with pytest.raises(Unavailable) as caught:
+        lagging(0, "memory_hard").check_fresh(None)
+    assert caught.value.message == "partition 2 is not ready: memory_hard"
+    assert "behind" not in lagging(0, "memory_hard").warning(None)
+    with pytest.raises(Unavailable, match="partition 2 is behind the log: lagging, lag 25000 ms, 7 records"):
+        lagging(25_000).check_fresh(None)
+
+
 def test_an_unknown_lag_is_over_every_bound() -> None:
     with pytest.raises(Unavailable) as caught:
         lagging(None, "replaying").check_fresh(1 << 40)

@@ -7,7 +7,7 @@ import pytest
 from support.cli import Shell
 from tsdb.cli.plan import figures
 from tsdb.cli.plan.load import GIB, SERIES_MAX, Load
-from tsdb.cli.plan.roles import on_spark, request_cpu_s, roles, series_table_bytes
+from tsdb.cli.plan.roles import on_spark, request_cpu_s, roles, series_table_bytes, standalone_is_enough
 from tsdb.cli.plan.shards import CPU_FILL, MEMORY_FILL, PARTITIONS_LEAST, divide
 from tsdb.cli.plan.storage import storage
 from tsdb.model.errors import InvalidRequest
@@ -63,9 +63,28 @@ def test_more_of_anything_needs_no_less() -> None:
         assert found != least, more
 
 
-def test_the_engine_of_the_chunk_stage_follows_the_memory_of_open_windows() -> None:
-    assert not on_spark(Load(35_000, 1000))
-    assert on_spark(Load(40_000, 1000))
+def test_spark_runs_the_chunk_stage_of_a_cluster_and_python_that_of_a_small_one_on_demand() -> None:
+    assert on_spark(Load(35_000, 1000))
+    assert not on_spark(Load(35_000, 1000, chunk_stage="python"))
+    with pytest.raises(InvalidRequest, match=r"too large for a Python chunker.*leave the chunk stage to Spark"):
+        on_spark(Load(40_000, 1000, chunk_stage="python"))
+
+
+@pytest.mark.parametrize(
+    ("load", "enough"),
+    [
+        (Load(10_000, 15_000, queries=1), True),
+        (Load(100_000, 15_000, queries=1), True),
+        (Load(10_000, 15_000, queries=500), False),
+        (MISSION, False),
+        (LARGE, False),
+    ],
+)
+def test_one_process_is_enough_for_a_small_load(load: Load, enough: bool, shell: Shell) -> None:
+    assert standalone_is_enough(load, divide(load)) is enough
+    options = ("--series", load.series, "--interval", f"{load.interval_ms}ms", "--queries", load.queries)
+    assert ("`tsdb standalone`, without Kafka" in shell.ok("plan", *options).err) is enough
+    assert shell.ok("plan", *options, "--output", "json").json["standalone_is_enough"] is enough
 
 
 def test_a_request_costs_what_was_measured_and_between_the_sizes_the_line() -> None:
