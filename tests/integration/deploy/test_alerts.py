@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from support.deploy_files import DEPLOY, alerts
@@ -24,10 +23,14 @@ ALWAYS_FIRING = {"DeadMansSwitch"}
 
 
 def promtool(*arguments: str, folder: Path) -> None:
+    done = promtool_run(*arguments, folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def promtool_run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = shutil.which("promtool") or str(Path(sys.executable).parent / "promtool")
     assert Path(command).is_file(), "promtool is missing: `make programs` installs it"
-    done = subprocess.run([command, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return subprocess.run([command, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_alerts_fire_and_rest_as_their_tests_say(tmp_path: Path) -> None:
@@ -42,16 +45,15 @@ def test_our_ruler_gives_the_outcomes_of_promtool(tmp_path: Path) -> None:
         shutil.copy(file, tmp_path)
     for name in TESTS:
         assert run_unit_tests(load_unit_tests(tmp_path / name), DEFAULTS) == []
-    broken = yaml.safe_load((HERE / TESTS[0]).read_text())
+    broken = yaml.load((HERE / TESTS[0]).read_text(), yaml.BaseLoader)  # `0x60` stays a text.
     cases = [case for group in broken["tests"] for case in group["promql_expr_test"]]
     for case in cases:
         case["exp_samples"] = [] if case["exp_samples"] else [{"labels": "{}", "value": 17}]
     (tmp_path / "broken.yaml").write_text(json.dumps(broken))
     found = run_unit_tests(load_unit_tests(tmp_path / "broken.yaml"), DEFAULTS)
     assert len(found) == len(cases)
-    with pytest.raises(AssertionError) as error:
-        promtool("test", "rules", "broken.yaml", folder=tmp_path)
-    assert str(error.value).count("    expr: ") == len(cases)
+    done = promtool_run("test", "rules", "broken.yaml", folder=tmp_path)
+    assert (done.returncode, (done.stdout + done.stderr).count("    expr: ")) == (1, len(cases))
 
 
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
