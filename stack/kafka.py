@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import signal
 import subprocess
@@ -23,8 +24,9 @@ from stack.process import ServerProcess, shared_classes
 READY_WITHIN_S = 120.0
 START_TRIES = 3
 # Brokers run for seconds or minutes here. The compiler C1 alone halves the CPU of a start, and saves a third of the CPU
-# at a light load. Formatting a broker's folder takes 1.1 s of CPU with C1 alone, and 1.8 s without the option.
+# at a light load.
 C1_ALONE = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+FEATURES = "bootstrap.checkpoint"  # A file of the data folder.
 HEAP_MB = {1: 512}  # Replication factor by number of brokers. Benchmarks use a single broker.
 HEAP_MB_SHARED = 320
 
@@ -185,7 +187,7 @@ class KafkaCluster:
         controllers = self._ports.numbers[self._count :]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = _new_id()
         self._brokers = [
             self._broker(node, port, controller, voters, cluster_id)
             for node, (port, controller) in enumerate(zip(ports, controllers, strict=True), 1)
@@ -209,7 +211,7 @@ class KafkaCluster:
         properties.write_text(text + more)
         (folder / "log4j2.xml").write_text(LOG4J)
         class_path = f"{jars(KAFKA)}/*"
-        self._format(class_path, cluster_id, properties, folder / "log4j2.xml")
+        self._format(class_path, cluster_id, node, properties, folder / "log4j2.xml")
         heap_mb = HEAP_MB.get(self._count, HEAP_MB_SHARED)
         java = [
             "java",
@@ -224,19 +226,38 @@ class KafkaCluster:
         ]
         return ServerProcess(java, folder / "output.log", detached=self._detached)
 
-    def _format(self, class_path: str, cluster_id: str, properties: Path, log4j: Path) -> None:
+    def _format(self, class_path: str, cluster_id: str, node: int, properties: Path, log4j: Path) -> None:
+        """Make the data folder of a broker. Kafka's tool takes a second of CPU, so it runs once for a set of jars: the
+        features that it writes are those of the release, and the rest is a file of four lines."""
+        data = properties.parent / "data"
+        folder = jars(KAFKA)
+        features = folder.with_name(f"{folder.name}.checkpoint")
+        if features.exists():
+            data.mkdir()
+            shutil.copyfile(features, data / FEATURES)
+            (data / "meta.properties").write_text(
+                f"version=1\ncluster.id={cluster_id}\nnode.id={node}\ndirectory.id={_new_id()}\n"
+            )
+            return
         # One argument with `=`, since a cluster id may begin with a dash.
         tool = ["java", *self._jvm, f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
         command = [*tool, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
             raise RuntimeError(f"formatting {properties.parent} failed:\n{done.stdout}{done.stderr}")
+        scratch = folder.with_name(f"{features.name}.{os.getpid()}")
+        shutil.copyfile(data / FEATURES, scratch)
+        scratch.rename(features)
 
     def _release(self) -> None:
         for broker in self._brokers:
             broker.kill()
         if self._ports is not None:
             self._ports.close()
+
+
+def _new_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _is_whole(admin: AdminClient, running: int) -> bool:
