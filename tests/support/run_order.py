@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ TOGETHER = {
 }
 
 
+@cache
 def group_of(file: str) -> str:
     """The unit that one process runs: a group of TOGETHER, or the file."""
     return next((group for group, starts in TOGETHER.items() if file.startswith(starts)), file)
@@ -63,8 +64,24 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
     def _assign_work_unit(self, node: Any) -> None:
         computes = self.nodes.index(node) == 0
         groups = (group for group in self.workqueue if group.startswith(WITHOUT_SERVERS) == computes)
-        self.workqueue.move_to_end(next(groups, None) or next(iter(self.workqueue)), last=False)
-        super()._assign_work_unit(node)
+        group = next(groups, None) or next(iter(self.workqueue))
+        tests = self.assigned_work.setdefault(node, {})[group] = self.workqueue.pop(group)
+        node.send_runtest_some([self._places[nodeid] for nodeid in tests])
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget a test that has ended. xdist counts the tests that are left with each event, six times a test: of all
+        files it took seconds."""
+        super().mark_test_complete(node, item_index, duration)
+        nodeid, groups = self.collection[item_index], self.assigned_work[node]
+        group = self._split_scope(nodeid)
+        del groups[group][nodeid]
+        if not groups[group]:
+            del groups[group]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Test -> its place in the list that all processes collected."""
+        return {nodeid: place for place, nodeid in enumerate(self.collection)}
 
 
 class Recorder:
