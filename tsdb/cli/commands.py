@@ -137,6 +137,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "Dead letters: records that the loader, or any parallel consumer, gave up.",
         ),
         Row("history", "tsdb.cli.history.command:history", "History, the store of chunks."),
+        Row("tables", "tsdb.cli.tables:tables", "The Iceberg table that other programs read."),
         Row("rules", "tsdb.cli.rules:rules", "Prometheus's rule files: recording and alerting rules."),
         Row("shadow", "tsdb.cli.shadow:shadow", "Shadow reads of a querier."),
         Row(

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, Field, model_validator
 
 from tsdb.config.common import CommonSettings, check_group_drain
+from tsdb.config.tables import TablesFields
 from tsdb.model import defaults
 
 _MIB = 1 << 20
@@ -47,7 +48,7 @@ class LoaderFields(BaseModel):
     )
 
 
-class LoaderSettings(LoaderFields, CommonSettings):
+class LoaderSettings(LoaderFields, TablesFields, CommonSettings):
     """All settings of the role `loader`."""
 
     @model_validator(mode="after")

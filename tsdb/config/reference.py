@@ -17,6 +17,7 @@ from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
+from tsdb.config.tables import TablesFields
 from tsdb.config.trials import ExperimentFields, ShadowFields
 
 INTRODUCTION = """# Settings
@@ -36,6 +37,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("store", "Also of `standalone`.", StoreFields),
     ("chunker", "Also of `standalone`.", ChunkerFields),
     ("loader", "Also of `standalone`.", LoaderFields),
+    ("Tables", "Of `loader`, `standalone` and `tsdb tables`; needs the extra `tables`.", TablesFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("Shadow reads", "Of `querier`.", ShadowFields),
     ("Experiments", "Of `store` and `querier`.", ExperimentFields),

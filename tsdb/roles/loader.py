@@ -12,6 +12,7 @@ from tsdb.ops.lifecycle import Component
 from tsdb.roles.history_access import HistoryComponent, connect_history_sink
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened, first_reason
+from tsdb.roles.tables import table_keepers
 
 LOCAL_CONCURRENCY = 4096
 
@@ -23,6 +24,7 @@ def open_loader(settings: LoaderSettings) -> Opened:
         history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
         loader = make_loader(settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
+        components += table_keepers(settings, log)
         stalled = first_reason(log.stalled, loader.stalled)
         return Opened(components, loader.health, stalled, loader.problem)
 

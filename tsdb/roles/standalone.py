@@ -31,6 +31,7 @@ from tsdb.roles.promql import prometheus_api
 from tsdb.roles.querier import history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, store_partitions, store_reads
+from tsdb.roles.tables import BUCKETS, table_keepers
 from tsdb.roles.ui import ui_routes
 from tsdb.store.reporter import StoreReporter
 
@@ -80,6 +81,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     if history is not None and read_past is not None:
         chunker, loader = make_chunker(settings, log), make_loader(settings, log, history)
         past = [HistoryComponent(history), watch, SeamWatch(sources, read_past), loader, chunker]
+        past += table_keepers(settings, log, create_buckets=BUCKETS)
         stalls += [chunker.stalled, loader.stalled]
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
     serving: list[Component] = [

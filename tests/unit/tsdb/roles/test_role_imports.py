@@ -35,7 +35,7 @@ MODULES = (
     ),
 )
 OURS = ("tsdb", "ingest", "chunker", "spark_backfill")
-LATER = ("cassandra", "pyarrow", "bokeh", "jinja2", "pyspark", "kafka", "pandas")
+LATER = ("cassandra", "pyarrow", "bokeh", "jinja2", "pyspark", "kafka", "pandas", "pyiceberg", "sqlalchemy", "duckdb")
 
 
 @pytest.mark.slow

@@ -1,0 +1,97 @@
+"""`tsdb tables` makes the Iceberg table once, prints what it holds, and refuses a table that differs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cli import Shell
+from support.data.chunk_rows import random_rows
+from support.data.table_rows import NAME, expected, fragments, known_labels, state
+from tsdb.tables.catalog import TableSettings, load_table, open_catalog
+from tsdb.tables.emission import emit
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[str, ...]:
+    return ("--tables", f"sqlite:///{tmp_path}/catalog.db")
+
+
+def test_the_table_is_made_once(shell: Shell, tables: tuple[str, ...], tmp_path: Path) -> None:
+    made = shell.ok("tables", "create", *tables, "--buckets", 2, "--output", "json").json
+    assert (made["made"], made["table"]) == (True, "tsdb.samples")
+    assert made["location"] == f"file://{tmp_path}/catalog-files/tsdb/samples"
+    assert shell.ok("tables", "create", *tables, "--output", "json").json["made"] is False
+    text = shell.ok("tables", "create", *tables, "--tables-name", "metrics.all", "--tables-warehouse", tmp_path / "w")
+    assert text.text.startswith(f"made table metrics.all in file://{tmp_path}/w/metrics/all\nnext: tsdb loader ")
+
+
+def test_the_content_is_printed(shell: Shell, tables: tuple[str, ...], tmp_path: Path) -> None:
+    shell.ok("tables", "create", *tables)
+    empty = shell.ok("tables", "check", *tables, "--output", "json").json
+    assert (empty["emission"], empty["samples"], empty["cut"], empty["snapshot"]) == (0, 0, {}, None)
+    assert "the table is empty" in shell.ok("tables", "check", *tables).err
+    some = fragments(random_rows(1, packs=1, windows=1))
+    with open_catalog(TableSettings(tables[1])) as catalog:
+        emit(load_table(catalog, NAME), some, known_labels, state(1))
+    found = shell.ok("tables", "check", *tables, "--output", "json").json
+    assert (found["emission"], found["samples"], found["holes"]) == (1, len(expected(some)), 0)
+    assert found["cut"] == {"0": {"position": 100, "emitted_through_ms": 1_000}}
+    assert Path(found["metadata"].removeprefix("file://")).exists()
+    printed = shell.ok("tables", "check", *tables)
+    assert "1970-01-01T00:00:01" in printed.text
+    assert f"emission 1: {len(expected(some))} samples in " in printed.err
+
+
+def test_a_missing_table_and_a_different_one_are_failures(shell: Shell, tables: tuple[str, ...]) -> None:
+    missing = shell.run("tables", "check", *tables)
+    assert (missing.code, "`tsdb tables create` makes the table" in missing.err) == (1, True)
+    shell.ok("tables", "create", *tables)
+    with open_catalog(TableSettings(tables[1])) as catalog:
+        table = catalog.load_table(NAME)
+        with table.update_schema(allow_incompatible_changes=True) as change:
+            change.delete_column("tenant")
+    differs = shell.run("tables", "check", *tables)
+    assert (differs.code, "column tenant is missing" in differs.err) == (1, True)
+    with open_catalog(TableSettings(tables[1])) as catalog, catalog.load_table(NAME).transaction() as transaction:
+        transaction.remove_properties("tsdb.format")
+    assert "property tsdb.format is None, want 1" in shell.run("tables", "create", *tables).err
+
+
+def test_a_column_that_somebody_added_may_stay(shell: Shell, tables: tuple[str, ...]) -> None:
+    from pyiceberg.types import StringType
+
+    shell.ok("tables", "create", *tables)
+    some = fragments(random_rows(2, packs=1, windows=1))
+    with open_catalog(TableSettings(tables[1])) as catalog:
+        with catalog.load_table(NAME).update_schema() as change:
+            change.add_column("team", StringType())
+        emit(load_table(catalog, NAME), some, known_labels, state(1))
+        found = load_table(catalog, NAME).scan().to_arrow()
+    assert found["team"].null_count == len(expected(some))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--tables", "mysql://x"), "is neither sqlite:///PATH nor pyiceberg://NAME"),
+        (("--tables", "sqlite:///x", "--tables-name", "samples"), "tables_name"),
+        (("--tables", "pyiceberg://no-such-catalog"), "pyiceberg's configuration has no such catalog"),
+        ((), "no table is named"),
+    ],
+)
+def test_a_wrong_place_is_refused_by_name(shell: Shell, arguments: tuple[str, ...], words: str) -> None:
+    done = shell.run("tables", "check", *arguments)
+    assert (done.code, words in done.err) == (2 if "neither" in words or "_name" in words else 1, True), done.err
+
+
+def test_without_the_packages_the_extra_is_named(
+    shell: Shell, tables: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("tsdb.tables")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    done = shell.run("tables", "check", *tables)
+    assert (done.code, "pip install 'kafka-tsdb[tables]'" in done.err) == (1, True)

@@ -1,0 +1,44 @@
+"""Settings of the Iceberg table that a loader keeps beside history."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field
+
+
+def _catalog_url(text: str) -> str:
+    for scheme in ("sqlite:///", "pyiceberg://"):
+        if text == "" or (text.startswith(scheme) and len(text) > len(scheme)):
+            return text
+    raise ValueError(f"{text!r} is neither sqlite:///PATH nor pyiceberg://NAME")
+
+
+CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]
+
+
+class TablesFields(BaseModel):
+    """Catalog and name of the table; the roles `loader` and `standalone` and `tsdb tables` have them."""
+
+    tables: CatalogUrl = Field(
+        "",
+        description="Catalog of the Iceberg table that a loader keeps (docs/tables.md): sqlite:///PATH, or "
+        "pyiceberg://NAME for one of pyiceberg's configuration (REST and others); empty: no table.",
+    )
+    tables_warehouse: str = Field(
+        "",
+        description="Folder or URI (s3://BUCKET/FOLDER) of the table's files; only with a SQLite catalog. Empty: a "
+        "folder beside the catalog.",
+    )
+    tables_name: str = Field(
+        "tsdb.samples",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$",
+        description="NAMESPACE.TABLE. The samples of one log belong to one table.",
+    )
+    tables_commit_interval_s: float = Field(
+        60.0,
+        ge=0.1,
+        le=3600,
+        description="Seconds from the first new chunk to the snapshot that has it. Shorter intervals make more and "
+        "smaller files.",
+    )

@@ -1,0 +1,240 @@
+"""The catalog: creates, opens and checks the table of samples. Layout: docs/formats/iceberg.md, version 1.
+
+A catalog is a SQLite file with the table's files in a folder, or any catalog of pyiceberg's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import NullOrder, SortField, SortOrder
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.types import (
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, Unavailable
+from tsdb.model.secrets import masked
+
+SQLITE, PYICEBERG = "sqlite:///", "pyiceberg://"
+OWN_CATALOG = "tsdb"  # Name of the catalog in a SQLite file; other programs give it too.
+VERSION = "1"
+VERSION_PROPERTY = "tsdb.format"
+RETRY_AFTER_S = 5.0
+BUCKETS_MAX = 4096
+
+CONFLICT, UNAVAILABLE, MISSING = "tables_conflict", "tables_unavailable", "tables_missing"
+DIFFERS, FILES_MISSING = "tables_differs", "tables_files_missing"
+
+_SPAN = StructType(
+    NestedField(0, "offset", IntegerType(), required=True), NestedField(0, "length", IntegerType(), required=True)
+)
+
+
+def _spans() -> ListType:
+    return ListType(0, _SPAN, element_required=True)
+
+
+def _doubles() -> ListType:
+    return ListType(0, DoubleType(), element_required=True)
+
+
+def _histogram() -> StructType:
+    fields: tuple[tuple[str, IcebergType], ...] = (
+        ("schema", IntegerType()),
+        ("zero_threshold", DoubleType()),
+        ("zero_count", DoubleType()),
+        ("count", DoubleType()),
+        ("sum", DoubleType()),
+        ("positive_spans", _spans()),
+        ("positive_counts", _doubles()),
+        ("negative_spans", _spans()),
+        ("negative_counts", _doubles()),
+        ("custom_bounds", _doubles()),
+        ("reset_hint", StringType()),
+    )
+    return StructType(*(NestedField(0, name, kind, required=False) for name, kind in fields))
+
+
+# The catalog gives all fields their ids. Ids up to COLUMNS are those that specs and sort orders name below.
+SCHEMA = Schema(
+    NestedField(1, "metric", StringType(), required=True),
+    NestedField(2, "labels", MapType(0, StringType(), 0, StringType(), value_required=True), required=True),
+    NestedField(3, "series_id", LongType(), required=True),
+    NestedField(4, "tenant", StringType(), required=True),
+    NestedField(5, "ts", TimestamptzType(), required=True),
+    NestedField(6, "value", DoubleType(), required=False),
+    NestedField(7, "histogram", _histogram(), required=False),
+    NestedField(8, "start_ts", TimestamptzType(), required=False),
+    NestedField(9, "order", LongType(), required=True),
+)
+DAY, BUCKET = "day", "metric_bucket"
+_SORT = SortOrder(
+    *(SortField(source_id=at, transform=IdentityTransform(), null_order=NullOrder.NULLS_FIRST) for at in (1, 3, 5))
+)
+PROPERTIES = {
+    VERSION_PROPERTY: VERSION,
+    "write.parquet.compression-codec": "zstd",
+    # Counts alone of the other columns: bounds of labels and values would be most of a manifest.
+    "write.metadata.metrics.default": "counts",
+    **{f"write.metadata.metrics.column.{name}": "full" for name in ("series_id", "ts", "order")},
+    "write.metadata.metrics.column.metric": "truncate(64)",
+    # One small manifest a commit would slow the planning of each read.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "32",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """catalog: `sqlite:///PATH` or `pyiceberg://NAME`. warehouse: folder or URI of the files, of a SQLite catalog
+    alone; empty: a folder beside it. name: NAMESPACE.TABLE."""
+
+    catalog: str
+    warehouse: str = ""
+    name: str = "tsdb.samples"
+
+
+@contextmanager
+def translate_table_errors(where: str) -> Iterator[None]:
+    """Raise errors of pyiceberg and its libraries as ours. A commit that another came before is Unavailable
+    (tables_conflict); so is one whose outcome is unknown: the next load of the table shows it."""
+    try:
+        yield
+    except (CommitFailedException, CommitStateUnknownException) as error:
+        raise Unavailable(f"{where}: {error}", reason=CONFLICT, retry_after_s=0.0) from error
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise ConfigMismatch(f"{where}: {error}; `tsdb tables create` makes the table", reason=MISSING) from error
+    except FileNotFoundError as error:
+        raise CorruptData(
+            f"{where}: a file of the table is gone: {error}; restore it, or make a new table under another name",
+            reason=FILES_MISSING,
+        ) from error
+    except (OSError, SQLAlchemyError, RESTError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Unavailable(f"{where}: {first}", reason=UNAVAILABLE, retry_after_s=RETRY_AFTER_S) from error
+
+
+def open_catalog(settings: TableSettings) -> Catalog:
+    """The catalog. The caller closes it. Raises ConfigMismatch (tables_url), Unavailable."""
+    with translate_table_errors(f"catalog {masked(settings.catalog)}"):
+        if settings.catalog.startswith(SQLITE):
+            path = Path(settings.catalog.removeprefix(SQLITE)).absolute()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            warehouse = settings.warehouse or str(path.parent / f"{path.stem}-files")
+            if "://" not in warehouse:
+                warehouse = Path(warehouse).absolute().as_uri()
+            return SqlCatalog(OWN_CATALOG, uri=f"{SQLITE}{path}", warehouse=warehouse)
+        if settings.catalog.startswith(PYICEBERG):
+            try:
+                return load_catalog(settings.catalog.removeprefix(PYICEBERG))
+            except ValueError as error:
+                raise _bad_url(settings.catalog, f"pyiceberg's configuration has no such catalog: {error}") from error
+    raise _bad_url(settings.catalog, "it begins with neither sqlite:/// nor pyiceberg://")
+
+
+def _bad_url(url: str, why: str) -> ConfigMismatch:
+    return ConfigMismatch(
+        f"catalog URL {masked(url)!r}: {why}; want sqlite:///PATH or pyiceberg://NAME", reason="tables_url"
+    )
+
+
+def create_table(catalog: Catalog, name: str, buckets: int) -> bool:
+    """Create the table, with its namespace. False if a table of that name was there already."""
+    if not 1 <= buckets <= BUCKETS_MAX:
+        raise InvalidRequest(f"{buckets} buckets; want 1 to {BUCKETS_MAX}", reason="tables_buckets")
+    spec = PartitionSpec(
+        PartitionField(5, 1000, DayTransform(), DAY), PartitionField(1, 1001, BucketTransform(buckets), BUCKET)
+    )
+    with translate_table_errors(f"creating table {name}"):
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        try:
+            catalog.create_table(name, SCHEMA, partition_spec=spec, sort_order=_SORT, properties=PROPERTIES)
+        except TableAlreadyExistsError:
+            return False
+    return True
+
+
+def load_table(catalog: Catalog, name: str) -> Table:
+    """The table as it is now. Raises ConfigMismatch (tables_missing, tables_differs), Unavailable."""
+    with translate_table_errors(f"table {name}"):
+        table = catalog.load_table(name)
+    if found := differences(table):
+        raise ConfigMismatch(
+            f"table {name} is not a table of samples: {'; '.join(found)}; give another tables_name", reason=DIFFERS
+        )
+    return table
+
+
+def differences(table: Table) -> list[str]:
+    """How a table differs from the layout. Columns that somebody added may stay."""
+    version = table.properties.get(VERSION_PROPERTY)
+    if version != VERSION:
+        return [f"property {VERSION_PROPERTY} is {version}, want {VERSION}"]
+    kinds = {field.name: field for field in table.schema().fields}
+    found = []
+    for want in SCHEMA.fields:
+        got = kinds.get(want.name)
+        if got is None:
+            found.append(f"column {want.name} is missing")
+        elif (_shape(got.field_type), got.required) != (_shape(want.field_type), want.required):
+            found.append(f"column {want.name} is {_text(got)}, want {_text(want)}")
+    added = {field.name for field in table.schema().fields if field.required} - {field.name for field in SCHEMA.fields}
+    found += [f"column {name} is required, and no sample has it" for name in sorted(added)]
+    if buckets_of(table) is None:
+        found.append(f"it is partitioned by {table.spec()}, want day(ts), bucket[N](metric)")
+    return found
+
+
+def buckets_of(table: Table) -> int | None:
+    """Number of metric buckets; None for another partitioning."""
+    fields = table.spec().fields
+    names = [table.schema().find_column_name(field.source_id) for field in fields]
+    if names != ["ts", "metric"] or not isinstance(fields[0].transform, DayTransform):
+        return None
+    bucket = fields[1].transform
+    return bucket.num_buckets if isinstance(bucket, BucketTransform) else None
+
+
+def _shape(kind: IcebergType) -> object:
+    """A type without the ids of its fields."""
+    match kind:
+        case StructType():
+            return [(field.name, _shape(field.field_type), field.required) for field in kind.fields]
+        case ListType():
+            return ["list", _shape(kind.element_type), kind.element_required]
+        case MapType():
+            return ["map", _shape(kind.key_type), _shape(kind.value_type), kind.value_required]
+    return str(kind)
+
+
+def _text(field: NestedField) -> str:
+    return f"{'required' if field.required else 'optional'} {field.field_type}"

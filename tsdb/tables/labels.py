@@ -1,0 +1,72 @@
+"""Labels of series by id: reads the `series` topic ahead of the chunks that need it. One thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tsdb.codec.records.record_status import STATUS_OK
+from tsdb.codec.records.series_record import decode_announcements
+from tsdb.log.interface import SERIES, EndOfLog, Log, LogReader, RecordBatch
+from tsdb.model.clock import Clock
+from tsdb.model.errors import LostOffsets, Unavailable
+
+POLL_S = 0.2
+POLL_RECORDS_MAX = 20_000
+POLL_BYTES_MAX = 8 << 20
+
+
+class AnnouncedLabels:
+    """The labels of all announced series: some 300 bytes of memory each. Announced before the first sample is accepted,
+    they are on `series` whenever a chunk with the series is on `chunks`."""
+
+    def __init__(self, log: Log, partitions: Sequence[int]) -> None:
+        self._log = log
+        self._canonical: dict[int, bytes] = {}
+        self._next_offset = {number: marks.low for number, marks in log.watermarks(SERIES, list(partitions)).items()}
+        self._reader: LogReader = self._open()
+
+    def catch_up(self, clock: Clock, timeout_s: float) -> None:
+        """Read to high watermarks taken now. Raises Unavailable (series_behind)."""
+        ends = self._log.high_watermarks(SERIES, sorted(self._next_offset))
+        give_up_at = clock.monotonic() + timeout_s
+        while any(self._next_offset[number] < end for number, end in ends.items()):
+            self._read()
+            if clock.monotonic() > give_up_at:
+                raise Unavailable(f"series topic not read to its end in {timeout_s:g} s", reason="series_behind")
+
+    def get(self, series_ids: Iterable[int]) -> list[bytes | None]:
+        """Canonical labels of each series; None for one that was never announced."""
+        return [self._canonical.get(one) for one in series_ids]
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _open(self) -> LogReader:
+        return self._log.reader({(SERIES, number): start for number, start in self._next_offset.items()})
+
+    def _read(self) -> None:
+        try:
+            events = self._reader.poll(POLL_S, max_records=POLL_RECORDS_MAX, max_bytes=POLL_BYTES_MAX)
+        except LostOffsets as lost:
+            # Only old announcements are trimmed; those of live series come again.
+            number = int(lost.metadata["partition"])
+            self._next_offset[number] = self._log.watermarks(SERIES, [number])[number].low
+            self._reader.seek(SERIES, number, self._next_offset[number])
+            return
+        for event in events:
+            if not isinstance(event, EndOfLog):
+                self._add(event)
+            # Offsets have gaps, so a compacted topic may end before its last record.
+            self._next_offset[event.partition] = (
+                event.next_offset if isinstance(event, EndOfLog) else int(event.offsets[-1]) + 1
+            )
+
+    def _add(self, batch: RecordBatch) -> None:
+        found = decode_announcements(batch.keys, batch.key_starts, batch.values, batch.value_starts)
+        good = np.flatnonzero(found.status == STATUS_OK)
+        starts, ends = found.label_start[good].tolist(), found.label_end[good].tolist()
+        for one, start, end in zip(found.series_id[good].tolist(), starts, ends, strict=True):
+            if one not in self._canonical:
+                self._canonical[one] = batch.values[start:end]

@@ -1,0 +1,134 @@
+"""State: encodes and decodes what a snapshot of the table holds. Layout: docs/formats/iceberg.md, version 1. Pure.
+
+Each snapshot of ours names its emission, the offsets of `chunks` up to which the table has every record, and the cut of
+the log. It is committed together with the rows, so a retry finds what is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
+from tsdb.tables.catalog import VERSION, VERSION_PROPERTY
+
+CHANGED, EXPIRED, CORRUPT = "tables_changed", "tables_expired", "tables_corrupt"
+HOLES_MAX = 200  # More are counted, and the table's keeper names them in its log.
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """The table has every sample of a partition below offset `position` of the log that is before
+    emitted_through_ms."""
+
+    position: int
+    emitted_through_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """emission: counts from 1. keeper: random id of the process that committed it. topic_id: the log's. next_offsets:
+    by partition, all records of `chunks` (with chunks_id) below it are in the table. cut: by partition, absent until
+    proven. holes: the losses; holes_total counts those beyond HOLES_MAX too."""
+
+    emission: int
+    keeper: str
+    topic_id: str
+    chunks_id: str
+    next_offsets: Mapping[int, int]
+    cut: Mapping[int, LogCut] = field(default_factory=dict)
+    holes: tuple[HoleRecord, ...] = ()
+    holes_total: int = 0
+
+    def properties(self) -> dict[str, str]:
+        """Properties of the snapshot."""
+        cut = {str(number): [one.position, one.emitted_through_ms] for number, one in sorted(self.cut.items())}
+        holes = [
+            [one.partition, one.pack_id, one.start_ms, one.end_ms, one.reason, one.record_offset] for one in self.holes
+        ]
+        return {
+            VERSION_PROPERTY: VERSION,
+            "tsdb.emission": str(self.emission),
+            "tsdb.keeper": self.keeper,
+            "tsdb.topic-id": self.topic_id,
+            "tsdb.chunks-topic-id": self.chunks_id,
+            "tsdb.chunks-offsets": json.dumps({str(one): at for one, at in sorted(self.next_offsets.items())}),
+            "tsdb.cut": json.dumps(cut),
+            "tsdb.holes": json.dumps(holes),
+            "tsdb.holes-total": str(self.holes_total),
+        }
+
+
+def table_state(table: Table) -> TableState | None:
+    """The state of the table's rows; None for a table without a snapshot.
+
+    Snapshots of other programs that only rewrote files (operation `replace`) are passed over. Raises ConfigMismatch:
+    tables_changed for any other, tables_expired when the snapshot before it is gone; CorruptData (tables_corrupt).
+    """
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        found = state_of(snapshot)
+        if found is not None:
+            return found
+        operation = None if snapshot.summary is None else snapshot.summary.operation
+        if operation != Operation.REPLACE:
+            raise ConfigMismatch(
+                f"snapshot {snapshot.snapshot_id} of table {'.'.join(table.name())} ({_name(operation)}) is another"
+                " program's, so its rows are not those of the log: roll the table back to the snapshot before it, or"
+                " give another tables_name",
+                reason=CHANGED,
+            )
+        if snapshot.parent_snapshot_id is None:
+            return None
+        before = table.snapshot_by_id(snapshot.parent_snapshot_id)
+        if before is None:
+            raise ConfigMismatch(
+                f"snapshot {snapshot.parent_snapshot_id} of table {'.'.join(table.name())}, which says what the rows"
+                " hold, is expired: keep the last snapshot of ours when expiring, or give another tables_name",
+                reason=EXPIRED,
+            )
+        snapshot = before
+    return None
+
+
+def state_of(snapshot: Snapshot) -> TableState | None:
+    """The state that a snapshot of ours names; None for another program's. Raises CorruptData, UnknownVersion."""
+    summary = snapshot.summary
+    values: Mapping[str, str] = {} if summary is None else summary.additional_properties
+    if VERSION_PROPERTY not in values:
+        return None
+    if values[VERSION_PROPERTY] != VERSION:
+        raise UnknownVersion(
+            f"snapshot {snapshot.snapshot_id} is of format {values[VERSION_PROPERTY]}; this process knows {VERSION}"
+        )
+    try:
+        return _decoded(values)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise CorruptData(
+            f"snapshot {snapshot.snapshot_id} does not say what it holds: {error!r}", reason=CORRUPT
+        ) from error
+
+
+def _decoded(values: Mapping[str, str]) -> TableState:
+    offsets: dict[str, Any] = json.loads(values["tsdb.chunks-offsets"])
+    cut: dict[str, Any] = json.loads(values["tsdb.cut"])
+    return TableState(
+        int(values["tsdb.emission"]),
+        values["tsdb.keeper"],
+        values["tsdb.topic-id"],
+        values["tsdb.chunks-topic-id"],
+        {int(number): int(at) for number, at in offsets.items()},
+        {int(number): LogCut(*map(int, one)) for number, one in cut.items()},
+        tuple(HoleRecord(*one) for one in json.loads(values["tsdb.holes"])),
+        int(values["tsdb.holes-total"]),
+    )
+
+
+def _name(operation: Operation | None) -> str:
+    return "no summary" if operation is None else operation.value
