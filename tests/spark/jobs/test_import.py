@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark_backfill import register
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
-from spark_backfill.result import ImportResult
+from spark_backfill.jobs.imports.raw_rows import raw_rows
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
 from support.data.tsdb_blocks import write_block
@@ -171,9 +171,15 @@ def test_a_row_that_is_no_sample_is_refused_with_its_reason(
     assert samples == [(PAST_MS, two), (PAST_MS + 1, 0xFFF0_0000_0000_0000), (PAST_MS + 2, nan)]
 
 
+def times_of(spark: SparkSession, paths: Sequence[Path], layout: ImportLayout) -> list[tuple[int, str | None]]:
+    """Time and reason of refusal of each row, as an import reads files."""
+    rows = raw_rows(spark.newSession(), [str(path) for path in paths], layout).collect()
+    return [(row["ts_ms"], row["problem"]) for row in rows]
+
+
 @pytest.mark.parametrize("round_times", [False, True])
 def test_a_time_finer_than_a_millisecond_is_refused_or_rounded_down(
-    spark: SparkSession, embedded: ImportGround, tmp_path: Path, round_times: bool
+    spark: SparkSession, tmp_path: Path, round_times: bool
 ) -> None:
     labels, base = json.dumps(UP), PAST_MS
     text = f"{datetime.fromtimestamp(base / 1000, UTC):%Y-%m-%dT%H:%M:%S}"
@@ -184,23 +190,18 @@ def test_a_time_finer_than_a_millisecond_is_refused_or_rounded_down(
         "seconds": (pa.array([f"{base // 1000}.003", f"{base // 1000}.0031"]), "s"),
         "text": (pa.array([f"{text}.004Z", f"{text}.0040000005Z"]), "iso"),
     }
-    wanted = {base, base + 1, base + 2, base + 3, base + 4}
-    for name, (times, unit) in files.items():
+    for at, (name, (times, unit)) in enumerate(files.items()):
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table({"labels": [labels] * 2, "ts_ms": times, "value": [1.0, 1.0]}), path)
-        layout = ImportLayout("parquet", time_unit=unit, round_times=round_times)
-        options = ImportOptions(f"{name}-{round_times}", wait_s=WAIT_S)
-        done = import_files(spark, [str(path)], layout, embedded.places, embedded.shared, options)
-        assert {row.reason: row.rows for row in done.rows} == ({} if round_times else {"fine_timestamp": 1}), name
-        assert (done.samples, done.duplicates) == (1, int(round_times)), name
-    ((_, samples),) = embedded.held().items()
-    assert {ts_ms for ts_ms, _ in samples} == wanted
+        (exact, none), (rounded, problem) = times_of(
+            spark, [path], ImportLayout("parquet", time_unit=unit, round_times=round_times)
+        )
+        assert (exact, none) == (base + at, None), name
+        assert (rounded, problem) == (base + at, None if round_times else "fine_timestamp"), name
 
 
 @pytest.mark.parametrize("unit", ["ms", "ns"])
-def test_parquet_times_in_ns_need_no_unit(
-    spark: SparkSession, embedded: ImportGround, tmp_path: Path, unit: str
-) -> None:
+def test_parquet_times_in_ns_need_no_unit(spark: SparkSession, tmp_path: Path, unit: str) -> None:
     """As pandas writes them. The unit of the layout is that of numbers."""
     times = pa.array(
         [PAST_MS * 1_000_000, (PAST_MS + 1) * 1_000_000, (PAST_MS + 2) * 1_000_000 + 1], pa.timestamp("ns")
@@ -209,48 +210,35 @@ def test_parquet_times_in_ns_need_no_unit(
     rows = {"labels": [json.dumps(UP)] * 3, "ts_ms": times, "value": [1.0, 2.0, 3.0], "other": other}
     path = tmp_path / "ns.parquet"
     pq.write_table(pa.table(rows), path)
-    done = import_files(
-        spark,
-        [str(path)],
-        ImportLayout("parquet", time_unit=unit),
-        embedded.places,
-        embedded.shared,
-        ImportOptions("ns", wait_s=WAIT_S),
-    )
-    assert {row.reason: row.rows for row in done.rows} == {"fine_timestamp": 1}
-    ((_, samples),) = embedded.held().items()
-    assert [ts_ms for ts_ms, _ in samples] == [PAST_MS, PAST_MS + 1]
+    found = times_of(spark, [path], ImportLayout("parquet", time_unit=unit))
+    assert found == [(PAST_MS, None), (PAST_MS + 1, None), (PAST_MS + 2, "fine_timestamp")]
 
 
-def test_numbers_beside_a_column_of_times_in_ns_keep_their_unit(
-    spark: SparkSession, embedded: ImportGround, tmp_path: Path
-) -> None:
+def test_numbers_beside_a_column_of_times_in_ns_keep_their_unit(spark: SparkSession, tmp_path: Path) -> None:
     rows = {"labels": [json.dumps(UP)], "ts_ms": [PAST_MS], "value": [1.0], "other": pa.array([0], pa.timestamp("ns"))}
     path = tmp_path / "ms.parquet"
     pq.write_table(pa.table(rows), path)
-    options = ImportOptions("ms", wait_s=WAIT_S)
-    assert import_files(spark, [str(path)], ImportLayout("parquet"), embedded.places, embedded.shared, options).ok
-    ((_, samples),) = embedded.held().items()
-    assert [ts_ms for ts_ms, _ in samples] == [PAST_MS]
+    assert times_of(spark, [path], ImportLayout("parquet")) == [(PAST_MS, None)]
 
 
 def test_files_with_and_without_times_in_ns_are_refused(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
-    def import_of(**kinds: pa.Array) -> ImportResult:
+    def files_of(**kinds: pa.Array) -> list[Path]:
         for name, times in kinds.items():
             table = pa.table({"labels": [json.dumps(UP)], "ts_ms": times, "value": [1.0]})
             pq.write_table(table, tmp_path / f"{name}.parquet")
-        files = [str(tmp_path / f"{name}.parquet") for name in kinds]
-        options = ImportOptions("mixed", wait_s=WAIT_S)
-        return import_files(spark, files, ImportLayout("parquet"), embedded.places, embedded.shared, options)
+        return [tmp_path / f"{name}.parquet" for name in kinds]
 
     nanos, numbers = pa.array([PAST_MS * 1_000_000], pa.timestamp("ns")), pa.array([PAST_MS])
+    files = [str(file) for file in files_of(a=nanos, b=numbers)]
+    options = ImportOptions("mixed", wait_s=WAIT_S)
     with pytest.raises(InvalidRequest, match=r"in ns in .*a\.parquet and none in .*b\.parquet") as refused:
-        import_of(a=nanos, b=numbers)
+        import_files(spark, files, ImportLayout("parquet"), embedded.places, embedded.shared, options)
     assert refused.value.reason == "bad_layout"
-    done = import_of(a=numbers, b=nanos)  # The times of b are read as numbers of ms.
-    assert {row.reason: row.rows for row in done.rows} == {"timestamp_out_of_range": 1}
+    # The times of b are read as numbers of ms.
+    found = times_of(spark, files_of(a=numbers, b=nanos), ImportLayout("parquet"))
+    assert sorted(found) == [(PAST_MS, None), (PAST_MS * 1_000_000, None)]
 
 
 def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: ImportGround, tmp_path: Path) -> None:

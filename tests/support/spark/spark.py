@@ -22,6 +22,9 @@ CONF = {
     "spark.driver.memory": "768m",
     # For small data an optimising compiler takes longer than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Nor does code made for each query, which javac's like compiles. Commands and examples run with it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "8",
     "spark.default.parallelism": "8",
     # Workers import what tests hand to tasks.
