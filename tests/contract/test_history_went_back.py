@@ -140,7 +140,7 @@ def cases(*rows: str, on_servers: Collection[str]) -> pytest.MarkDecorator:
 RUNNING, NONE_RUNS = "older copy under a running loader", "older copy while none runs"
 
 
-@cases("restored", "emptied", RUNNING, NONE_RUNS, on_servers={"restored", RUNNING})
+@cases("restored", "emptied", RUNNING, NONE_RUNS, on_servers={RUNNING})
 def test_loaded_is_not_written_before_imports_are_there_and_queriers_know_them(
     place: Ground, tmp_path: Path, case: str
 ) -> None:

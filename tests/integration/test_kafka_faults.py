@@ -63,7 +63,7 @@ def _leader(cluster: KafkaCluster, logs: LogFactory) -> int:
     return cluster.leader(f"{logs.prefix}{METRICS}", 0)
 
 
-@pytest.mark.parametrize("strike", [_stop, _kill, _freeze])
+@pytest.mark.parametrize("strike", [pytest.param(_stop, marks=pytest.mark.soak), _kill, _freeze])
 def test_no_append_is_acknowledged_falsely_and_retries_succeed_after(
     broker: KafkaCluster, logs: LogFactory, strike: Callable[[KafkaCluster], Callable[[], None]]
 ) -> None:

@@ -4,6 +4,7 @@ still, so that pictures differ only by what draws them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -22,6 +23,8 @@ SEAM_MS = START_MS + 8 * 60_000
 HOLE = common_pb2.Hole(start_ms=END_MS - 300_000, end_ms=END_MS - 240_000, reason="corrupt_record", record_offset=71)
 TWO = ("load", 'load{host="office"}')
 VIEWS = {"p1.view": "table"}
+# In every run the first test has dark and narrow pages; those of the other parts are left to `make soak`.
+LATER = partial(pytest.param, marks=pytest.mark.soak)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def server() -> Iterator[UiServer]:
 
 @pytest.mark.parametrize(
     ("name", "dark", "width"),
-    [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390), ("narrow-dark", True, 390)],
+    [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390), LATER("narrow-dark", True, 390)],
 )
 def test_an_explorer_looks_as_kept_and_is_accessible(
     chromium: Browser, server: UiServer, name: str, dark: bool, width: int
@@ -59,7 +62,7 @@ def test_an_explorer_looks_as_kept_and_is_accessible(
         check_looks(watched.page, f"explorer-{name}")
 
 
-@pytest.mark.parametrize(("name", "dark"), [("light", False), ("dark", True)])
+@pytest.mark.parametrize(("name", "dark"), [("light", False), LATER("dark", True)])
 def test_the_box_under_the_pointer_of_a_stack_looks_as_kept(
     chromium: Browser, server: UiServer, name: str, dark: bool
 ) -> None:
@@ -72,7 +75,7 @@ def test_the_box_under_the_pointer_of_a_stack_looks_as_kept(
 
 
 @pytest.mark.parametrize(
-    ("name", "dark", "width"), [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390)]
+    ("name", "dark", "width"), [("light", False, 1280), LATER("dark", True, 1280), LATER("narrow", False, 390)]
 )
 def test_the_list_of_metrics_looks_as_kept_and_is_accessible(
     chromium: Browser, server: UiServer, name: str, dark: bool, width: int
@@ -88,7 +91,7 @@ def test_the_list_of_metrics_looks_as_kept_and_is_accessible(
         check_looks(watched.page, f"metrics-{name}")
 
 
-@pytest.mark.parametrize(("name", "dark"), [("light", False), ("dark", True)])
+@pytest.mark.parametrize(("name", "dark"), [("light", False), LATER("dark", True)])
 def test_an_expression_that_is_written_looks_as_kept_and_is_accessible(
     chromium: Browser, server: UiServer, name: str, dark: bool
 ) -> None:
@@ -105,7 +108,7 @@ def test_an_expression_that_is_written_looks_as_kept_and_is_accessible(
 
 
 @pytest.mark.parametrize(
-    ("name", "dark", "width"), [("light", False, 1280), ("dark", True, 1280), ("narrow", False, 390)]
+    ("name", "dark", "width"), [("light", False, 1280), LATER("dark", True, 1280), LATER("narrow", False, 390)]
 )
 def test_a_board_looks_as_kept_and_is_accessible(
     chromium: Browser, server: UiServer, name: str, dark: bool, width: int
@@ -117,7 +120,7 @@ def test_a_board_looks_as_kept_and_is_accessible(
         check_looks(watched.page, f"board-{name}")
 
 
-@pytest.mark.parametrize(("name", "dark"), [("light", False), ("dark", True)])
+@pytest.mark.parametrize(("name", "dark"), [("light", False), LATER("dark", True)])
 def test_a_heatmap_and_a_comparison_look_as_kept(chromium: Browser, server: UiServer, name: str, dark: bool) -> None:
     with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=1280, height=600, dark=dark) as watched:
         explorer = Explorer(watched.page)

@@ -32,8 +32,15 @@ def texts(row: Locator) -> list[str]:
     return [cell.strip() for cell in row.locator("td").all_inner_texts()]
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+# All pages have the same dark colors.
+@pytest.mark.parametrize(
+    ("page", "dark"),
+    [
+        *((page, False) for page in PAGES),
+        (PAGES[0], True),
+        *(pytest.param(page, True, marks=pytest.mark.soak) for page in PAGES[1:]),
+    ],
+)
 def test_a_page_is_accessible_and_clean(chromium: Browser, served: Seeded, page: str, dark: bool) -> None:
     with watched_page(chromium, served.origin, dark=dark) as watched:
         watched.page.goto(f"/ui/{page}")

@@ -93,7 +93,7 @@ def test_latest_begins_at_the_end_once_and_a_restart_misses_nothing(ground: Grou
     assert seen == numbers(40, 80)
 
 
-@pytest.mark.parametrize("kind", [int, datetime])
+@pytest.mark.parametrize("kind", [pytest.param(int, marks=pytest.mark.soak), datetime])
 def test_a_time_begins_at_its_first_record_or_at_the_end(ground: Ground, kind: type) -> None:
     ground.fill(40)
     time.sleep(0.01)
@@ -215,10 +215,17 @@ def test_a_topic_recreated_between_two_assignments_ends_the_consumer(ground: Gro
     assert seen == numbers(0, 40)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("kind", ["records", "columns", "transactions"])
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [
+        *(("records", protocol) for protocol in PROTOCOLS),
+        ("columns", "classic"),
+        ("transactions", "classic"),
+        *(pytest.param(kind, "consumer", marks=pytest.mark.soak) for kind in ("columns", "transactions")),
+    ],
+)
 def test_a_topic_recreated_while_it_is_read_ends_the_consumer_before_its_first_record(
-    ground: Ground, protocol: str, kind: str
+    ground: Ground, kind: str, protocol: str
 ) -> None:
     ground.fill(40)
     seen: list[bytes] = []
@@ -267,7 +274,7 @@ def test_a_topic_deleted_while_it_is_read_is_named(ground: Ground, protocol: str
     assert ended.value.reason == "topic_gone"
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("start", ["latest", pytest.param("earliest", marks=pytest.mark.soak)])
 def test_partitions_added_to_a_topic_are_read_from_their_first_record(ground: Ground, start: str) -> None:
     seen: Counter[bytes] = Counter()
     settings = {"topic.metadata.refresh.interval.ms": 500}

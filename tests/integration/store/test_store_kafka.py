@@ -29,7 +29,8 @@ def _kill(broker: KafkaCluster) -> Callable[[], None]:
     return lambda: broker.start_broker(0)
 
 
-@pytest.mark.parametrize("fault", [_freeze, _kill], ids=["frozen", "killed"])
+# A killed broker is seen through a gateway and a store in tests/fault/test_kafka_outage.py.
+@pytest.mark.parametrize("fault", [_freeze, pytest.param(_kill, marks=pytest.mark.soak)], ids=["frozen", "killed"])
 def test_a_broker_away_in_the_middle_shows_in_readiness_and_the_store_recovers(
     broker: KafkaCluster, fault: Callable[[KafkaCluster], Callable[[], None]]
 ) -> None:

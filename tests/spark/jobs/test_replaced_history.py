@@ -50,7 +50,7 @@ def load_anew(pair: StormPair) -> None:
     wait_until(lambda: (now := claims(pair)).loaded == before.loaded and now.anew.keys() == before.loaded.keys())
 
 
-LOSSES = pytest.mark.parametrize("lose", [empty, load_anew])
+LATER = pytest.mark.soak  # Every run has each loss once.
 
 
 def once_before(patch: pytest.MonkeyPatch, module: object, name: str, action: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ def once_before(patch: pytest.MonkeyPatch, module: object, name: str, action: Ca
     patch.setattr(module, name, wrapped)
 
 
-@LOSSES
+@pytest.mark.parametrize("lose", [pytest.param(empty, marks=LATER), load_anew])
 def test_an_export_of_a_history_that_was_replaced_meanwhile_is_not_marked_as_complete(
     pair: StormPair, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lose: Callable[..., None]
 ) -> None:
@@ -83,7 +83,7 @@ def test_an_export_of_a_history_that_was_replaced_meanwhile_is_not_marked_as_com
     assert (folder / "_SUCCESS").exists()
 
 
-@LOSSES
+@pytest.mark.parametrize("lose", [empty, pytest.param(load_anew, marks=LATER)])
 def test_a_span_that_was_derived_of_a_replaced_history_is_not_recorded(
     pair: StormPair, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, lose: Callable[..., None]
 ) -> None:
