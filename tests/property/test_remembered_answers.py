@@ -1,5 +1,5 @@
 """A cached answer equals a computed one byte for byte, whatever was applied, sealed, merged, dropped, registered or
-read in between."""
+read in between. Its samples are the same whether its overlays are joined as a whole or part by part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from support.data.heads import Record, apply, new_head, register
 from support.examples import examples
-from tsdb.answer.answer import AnswerBody
+from tsdb.answer.answer import AnswerBody, JoinedSeries
+from tsdb.answer.columns import joined_body, joined_series
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
@@ -42,7 +43,16 @@ def partition_of(head: Head) -> Partition:
 
 
 def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -> bytes:
-    return b"".join(AnswerEncoder().messages([select.gather(partitions, query, ANY, SelectLimits(), memory)]))
+    found = select.gather(partitions, query, ANY, SelectLimits(), memory)
+    times = query.start_ms, query.end_ms
+    whole = joined_body(found.body, *times, lambda size: None)
+    assert contents(whole) == contents(joined_series(found.body.parts, *times))
+    return b"".join(AnswerEncoder().messages([found]))
+
+
+def contents(found: JoinedSeries) -> tuple[bytes | list[bytes], ...]:
+    arrays = (found.series_ids, found.starts, found.ts_ms, found.values)
+    return (*(array.tobytes() for array in arrays), list(found.canonical))
 
 
 @pytest.mark.slow

@@ -215,12 +215,13 @@ class AnswerCounts(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class AnswerBody:
     """parts: ascending by partition. counts: the counts of the whole select; the last answer has them. nbytes: the
-    bytes of memory.
+    bytes of memory. overlay: the overlays of all parts, one after another, where no part has anything else.
     """
 
     parts: Sequence[PartitionAnswer]
     counts: AnswerCounts | None
     nbytes: int
+    overlay: RawResult | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -312,14 +313,20 @@ def one_part(pieces: Sequence[PartitionAnswer]) -> PartitionAnswer:
 @dataclass(frozen=True, slots=True)
 class JoinedSeries:
     """Series with samples in a range. starts: int64 (s + 1,), series i has samples [starts[i], starts[i + 1]) of ts_ms
-    and values. orders: only with `partial`, else None."""
+    and values. orders: only with `partial`, else None. blocks: series of which those at the indexes `kept` are here."""
 
-    series_ids: NDArray[np.uint64]
     canonical: Sequence[bytes]
     starts: NDArray[np.int64]
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
-    orders: NDArray[np.int64] | None = None
+    orders: NDArray[np.int64] | None
+    blocks: Sequence[AnswerSeries]
+    kept: NDArray[np.int64]
+
+    @property
+    def series_ids(self) -> NDArray[np.uint64]:
+        ids: NDArray[np.uint64] = flat([block.series_ids for block in self.blocks], np.uint64)[self.kept]
+        return ids
 
 
 def raw_series(parts: Sequence[PartitionAnswer]) -> JoinedSeries:
@@ -338,18 +345,16 @@ def blocks_of(parts: Sequence[PartitionAnswer]) -> list[AnswerSeries]:
 def with_samples(blocks: Sequence[AnswerSeries], samples: RawResult) -> JoinedSeries:
     """The series of these blocks that have samples. A matching series without samples in the range is not in the
     result, as in Prometheus."""
-    canonical = [labels for block in blocks for labels in block.canonical()]
-    kept = np.flatnonzero(samples.counts)
+    canonical: list[bytes] = []
+    for block in blocks:
+        canonical += block.canonical()
+    counts = samples.counts
+    (kept,) = counts.nonzero()
+    if len(kept) != len(canonical):
+        counts, canonical = counts[kept], [canonical[index] for index in kept.tolist()]
     starts = np.zeros(len(kept) + 1, np.int64)
-    np.cumsum(samples.counts[kept], out=starts[1:])
-    return JoinedSeries(
-        flat([block.series_ids for block in blocks], np.uint64)[kept],
-        canonical if len(kept) == len(canonical) else [canonical[index] for index in kept.tolist()],
-        starts,
-        samples.ts_ms,
-        samples.values,
-        samples.orders,
-    )
+    counts.cumsum(out=starts[1:])
+    return JoinedSeries(canonical, starts, samples.ts_ms, samples.values, samples.orders, blocks, kept)
 
 
 def raw_of(pieces: Sequence[RawResult], series: int) -> RawResult:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tsdb.answer import columns_kernels as kernels
 from tsdb.answer.answer import (
     Admit,
+    AnswerBody,
     JoinedSeries,
     PartitionAnswer,
     RawResult,
@@ -58,6 +59,16 @@ class PartitionColumns:
     series: int
     columns: Sequence[SealedColumns]
     overlay: Sequence[RawResult]
+
+
+def joined_body(body: AnswerBody, start_ms: int, end_ms: int, admit: Admit) -> JoinedSeries:
+    """The `joined_series` of a body of this process that has the whole answer."""
+    overlay = body.overlay
+    if overlay is None:
+        return joined_series(body.parts, start_ms, end_ms, admit)
+    # A store of this process has trimmed and ordered them. They are copied: the arrays of an answer may be shared.
+    admit(SAMPLE_BYTES * overlay.samples)
+    return with_samples(blocks_of(body.parts), RawResult(overlay.counts, overlay.ts_ms.copy(), overlay.values.copy()))
 
 
 def joined_series(

@@ -8,8 +8,7 @@ the entries appended since. A fresh copy is slow, because a series' samples lie 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -116,24 +115,18 @@ def snapshot_many(
     range is not empty: the check of a spec refuses that.
     """
     parts = [head.contents for head in heads]
-    with _locked(parts):
-        now, held = (last or HeadsSnapshotCache()).locked(parts), [part.held for part in parts]
-        capture = UnsealedCapture.locked(now.point, refs.refs, refs.ends, start_ms, end_ms, before)
-    unsealed = capture.cache()
-    return SeriesSnapshot(now.states, held, unsealed.within(start_ms, end_ms), unsealed)
-
-
-@contextmanager
-def _locked(parts: Sequence[Contents]) -> Iterator[None]:
     taken = []
     try:
         for part in parts:
             part.lock.acquire()
             taken.append(part.lock)
-        yield
+        now, held = (last or HeadsSnapshotCache()).locked(parts), [part.held for part in parts]
+        capture = UnsealedCapture.locked(now.point, refs.refs, refs.ends, start_ms, end_ms, before)
     finally:
         for lock in taken:
             lock.release()
+    unsealed = capture.cache()
+    return SeriesSnapshot(now.states, held, unsealed.within(start_ms, end_ms), unsealed)
 
 
 def columns_many(
@@ -281,6 +274,8 @@ class UnsealedCapture:
         The caller has held all locks since it took `point`. [start_ms, end_ms): the only range copied when there are
         more than SAMPLES_MAX samples.
         """
+        if before is not None and before.point is point:  # Nothing has changed in any head.
+            return cls(before, point, before.starts, before.raw.ts_ms, before.raw.values)
         heads = len(point.taken_out)
         starts = np.empty(len(refs) + 1, np.int64)
         whole = point.expected(len(refs)) <= SAMPLES_MAX

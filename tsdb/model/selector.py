@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MATCHERS_MAX = 1_000  # Matchers of a selector. Each is a search among the values of its label.
 
@@ -17,6 +17,8 @@ class MatchType(enum.Enum):
     REGEX = 2
     NOT_REGEX = 3
 
+    __hash__ = object.__hash__  # The hash of Enum is a function of Python, and matchers are keys of caches.
+
 
 MATCH_TYPES = {
     "=": MatchType.EQUAL,
@@ -26,8 +28,7 @@ MATCH_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(NamedTuple):
     """One label condition; an absent label has the value "". Regular expressions are RE2, anchored at both ends."""
 
     type: MatchType

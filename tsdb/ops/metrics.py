@@ -7,7 +7,8 @@ the two. Label values known in advance are created at once, so that an unused co
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -63,6 +64,24 @@ def _declared(kind: type[_Metric], name: str, help: str, label: Label, **more: A
     metric = kind(name, help, _names(label), registry=registry, **more)
     _loads[metric] = module, load
     return metric
+
+
+def adder(counter: Counter | Gauge) -> Callable[[float], None]:
+    """Adds to a metric without labels, or to a child. `inc` takes three times as long: it checks each time what does
+    not change."""
+    add: Callable[[float], None] = counter._value.inc
+    return add
+
+
+def observer(histogram: Histogram) -> Callable[[float], None]:
+    """Observes values of a histogram without labels, or of a child, as `adder` adds."""
+    add, bounds, buckets = histogram._sum.inc, histogram._upper_bounds, [one.inc for one in histogram._buckets]
+
+    def observe(value: float) -> None:
+        add(value)
+        buckets[bisect_left(bounds, value)](1)
+
+    return observe
 
 
 def total(of: Counter) -> int:

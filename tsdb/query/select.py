@@ -16,7 +16,7 @@ from tsdb.answer.state import MemoryState
 from tsdb.model.errors import OutOfCoverage, TsdbError
 from tsdb.query.join.completeness import AcceptedHoles
 from tsdb.query.join.joined_read import AnswerTotals, JoinedRead, StepSplit, alone_parts, combined
-from tsdb.query.sources import Sources, answered_by_memory, joined_warnings, spec_for, stores_answering
+from tsdb.query.sources import Sources, add_from_memory, joined_warnings, spec_for, stores_answering
 from tsdb.query.stores.fan_out import ShareStreams, open_all
 from tsdb.query.stores.routing import Routing, Share
 from tsdb.reader.read_call import Caller, ReadCall, SelectLimits
@@ -90,7 +90,7 @@ class SelectRead:
             else:
                 others.append(one)
         self._accepted.check(all_states)
-        answered_by_memory.inc(partitions_alone)
+        add_from_memory(partitions_alone)
         totals = AnswerTotals(self._limits)
         joined: list[Iterator[PartitionAnswer]] = []
         if others:

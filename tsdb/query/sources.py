@@ -11,7 +11,7 @@ from tsdb.answer.answer import Answer
 from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, highest_offsets, partitions_of
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.ops.grpc.slots import waiting
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import adder, counter
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.reads import HistoryReads
@@ -29,7 +29,7 @@ answered_total = counter(
     "source",
     ("memory", "history", "both"),
 )
-answered_by_memory = answered_total.labels("memory")
+add_from_memory = adder(answered_total.labels("memory"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Sources:
         """The answer `from_memory` to a select. The memory that it takes counts as that of the call."""
         answer = self.from_memory(spec, lambda memory: memory.select(spec, call))
         if answer is not None:
-            answered_by_memory.inc(len(self.partitions))
+            add_from_memory(len(self.partitions))
         return answer
 
 

@@ -113,6 +113,15 @@ class ReadCall:
         self._monotonic = monotonic
         self._ends_at = monotonic() + timeout_s
 
+    def __enter__(self) -> ReadCall:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.release()
+        # This server's limit ended the call of a store.
+        if isinstance(error, Unavailable) and error.reason == "deadline" and self.is_over(SLACK_S):
+            raise self.over() from error
+
     def time_remaining(self) -> float:
         """Seconds until the earlier deadline: the caller's or this server's."""
         own_s, callers_s = self._ends_at - self._monotonic(), self._caller.time_remaining()
@@ -372,18 +381,9 @@ class ReadCalls:
     monotonic: Callable[[], float] = time.monotonic
     drain: Drain = field(default_factory=Drain)
 
-    @contextmanager
-    def of(self, caller: Caller) -> Iterator[ReadCall]:
-        """Make the ReadCall of a caller for the duration of the block. Its memory is released at the end."""
-        call = ReadCall(caller, self.timeout_s, self.monotonic, self.answers, self.drain)
-        try:
-            yield call
-        except Unavailable as error:
-            if error.reason == "deadline" and call.is_over(SLACK_S):  # This server's limit ended the call of a store.
-                raise call.over() from error
-            raise
-        finally:
-            call.release()
+    def of(self, caller: Caller) -> ReadCall:
+        """The ReadCall of a caller, for a `with` block: its memory is released at the end."""
+        return ReadCall(caller, self.timeout_s, self.monotonic, self.answers, self.drain)
 
     @contextmanager
     def watch(self, caller: Caller) -> Iterator[ReadCall]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from tsdb.head.head import Head, HeadState
 from tsdb.model.errors import Overloaded
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
-from tsdb.ops.metrics import counter, histogram
+from tsdb.ops.metrics import adder, counter, histogram, observer
 from tsdb.reader.cardinality import cardinality_spec, count
 from tsdb.reader.read_call import (
     WATCHES_MAX,
@@ -51,6 +52,7 @@ samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select 
 select_seconds = histogram(
     "tsdb_store_select_gather_seconds", "Time to gather a Select answer, before its first frame."
 )
+add_series, add_samples, observe_select_seconds = adder(series_total), adder(samples_total), observer(select_seconds)
 watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch streams refused because too many are open.")
 
 
@@ -97,12 +99,15 @@ class StoreReads:
         limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
         partitions = self._ready_partitions(spec.options, call)
         tolerance = Tolerance.of(spec.options, self._max_lag_ms)
-        with select_seconds.time():
+        began_s = time.perf_counter()
+        try:
             answer = select.gather(partitions, spec, tolerance, limits, self._memory, work or call)
+        finally:
+            observe_select_seconds(time.perf_counter() - began_s)
         counts = answer.body.counts
         assert counts is not None, "the answer is whole"
-        series_total.inc(counts.series)
-        samples_total.inc(counts.samples)
+        add_series(counts.series)
+        add_samples(counts.samples)
         return answer
 
     def series(self, spec: SeriesSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[SeriesAnswer]:

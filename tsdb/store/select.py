@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tsdb.answer.answer import Answer, AnswerBody, AnswerCounts, PartitionAnswer, RawResult
 from tsdb.answer.spec import SelectSpec
@@ -119,6 +120,8 @@ def _columns(
     body = selection.body_of(known, snapshot.overlay)
     if body is None:
         body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
+        if not any(columns.pieces for columns in known if columns is not None):
+            body = replace(body, overlay=snapshot.overlay)
         # An overlay for this range alone is a copy: no later read would reuse it.
         if snapshot.overlay is snapshot.unsealed.raw:
             selection.keep_body(known, snapshot.overlay, body)

@@ -25,7 +25,7 @@ from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of
 from tsdb.model.selector import Matcher, chars_of
-from tsdb.ops.metrics import counter, gauge
+from tsdb.ops.metrics import adder, counter, gauge
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 
 BYTES_MAX = 128 << 20
@@ -40,6 +40,7 @@ lookups_total = counter(
     label="result",
     values=("hit", "miss"),
 )
+add_hit, add_miss = (adder(lookups_total.labels(result)) for result in ("hit", "miss"))
 reserved_bytes = gauge("tsdb_store_selections_bytes", "Memory of cached selectors and their samples.")
 
 Key = tuple[tuple[Matcher, ...], bool, tuple[int, ...]]
@@ -205,10 +206,10 @@ class Selections:
             if before is not None:
                 self._held.move_to_end(key)
         if before is not None and _is_current(before, heads):
-            lookups_total.labels("hit").inc()
+            add_hit(1)
             limits.check_series(len(before.refs.refs))
             return before
-        lookups_total.labels("miss").inc()
+        add_miss(1)
         # The generation is read before the search: a change during the search makes the next query search again.
         conditions = conditions_of(query.matchers)
         found = [

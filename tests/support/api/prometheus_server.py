@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from tsdb.answer.spec import ReadOptions
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families, StorageOptions
+from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
 from tsdb.index.cardinality import By
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError
@@ -50,7 +51,7 @@ class Samples:
     error: TsdbError | None = None
     gate: threading.Event | None = None
     reading: threading.Event = field(default_factory=threading.Event)
-    options: list[StorageOptions] = field(default_factory=list)
+    options: list[ReadOptions] = field(default_factory=list)
 
     def add(self, labels: dict[str, str], samples: Sequence[tuple[int, float]]) -> None:
         key = tuple(sorted(labels.items()))
@@ -58,9 +59,9 @@ class Samples:
         self.series.setdefault(key, []).extend(samples)
 
     @contextmanager
-    def open(self, options: StorageOptions) -> Iterator[_Storage]:
+    def open(self, caller: Caller, options: ReadOptions) -> Iterator[_Storage]:
         self.options.append(options)
-        yield _Storage(self, options.caller)
+        yield _Storage(self, caller)
 
 
 class _Storage:

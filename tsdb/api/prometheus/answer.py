@@ -21,7 +21,7 @@ from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.json.rows import json_text, valid_text
 from tsdb.ops.http.bodies import Headers, HttpAnswer, HttpHead
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import adder, counter
 
 JSON = "application/json"
 ANNOTATIONS_MAX = 10  # Most annotations of each kind, as in Prometheus. The answer states the number of the others.
@@ -36,6 +36,7 @@ _GZIP_BITS = zlib.MAX_WBITS | 16
 _bytes = counter(
     "tsdb_query_answer_bytes_total", "Bytes of answers of the Prometheus API that were made, compressed where they are."
 )
+_add_bytes = adder(_bytes)
 
 log = get_logger(__name__)
 
@@ -169,9 +170,9 @@ def next_pieces(pieces: Pieces) -> tuple[list[bytes], bool]:
         made.append(bytes(piece))
         size += len(piece)
         if size >= PIECES_BYTES:
-            _bytes.inc(size)
+            _add_bytes(size)
             return made, False
-    _bytes.inc(size)
+    _add_bytes(size)
     return made, True
 
 

@@ -31,7 +31,7 @@ from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import HttpAnswer, HttpHead, Reply
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import adder, counter
 from tsdb.query.promql.running import IN_QUEUE, QUERY_CANCELED, QUERY_TIMEOUT, RunningQuery
 from tsdb.reader.read_call import ReservedBytes
 from tsdb.selector.pattern import compile_pattern
@@ -49,7 +49,7 @@ _requests = counter(
     "kind",
     tuple(lane.value for lane in WorkerPool),
 )
-_requests_of = {lane: _requests.labels(lane.value) for lane in WorkerPool}
+_count_request = {lane: adder(_requests.labels(lane.value)) for lane in WorkerPool}
 _failures = counter(
     "tsdb_query_failures_total",
     "Requests of the Prometheus API that were answered with an error, by its errorType.",
@@ -166,11 +166,11 @@ class PrometheusApi:
         running: RunningQuery,
         reply: Reply,
     ) -> None:
-        _requests_of[endpoint.lane].inc()
+        _count_request[endpoint.lane](1)
         held = ReservedBytes(self._sources.answers, running.peer)
+        self.running.add(running)
         try:
-            with self.running.listed(running):
-                answer = self._answer(endpoint, variable, head, body, running, held)
+            answer = self._answer(endpoint, variable, head, body, running, held)
         except TsdbError as error:
             held.release()
             answer = self.refusal(head, _cause(running, error), endpoint)
@@ -178,6 +178,8 @@ class PrometheusApi:
             held.release()
             log.error("request of the Prometheus API failed", path=endpoint.path, exc_info=error)
             answer = self.refusal(head, TsdbError("internal error; the server's log has the details"), endpoint)
+        finally:
+            self.running.remove(running)
         reply(answer)
 
     def _answer(

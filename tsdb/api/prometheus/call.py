@@ -3,8 +3,8 @@ share. `querier_storage` opens the storage of a querier; tests have one in memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -25,20 +25,9 @@ from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.query.promql.storage import NO_SERIES, QuerierStorage
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
-from tsdb.reader.read_call import AnswerBytes, Caller, ReadCalls, ReservedBytes, SelectLimits
+from tsdb.reader.read_call import AnswerBytes, Caller, ReadCall, ReadCalls, ReservedBytes, SelectLimits
 from tsdb.selector.selectors import is_utf8, matches_empty
 from tsdb.v1 import reader_pb2
-
-
-@dataclass(frozen=True, slots=True)
-class StorageOptions:
-    """caller: the request; a read ends with it. allow_holes, allow_stale: answer without the missing parts, and name
-    them in the warnings. max_lag_ms: refuse above this lag; None: the bound of the stores."""
-
-    caller: Caller
-    allow_holes: bool = False
-    allow_stale: bool = False
-    max_lag_ms: int | None = None
 
 
 class QueryStorage(Storage, Protocol):
@@ -64,7 +53,8 @@ class QueryStorage(Storage, Protocol):
         """Values of one label of the series."""
 
 
-OpenStorage = Callable[[StorageOptions], AbstractContextManager[QueryStorage]]
+OpenStorage = Callable[[Caller, ReadOptions], AbstractContextManager[QueryStorage]]
+"""Opens the storage of a request; a read ends with its caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +119,12 @@ class ApiCall:
         """The storage with the options of the request. max_lag_ms: bound for a request that names none."""
         allow_stale = self.form.flag("allow_stale")
         own_ms = parameters.max_lag_ms(self.form)
-        options = StorageOptions(
-            self.running, self.form.flag("allow_holes"), allow_stale, max_lag_ms if own_ms is None else own_ms
+        accepted = ReadOptions(
+            allow_stale=allow_stale,
+            max_lag_ms=max_lag_ms if own_ms is None else own_ms,
+            allow_holes=self.form.flag("allow_holes"),
         )
-        return self.sources.open_storage(options)
+        return self.sources.open_storage(self.running, accepted)
 
     def hold(self, size: int) -> None:
         """Set the memory of the whole answer. Raises Overloaded."""
@@ -144,30 +136,26 @@ def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) ->
     bounds that all reads of the process share.
     """
 
-    @contextmanager
-    def open_storage(options: StorageOptions) -> Iterator[QueryStorage]:
-        accepted = ReadOptions(
-            allow_holes=options.allow_holes, allow_stale=options.allow_stale, max_lag_ms=options.max_lag_ms
-        )
-        with calls.of(options.caller) as call:
-            yield _OfQuerier(
-                partial(QuerierMetadata, sources, limits, call, accepted),
-                QuerierStorage(sources, limits, call, accepted),
-            )
-
-    return open_storage
+    return lambda caller, accepted: _OfQuerier(sources, limits, calls.of(caller), accepted)
 
 
 class _OfQuerier:
-    """Implements QueryStorage with the samples and labels of a querier. open_metadata: only a lookup needs it."""
+    """Implements QueryStorage with the samples and labels of a querier, within the block of its call."""
 
-    def __init__(self, open_metadata: Callable[[], QuerierMetadata], samples: QuerierStorage) -> None:
-        self._open_metadata = open_metadata
-        self._samples = samples
+    def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, accepted: ReadOptions) -> None:
+        self._call = call
+        self._samples = QuerierStorage(sources, limits, call, accepted)
+        self._open_metadata = partial(QuerierMetadata, sources, limits, call, accepted)
+
+    def __enter__(self) -> QueryStorage:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._call.__exit__(kind, error, trace)
 
     @cached_property
     def _metadata(self) -> QuerierMetadata:
-        return self._open_metadata()
+        return self._open_metadata()  # Only a lookup needs it.
 
     @property
     def warnings(self) -> Sequence[str]:

@@ -28,6 +28,8 @@ class WorkerPool(enum.Enum):
     LOOKUP = "lookup"
     PAGE = "page"
 
+    __hash__ = object.__hash__  # The hash of Enum is a function of Python, and each request looks its pool up.
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:

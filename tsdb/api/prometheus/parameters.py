@@ -203,7 +203,7 @@ def lookup_range(form: Form) -> LookupRange:
 
 @dataclass(frozen=True, slots=True)
 class QuerySteps:
-    """start_ms, start_ms + step_ms, ... up to end_ms."""
+    """start_ms, start_ms + step_ms, ... up to end_ms; step_ms 0: start_ms alone, as in an instant query."""
 
     start_ms: int
     end_ms: int

@@ -211,9 +211,11 @@ class WorkPool(Component):
                 slot.is_lent = True
                 self._hold_locked(slot.key, -1)
                 _lent.inc()
-        client = min(self._queues, key=lambda one: self._held[one])
+        client = next(iter(self._queues))
+        if len(self._queues) > 1:
+            client = min(self._queues, key=lambda one: self._held[one])
         # One client holds all slots: another one gets a slot beyond them.
-        alone = len(+self._held) == 1 and not self._held[client]
+        alone = len(self._held) == 1 and client not in self._held
         return client if self._held_count + self._returning < self._slots + alone else None
 
     def _take_locked(self, client: str, slot: _Slot) -> Work:

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
-from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tsdb.model.errors import InvalidRequest, TsdbError, Unauthenticated
@@ -27,7 +26,7 @@ from tsdb.ops.http.connections import SMALL_HEADER_BYTES, Abortable, Connections
 from tsdb.ops.http.framing import FramingError, check_framing, header_without_offer, malformed, target_of
 from tsdb.ops.http.sites import Sites
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import adder, counter
 
 __all__ = ["HttpConnection", "requests_total"]
 
@@ -40,8 +39,8 @@ log = get_logger(__name__)
 
 
 @lru_cache(256)  # Routes and codes of a process are few. A look-up in the metric takes five calls.
-def _answers_of(route: str, status: int) -> Counter:
-    return requests_total.labels(route, str(status))
+def _count_answer(route: str, status: int) -> Callable[[float], None]:
+    return adder(requests_total.labels(route, str(status)))
 
 
 class _Ended(Exception):
@@ -337,7 +336,7 @@ class HttpConnection(HttpToolsProtocol):
         return None
 
     def _answered(self, route: str, answer: HttpAnswer) -> None:
-        _answers_of(route, answer.status).inc()
+        _count_answer(route, answer.status)(1)
         self._unanswered.popleft()
         self.on_response_complete()
 

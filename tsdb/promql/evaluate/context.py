@@ -168,13 +168,14 @@ class Annotations:
         return f" ({place(self.text, span.start)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Not frozen: that would take 2 us more of each query.
 class EvaluationContext:
     """start_ms, end_ms, step_ms: steps of this part. query_start_ms, query_end_ms and query_step_ms: steps of the whole
     query.
 
     An instant query has one step and step_ms 0. is_fixed: whether a node has the same value at all steps. values_max:
-    bound of one vector, over all its steps. in_hand, subqueries: memory and work of the whole query.
+    bound of one vector, over all its steps. in_hand, subqueries: memory and work of the whole query. steps: number of
+    steps, at least 1.
     """
 
     is_fixed: Callable[[Expression], bool]
@@ -194,18 +195,23 @@ class EvaluationContext:
     in_hand: ValuesInHand
     check: Callable[[], None]
     subqueries: SubqueryWork = field(default_factory=SubqueryWork)
+    steps: int = field(init=False)
+    _times_ms: NDArray[np.int64] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.steps = 1 if self.step_ms == 0 else (self.end_ms - self.start_ms) // self.step_ms + 1
 
     @property
     def times_ms(self) -> NDArray[np.int64]:
-        """Time of each step, int64 (steps,)."""
-        if self.step_ms == 0:
-            return np.array([self.start_ms], np.int64)
-        return np.arange(self.start_ms, self.end_ms + 1, self.step_ms, dtype=np.int64)
-
-    @property
-    def steps(self) -> int:
-        """Number of steps, at least 1."""
-        return 1 if self.step_ms == 0 else (self.end_ms - self.start_ms) // self.step_ms + 1
+        """Time of each step, int64 (steps,), read-only. Made at its first use: by then the steps are admitted."""
+        times_ms = self._times_ms
+        if times_ms is None:
+            if self.step_ms == 0:
+                times_ms = np.array([self.start_ms], np.int64)
+            else:
+                times_ms = np.arange(self.start_ms, self.end_ms + 1, self.step_ms, dtype=np.int64)
+            self._times_ms = times_ms
+        return times_ms
 
     def at(self, start_ms: int, end_ms: int, step_ms: int) -> EvaluationContext:
         """The context of the same query at other steps."""

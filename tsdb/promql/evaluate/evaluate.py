@@ -6,7 +6,6 @@ than Python's stack.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -68,7 +67,7 @@ def _evaluated(context: EvaluationContext, node: Expression) -> Step[Value]:
         value = _repeated(context, once)
     else:
         found = _value(context, node)
-        value = (yield found) if isinstance(found, Generator) else found
+        value = found if isinstance(found, Block | Scalar | Text) else (yield found)
     context.in_hand.replace(before, value.nbytes)
     return value
 

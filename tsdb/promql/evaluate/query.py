@@ -93,7 +93,7 @@ def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions
             value = range_vector(range_of(context, node)).at_end()
         else:
             found = evaluate(context, node)
-            value = found.at_end() if isinstance(found, Block) else found
+            value = _ended(context, found) if isinstance(found, Block) else found
     return _result(context, value)
 
 
@@ -114,7 +114,7 @@ def range_query(
     with np.errstate(all="ignore"):
         value = evaluate(context, node)
         if isinstance(value, Block):
-            value = value.at_end()
+            value = _ended(context, value)
             value = value.subset(value.labels.order())
         elif isinstance(value, Scalar):
             value = vector_of(context, value)
@@ -217,6 +217,11 @@ def _context(
         in_hand=ValuesInHand(options.hold),
         check=options.check,
     )
+
+
+def _ended(context: EvaluationContext, block: Block) -> Block:
+    # No name is marked where names go at once, and looking for marks goes through all series.
+    return block.at_end() if context.delays_name_removal else block.merged()
 
 
 def _result(context: EvaluationContext, value: Block | Samples | Scalar | Text) -> EvaluationResult:

@@ -45,14 +45,16 @@ def listed_call(queries: RunningQueries, text: str, caller: Caller) -> Iterator[
     """Keep the query in the list within the block. A cancel raises Unavailable (cancelled) in place of other errors."""
     running = queries.open(GRPC_QUERY, math.inf, _address(caller.peer()))
     running.text = text
+    queries.add(running)
     try:
-        with queries.listed(running):
-            yield ListedCall(caller, running)
+        yield ListedCall(caller, running)
     except TsdbError as error:
         if not running.is_canceled():
             raise
         # No retry hint: a client would send the query again.
         raise Unavailable("the query was cancelled by an operator", reason="cancelled") from error
+    finally:
+        queries.remove(running)
 
 
 def _address(peer: str) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from tsdb.model.errors import TsdbError
-from tsdb.ops.metrics import counter, gauge
+from tsdb.ops.metrics import adder, counter, gauge
 from tsdb.query.promql.slow import SlowQueries
 from tsdb.v1 import reader_pb2
 
@@ -24,6 +23,7 @@ QUERY_CANCELED = "query_canceled"
 IN_QUEUE, IN_EVALUATION = "query queue", "expression evaluation"
 
 _running = gauge("tsdb_query_running", "PromQL queries and lookups of labels that are being answered.")
+_add_running = adder(_running)
 _ended = counter(
     "tsdb_query_ended_early_total",
     "PromQL queries and lookups that ended before they had an answer: over their time, their peer left, or cancelled.",
@@ -132,18 +132,17 @@ class RunningQueries:
         """A request that has arrived. See RunningQuery."""
         return RunningQuery(next(self._numbers), kind, timeout_s, address)
 
-    @contextmanager
-    def listed(self, query: RunningQuery) -> Iterator[None]:
-        """Within the block the query is in the list."""
+    def add(self, query: RunningQuery) -> None:
+        """List the query, until `remove`."""
         with self._lock:
             self._queries[query.number] = query
-        _running.inc()
-        try:
-            yield
-        finally:
-            _running.dec()
-            with self._lock:
-                del self._queries[query.number]
+        _add_running(1)
+
+    def remove(self, query: RunningQuery) -> None:
+        """The query has its answer or its error."""
+        _add_running(-1)
+        with self._lock:
+            del self._queries[query.number]
 
     def all(self) -> list[RunningQuery]:
         """Queries that run now, the oldest first."""

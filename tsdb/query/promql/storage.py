@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tsdb.answer.answer import Answer, PartitionAnswer, joined_parts, malformed
-from tsdb.answer.columns import joined_series
+from tsdb.answer.columns import joined_body, joined_series
 from tsdb.answer.spec import EXACT, ReadOptions, SelectSpec
 from tsdb.answer.state import MemoryState, losses
 from tsdb.model.selector import Matcher
@@ -81,10 +81,11 @@ class QuerierStorage:
         answer = self._sources.select(spec, self._call)
         if answer is None:
             parts, warnings, states = self._read_sources(spec)
+            found = joined_series(parts, start_ms, end_ms, self._call.hold)
         else:
             self._call.keep(self._call.kept_bytes + answer.body.nbytes)
-            parts, warnings, states = answer.body.parts, answer.warnings, answer.states or ()
-        found = joined_series(parts, start_ms, end_ms, self._call.hold)
+            warnings, states = answer.warnings, answer.states or ()
+            found = joined_body(answer.body, start_ms, end_ms, self._call.hold)
         if warnings or self._options.allow_holes:
             warnings = losses(warnings, states, start_ms, end_ms, allow_holes=self._options.allow_holes)
         return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, tuple(warnings))

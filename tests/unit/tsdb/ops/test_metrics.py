@@ -27,6 +27,22 @@ def test_known_label_values_show_zero_from_the_start(registry: CollectorRegistry
     assert "_created" not in text
 
 
+def test_short_ways_count_and_observe_like_the_methods_of_the_library(registry: CollectorRegistry) -> None:
+    for way in ("long", "short"):
+        counter = metrics.counter(f"tsdb_{way}_total", "C.", "reason", ("x",)).labels("x")
+        seconds = metrics.histogram(f"tsdb_{way}_seconds", "S.", buckets=(1.0, 2.0))
+        add, observe = (
+            (counter.inc, seconds.observe) if way == "long" else (metrics.adder(counter), metrics.observer(seconds))
+        )
+        for value in (0.0, 1.0, 1.5, 2.0, 9.0):  # Bounds are included in their buckets.
+            add(value)
+            observe(value)
+    lines = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert [line.replace("_short", "_long") for line in lines if "_short" in line] == [
+        line for line in lines if "_long" in line
+    ]
+
+
 @pytest.mark.parametrize("name", ["a_total", "tsdb_a"])
 def test_a_counter_must_be_named_like_one(registry: CollectorRegistry, name: str) -> None:
     with pytest.raises(AssertionError, match=name):

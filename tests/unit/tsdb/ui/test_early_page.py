@@ -27,7 +27,7 @@ from tsdb.v1 import reader_pb2
 def pages() -> UiRoutes:
     """Routes that answer nothing: their API is not started."""
     api_sources = ApiSources(
-        open_storage=lambda _options: pytest.fail("no read is expected"),
+        open_storage=lambda _caller, _options: pytest.fail("no read is expected"),
         families=lambda: Families({}),
         cardinality=lambda _caller, _by, _top: reader_pb2.CardinalityResponse(),
         settings=dict,

@@ -68,8 +68,8 @@ def _rows(
     middle: bytes,
     end: bytes,
 ) -> Iterator[memoryview]:
-    texts, text_starts, numbers = label_texts(labels)
-    head_bytes = HEAD_BYTES + len(middle) + _longest(text_starts, numbers)
+    texts, text_starts, numbers, longest = label_texts(labels)
+    head_bytes = HEAD_BYTES + len(middle) + longest
     least_bytes = head_bytes + len(end) + 2 * POINT_BYTES_MAX
     whole_bytes = least_bytes + len(starts) * head_bytes + len(values) * POINT_BYTES_MAX
     out = np.empty(max(least_bytes, min(PIECE_BYTES, whole_bytes)), np.uint8)
@@ -95,10 +95,10 @@ def _rows(
         yield out.data[:size]
 
 
-def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
-    """(texts, starts, numbers). texts has each label of the rows as `"name":"value"` once. numbers has for each row the
-    numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label. Of few rows, all
-    labels of a row are one text."""
+def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32], int]:
+    """(texts, starts, numbers, longest). texts has each label of the rows as `"name":"value"` once. numbers has for
+    each row the numbers of its labels in the order of their names, int32 (rows, labels); -1 for an absent label. Of few
+    rows, all labels of a row are one text. longest: bytes of the longest labels of a row, commas included, at most."""
     if labels.numbers.size <= SMALL_CELLS:
         return _texts_of_rows(labels)
     columns = sorted(range(len(labels.names)), key=labels.names.__getitem__)
@@ -112,10 +112,10 @@ def label_texts(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     numbers = np.where(values == 0, -1, places.reshape(values.shape)).astype(np.int32)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(list(map(len, parts)), out=starts[1:])
-    return np.frombuffer(b"".join(parts), np.uint8), starts, numbers
+    return np.frombuffer(b"".join(parts), np.uint8), starts, numbers, _longest(starts, numbers)
 
 
-def _texts_of_rows(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
+def _texts_of_rows(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32], int]:
     columns = sorted(range(len(labels.names)), key=labels.names.__getitem__)
     text, names = labels.pool.text, labels.names
     parts: list[bytes] = []
@@ -126,7 +126,8 @@ def _texts_of_rows(labels: LabelSets) -> tuple[NDArray[np.uint8], NDArray[np.int
         parts.append(part)
         starts.append(starts[-1] + len(part))
     whole = np.frombuffer(b"".join(parts), np.uint8)
-    return whole, np.array(starts, np.int64), np.array(numbers, np.int32).reshape(-1, 1)
+    longest = max(map(len, parts), default=0) + 1
+    return whole, np.array(starts, np.int64), np.array(numbers, np.int32).reshape(-1, 1), longest
 
 
 def _label(name: str, value: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -18,7 +18,7 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter, histogram
+from tsdb.ops.metrics import adder, counter, histogram, observer
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
@@ -37,9 +37,10 @@ _duration = histogram(
     "kind",
     _KINDS,
 )
-_duration_of = {kind: _duration.labels(kind) for kind in _KINDS}
+_observe_duration = {kind: observer(_duration.labels(kind)) for kind in _KINDS}
 _samples = counter("tsdb_query_samples_total", "Samples that PromQL queries read.")
 _series = counter("tsdb_query_series_total", "Series that PromQL queries read; one that is read twice counts twice.")
+_add_samples, _add_series = adder(_samples), adder(_series)
 _slow = counter("tsdb_query_slow_total", "PromQL queries that took query_slow_s or longer; the log has each.")
 
 log = get_logger(__name__)
@@ -109,70 +110,61 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A result, with the counts and times of its evaluation. times: a request that has only the times."""
+    """A result, with the counts and times of its evaluation."""
 
     found: EvaluationResult
     read: MeteredStorage
     timing: Timing
-    times: reader_pb2.QueryRequest
+    steps: parameters.QuerySteps
 
 
 def instant_result(call: ApiCall, text: str, at_ms: int, *, finds_newest: bool = False) -> Evaluated:
     """The value of a query at one time. finds_newest: see MeteredStorage. Raises BadParameter (query), and the errors
     of the storage."""
-    times = reader_pb2.QueryRequest(start_ms=at_ms, end_ms=at_ms)
-    return _evaluated(
-        call,
-        text,
-        times,
-        lambda storage, options: instant_query(text, storage, at_ms, options),
-        finds_newest=finds_newest,
-    )
+    return _evaluated(call, text, parameters.QuerySteps(at_ms, at_ms, 0), finds_newest=finds_newest)
 
 
 def range_result(call: ApiCall, text: str, steps: parameters.QuerySteps, *, finds_newest: bool = False) -> Evaluated:
     """The values of a query over steps. Raises the errors of `instant_result`."""
-    times = reader_pb2.QueryRequest(start_ms=steps.start_ms, end_ms=steps.end_ms, step_ms=steps.step_ms)
-    return _evaluated(
-        call,
-        text,
-        times,
-        lambda storage, options: range_query(text, storage, steps.start_ms, steps.end_ms, steps.step_ms, options),
-        finds_newest=finds_newest,
-    )
+    return _evaluated(call, text, steps, finds_newest=finds_newest)
 
 
-def _evaluated(
-    call: ApiCall,
-    text: str,
-    times: reader_pb2.QueryRequest,
-    evaluate: Callable[[Storage, QueryOptions], EvaluationResult],
-    *,
-    finds_newest: bool,
-) -> Evaluated:
+def _evaluated(call: ApiCall, text: str, steps: parameters.QuerySteps, *, finds_newest: bool) -> Evaluated:
     call.running.text = text
     lookback_ms = parameters.lookback_ms(call.form, call.options.query.lookback_ms)
-    options = replace(call.options.query, lookback_ms=lookback_ms, hold=call.hold, check=call.running.check)
+    own = call.options.query
+    options = QueryOptions(
+        own.features,
+        lookback_ms,
+        own.subquery_step_ms,
+        own.delays_name_removal,
+        own.values_max,
+        call.hold,
+        call.running.check,
+    )
     queue_s, began = call.running.age_s, time.perf_counter()
     call.running.check(IN_QUEUE)
     with call.storage() as storage:
         metered = MeteredStorage(storage, call.running.check, finds_newest=finds_newest)
         try:
-            found = evaluate(metered, options)
+            if steps.step_ms:
+                found = range_query(text, metered, steps.start_ms, steps.end_ms, steps.step_ms, options)
+            else:
+                found = instant_query(text, metered, steps.start_ms, options)
         except QueryError as error:
             raise BadParameter("query", query_problem(error)) from error
         finally:
             timing = Timing(queue_s, time.perf_counter() - began)
-            report(call, "range" if times.step_ms else "instant", metered, timing)
+            report(call, "range" if steps.step_ms else "instant", metered, timing)
         call.hold(_size(found.value))
     if call.sources.seen is not None:
-        call.sources.seen.result(lambda: _request(call, times, lookback_ms), found, timing.evaluation)
-    return Evaluated(found, metered, timing, times)
+        call.sources.seen.result(lambda: _request(call, steps, lookback_ms), found, timing.evaluation)
+    return Evaluated(found, metered, timing, steps)
 
 
 def _answer(call: ApiCall, evaluated: Evaluated, limit: int) -> Result | Representation:
     found = evaluated.found
-    kind = "range" if evaluated.times.step_ms else "instant"
+    kind = "range" if evaluated.steps.step_ms else "instant"
     value, cut = _limited(found.value, limit)
     warnings = (*found.warnings, TRUNCATED) if cut else found.warnings
     result_type = _result_type(value, kind)
@@ -184,15 +176,20 @@ def _answer(call: ApiCall, evaluated: Evaluated, limit: int) -> Result | Represe
     return Result(_data(result_type, _json(value, kind, found.times_ms), stats), warnings, found.infos)
 
 
-def _request(call: ApiCall, times: reader_pb2.QueryRequest, lookback_ms: int) -> reader_pb2.QueryRequest:
-    """The request with which Reader.Query gives the same result. times: a request that has only the times."""
-    request = reader_pb2.QueryRequest(query=call.running.text, lookback_ms=lookback_ms)
+def _request(call: ApiCall, steps: parameters.QuerySteps, lookback_ms: int) -> reader_pb2.QueryRequest:
+    """The request with which Reader.Query gives the same result."""
+    request = reader_pb2.QueryRequest(
+        query=call.running.text,
+        start_ms=steps.start_ms,
+        end_ms=steps.end_ms,
+        step_ms=steps.step_ms,
+        lookback_ms=lookback_ms,
+    )
     request.options.allow_stale = call.form.flag("allow_stale")
     request.options.allow_holes = call.form.flag("allow_holes")
     max_lag_ms = parameters.max_lag_ms(call.form)
     if max_lag_ms is not None:
         request.options.max_lag_ms = max_lag_ms
-    request.MergeFrom(times)
     return request
 
 
@@ -248,9 +245,9 @@ def _size(value: Block | Samples | Scalar | Text) -> int:
 
 def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) -> None:
     seconds = timing.queue + timing.evaluation
-    _duration_of[kind].observe(seconds)
-    _samples.inc(metered.samples)
-    _series.inc(metered.series)
+    _observe_duration[kind](seconds)
+    _add_samples(metered.samples)
+    _add_series(metered.series)
     if seconds >= call.options.slow_s:
         _slow.inc()
         log.warning(

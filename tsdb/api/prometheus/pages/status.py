@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -121,7 +120,7 @@ def tsdb(call: ApiCall) -> Result:
 def features(call: ApiCall) -> Result:
     """Answers `/api/v1/features`: parts of the language that are on."""
     experimental = call.options.query.features.experimental_functions
-    language = asdict(call.options.query.features) | {"delayed_name_removal": call.options.query.delays_name_removal}
+    language = call.options.query.features._asdict() | {"delayed_name_removal": call.options.query.delays_name_removal}
     functions = {name: experimental or not function.experimental for name, function in FUNCTIONS.items()}
     operators = {name: experimental or name not in EXPERIMENTAL_AGGREGATIONS for name in AGGREGATIONS}
     return plain(

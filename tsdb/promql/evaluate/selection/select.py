@@ -65,7 +65,7 @@ def _newest(
     context: EvaluationContext, node: VectorSelector, at_ms: NDArray[np.int64], *, with_times: bool
 ) -> tuple[Block, NDArray[np.int64]]:
     after_ms = context.lookback_ms if node.extension is Extension.SMOOTHED else 0
-    stored = _stored(context, node, int(at_ms.min()) - context.lookback_ms + 1, int(at_ms.max()) + after_ms)
+    stored = _stored(context, node, int(at_ms[0]) - context.lookback_ms + 1, int(at_ms[-1]) + after_ms)
     context.admit(len(stored.labels), context.steps)
     labels = parsed(context.pool, stored.labels)
     if node.extension is Extension.SMOOTHED:
@@ -82,8 +82,7 @@ def _newest(
 
     over_parts(work, len(labels), stored.values.nbytes + values.nbytes)
     block = Block(labels, values, present, np.zeros(shape[0], np.bool_))
-    kept = present.any(axis=1)
-    if kept.all():
+    if present.all() or (kept := present.any(axis=1)).all():
         return block, times_ms
     rows = np.flatnonzero(kept)
     return block.subset(rows), times_ms[rows] if with_times else times_ms
@@ -104,7 +103,7 @@ def selected(context: EvaluationContext, node: MatrixSelector) -> Ranges:
     at_ms = shifted_times(context, selector)
     before_ms = range_ms if selector.extension is Extension.NONE else range_ms + context.lookback_ms
     after_ms = context.lookback_ms if selector.extension is Extension.SMOOTHED else 0
-    stored = _stored(context, selector, int(at_ms.min()) - before_ms + 1, int(at_ms.max()) + after_ms)
+    stored = _stored(context, selector, int(at_ms[0]) - before_ms + 1, int(at_ms[-1]) + after_ms)
     samples = _live(parsed(context.pool, stored.labels), stored)
     return Ranges(samples, at_ms, range_ms, before_ms, after_ms, selector.extension)
 

@@ -85,6 +85,16 @@ class Pool:
         """The texts of all numbers, from 0 on."""
         return self._texts
 
+    def take_over(self, other: Pool) -> bool:
+        """Number the texts as `other` does, which has few and short ones. False when this pool has texts already,
+        or too little capacity."""
+        chars = sum(map(len, other._texts))
+        if len(self._texts) > 1 or chars > self._chars_left:
+            return False
+        self._numbers, self._texts = other._numbers.copy(), other._texts.copy()
+        self._chars_left -= chars
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class LabelGroups:
@@ -252,6 +262,8 @@ def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
         return _parsed(pool, canonical)
     known = _remembered(tuple(canonical))
     pool.admit(len(known), len(known.names))
+    if pool.take_over(known.pool):
+        return LabelSets(pool, known.names, known.numbers, known.is_distinct)
     of_pool = np.array(pool.numbers(known.pool.all_texts()), np.int32)
     return LabelSets(pool, known.names, of_pool[known.numbers], known.is_distinct)
 

@@ -124,8 +124,10 @@ def test_a_long_text_is_cut_in_the_list() -> None:
     queries = RunningQueries()
     query = queries.open("query", 1.0)
     query.text = "x" * (TEXT_CHARS_MAX + 1)
-    with queries.listed(query):
-        assert len(queries.to_proto().queries[0].text) == TEXT_CHARS_MAX
+    queries.add(query)
+    assert len(queries.to_proto().queries[0].text) == TEXT_CHARS_MAX
+    queries.remove(query)
+    assert queries.all() == []
 
 
 def test_a_store_has_no_queries() -> None:
