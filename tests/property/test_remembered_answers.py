@@ -17,10 +17,9 @@ from tsdb.model.clock import ManualClock
 from tsdb.reader.read_call import SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
-from tsdb.store import select
 from tsdb.store.partition import Partition, Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
-from tsdb.store.select import ReadMemory
+from tsdb.store.reads import ReadMemory, gather
 from tsdb.store.selection import Selections
 from tsdb.wire.select import AnswerEncoder
 
@@ -43,7 +42,7 @@ def partition_of(head: Head) -> Partition:
 
 
 def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -> bytes:
-    found = select.gather(partitions, query, ANY, SelectLimits(), memory)
+    found = gather(partitions, query, ANY, SelectLimits(), memory)
     times = query.start_ms, query.end_ms
     whole = joined_body(found.body, *times, lambda size: None)
     assert contents(whole) == contents(joined_series(found.body.parts, *times))
@@ -97,7 +96,7 @@ def test_a_body_is_reused_until_a_sample_of_its_series_arrives() -> None:
     query = SelectSpec(parse_selector('{__name__="m_1"}'), None, 0, 2000, 0, 0, 0, True, True, partial=True)
 
     def body() -> AnswerBody:
-        return select.gather(partitions, query, ANY, SelectLimits(), memory).body
+        return gather(partitions, query, ANY, SelectLimits(), memory).body
 
     apply(head, [Record(0, 1000, ((1, 1000, 1.0), (0, 1000, 1.0)))])
     first = body()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer.spec import check_matchers
+from tsdb.answer.state import MemoryState
 from tsdb.index.cardinality import By, Groups, IndexCardinality
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import InvalidRequest, Overloaded
@@ -21,7 +23,7 @@ from tsdb.model.selector import Matcher
 from tsdb.reader.read_call import ReadWork
 from tsdb.v1 import reader_pb2
 from tsdb.wire.fields import I64, U64, unpack
-from tsdb.wire.state import decode_matchers
+from tsdb.wire.state import decode_matchers, encode_header
 
 TOP, TOP_MAX = 20, 10_000
 HASHES_MAX = 2 * TOP_MAX
@@ -114,21 +116,39 @@ def count(
 ) -> reader_pb2.CardinalityResponse:
     """The answer of a store, without its header. Raises as SeriesIndex.select, and Overloaded (groups_limit)."""
     seed = query.seed or new_seed()
-    counted: list[IndexCardinality] = []
+    found: list[IndexCardinality] = []
     parts: list[Groups] = []
     for index in indexes:
         work.check_going()
-        counted.append(index.cardinality(query.by, query.matchers, seed, work.check_going))
-        parts.append(counted[-1].groups(query.by, placement_labels))
+        found.append(index.cardinality(query.by, query.matchers, seed, work.check_going))
+        parts.append(found[-1].groups(query.by, placement_labels))
         work.hold(GROUP_BYTES * sum(len(part.hashes) for part in parts))
     groups = combined(parts)
-    response = reader_pb2.CardinalityResponse(series=sum(one.series for one in counted))
+    response = reader_pb2.CardinalityResponse(series=sum(one.series for one in found))
     if query.seed and query.hashes is None:
         response.parts.CopyFrom(parts_to_wire(groups, parts_max))
         return response
     ranked = ranking(groups)
     chosen = ranked.candidates(query.top) if query.hashes is None else ranked.places_of(query.hashes)
-    answer(response, _named(counted, ranked, chosen, query.by, placement_labels), query, len(ranked.hashes))
+    answer(response, _named(found, ranked, chosen, query.by, placement_labels), query, len(ranked.hashes))
+    return response
+
+
+class IndexReads(Protocol):
+    """The indexes of a read, and the states and warnings of the read until now."""
+
+    @property
+    def indexes(self) -> Sequence[SeriesIndex]: ...
+
+    def header(self) -> tuple[Sequence[MemoryState], Sequence[str]]: ...
+
+
+def counted(
+    reads: IndexReads, query: CardinalitySpec, placement_labels: Sequence[str], work: ReadWork
+) -> reader_pb2.CardinalityResponse:
+    """The whole answer of a store. Raises as `count`."""
+    response = count(reads.indexes, query, placement_labels, work)
+    response.header.CopyFrom(encode_header(*reads.header()))
     return response
 
 

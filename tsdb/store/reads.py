@@ -1,13 +1,28 @@
-"""Reads of a store over the heads of its partitions: what its Reader service and a querier of the same process call."""
+"""Reads of a store over the heads of its partitions, for its Reader service and for a querier of the same process.
+
+An answer is exact or an error. Readiness is evaluated before the samples are gathered. The applied offset is taken
+before the series are selected, coverage and holes at the time of the read. So an answer contains everything that it
+claims.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import replace
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.answer import (
+    Answer,
+    AnswerBody,
+    AnswerCounts,
+    LabelsAnswer,
+    PartitionAnswer,
+    RawResult,
+    SeriesAnswer,
+    WatchAnswer,
+)
 from tsdb.answer.spec import (
     LabelsSpec,
     ReadOptions,
@@ -18,34 +33,33 @@ from tsdb.answer.spec import (
     partitions_of,
 )
 from tsdb.answer.state import MemoryState
+from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
+from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES
 from tsdb.model.errors import Overloaded
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import adder, counter, histogram, observer
-from tsdb.reader.cardinality import cardinality_spec, count
 from tsdb.reader.read_call import (
+    NO_BOUNDS,
     WATCHES_MAX,
     Caller,
     ReadCall,
     ReadCalls,
     ReadWork,
     SelectLimits,
-    check_values,
-    texts_bytes,
-    values_max,
 )
-from tsdb.store import select, series
+from tsdb.store import series
 from tsdb.store.applied import AppliedSignal
-from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStates, ReadStatesCache, Tolerance
+from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
+from tsdb.store.selection import KeptColumns, Selection, Selections, Touched
+from tsdb.store.series import LabelReads
 from tsdb.store.watch import Watch
-from tsdb.v1 import reader_pb2
-from tsdb.wire.state import decode_options, encode_header
 
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
+COPIES = 2  # Columns are gathered, then kept; open samples are collected, then sorted.
 ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
 REFRESH_S = 1.0  # Longest wait of a read for fresh high watermarks.
-TEXTS_A_PIECE = 1024  # Names or values between two checks of a read of labels: some 0.3 ms.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
 samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select answers; whole columns count in full.")
@@ -77,11 +91,11 @@ class StoreReads:
         self.topic_id = topic_id
         self._max_lag_ms = max_lag_ms
         self._refresh = refresh
-        self._placement_labels = placement_labels
+        self.placement_labels = placement_labels
         self.partitions = partitions
         self._applied = applied
         self._limits = limits
-        self._memory = select.ReadMemory()
+        self._memory = ReadMemory()
         self._watches = threading.BoundedSemaphore(WATCHES_MAX)
 
     def states(self, *, sizes: bool = False) -> list[MemoryState]:
@@ -95,13 +109,13 @@ class StoreReads:
         return found
 
     def select(self, spec: SelectSpec, call: ReadCall, work: ReadWork | None = None) -> Answer:
-        """The whole answer. Raises as `tsdb.store.select.gather`."""
+        """The whole answer. Raises as `gather`."""
         limits = self._limits.lowered(spec.series_max, spec.samples_max, spec.bytes_max)
         partitions = self._ready_partitions(spec.options, call)
         tolerance = Tolerance.of(spec.options, self._max_lag_ms)
         began_s = time.perf_counter()
         try:
-            answer = select.gather(partitions, spec, tolerance, limits, self._memory, work or call)
+            answer = gather(partitions, spec, tolerance, limits, self._memory, work or call)
         finally:
             observe_select_seconds(time.perf_counter() - began_s)
         counts = answer.body.counts
@@ -119,43 +133,9 @@ class StoreReads:
         yield from series.answers(found, spec, work or call)
 
     def labels(self, spec: LabelsSpec, call: ReadCall, work: ReadWork | None = None) -> LabelsAnswer:
-        """Raises OutOfCoverage and HoleInRange, where the read has a start; Overloaded (values_limit)."""
-        work = work or call
-        texts: set[str] = set()
-        counted = 0  # Texts whose memory is reserved.
-        end_ms, limit = spec.needed_end_ms, values_max(spec)
-        reads = self._label_reads(spec.options, call, spec.start_ms, end_ms)
-        work.check_going()
-        for head in reads.heads:
-            if spec.name is None:
-                texts.update(head.index.label_names(spec.matchers, work.check_going))
-            else:
-                found = head.index.label_values(spec.name, spec.matchers, limit=limit, check_going=work.check_going)
-                texts.update(found)
-                if len(texts) > limit:
-                    check_values(spec, len(texts))
-            # Few new texts of a partition are not worth a check, unless its series are searched.
-            if spec.matchers or len(texts) - counted >= TEXTS_A_PIECE:
-                counted = len(texts)
-                work.hold(texts_bytes(texts))
-                work.check_going()
-        if len(texts) > counted:
-            work.hold(texts_bytes(texts))
-        states = reads.states(self._memory.states)
-        if spec.start_ms is not None:
-            states.check_coverage(spec.start_ms)
-            Tolerance.of(spec.options).check_holes(states.holed, spec.start_ms, end_ms)
-        return LabelsAnswer(states.states, states.warnings(end_ms), texts)
-
-    def cardinality(
-        self, request: reader_pb2.CardinalityRequest, call: ReadCall, work: ReadWork | None = None
-    ) -> reader_pb2.CardinalityResponse:
-        query = cardinality_spec(request)
-        reads = self._label_reads(decode_options(request.options), call, None, None)
-        response = count([head.index for head in reads.heads], query, self._placement_labels, work or call)
-        states = reads.states(self._memory.states)
-        response.header.CopyFrom(encode_header(states.states, states.warnings(None)))
-        return response
+        """The answer is exact, or an error. See tsdb.store.series."""
+        reads = self.label_reads(spec.options, call, spec.start_ms, spec.needed_end_ms)
+        return series.labels(reads, spec, work or call)
 
     def watch(self, spec: WatchSpec, caller: Caller, calls: ReadCalls) -> Iterator[WatchAnswer]:
         """Answers while the caller is active. Raises Overloaded (watches_limit), and as Watch."""
@@ -196,42 +176,229 @@ class StoreReads:
                 self._refresh(min(_wait_s(call), REFRESH_S))
         return partitions
 
-    def _label_reads(
-        self, options: ReadOptions, call: ReadCall, start_ms: int | None, end_ms: int | None
-    ) -> _LabelReads:
-        tolerance = Tolerance.of(options, self._max_lag_ms)
-        reads = _LabelReads(self._ready_partitions(options, call))
-        for partition in reads.partitions:
-            head, snapshot = partition.evaluate()
-            if snapshot.readiness.reason or tolerance.max_lag_ms is not None:
-                tolerance.check_fresh(snapshot, end_ms)
-            before = head.state()
-            if start_ms is not None and not before.reaches(start_ms):
-                partition.memory_state(snapshot, before).check_coverage(start_ms)
-            reads.heads.append(head)
-            reads.snapshots.append(snapshot)
-            reads.before.append(before)
-        return reads
-
-
-@dataclass(frozen=True, slots=True)
-class _LabelReads:
-    """Partitions whose labels are read: the head of each, its readiness and its state before the read."""
-
-    partitions: list[Partition]
-    heads: list[Head] = field(default_factory=list)
-    snapshots: list[ReadinessSnapshot] = field(default_factory=list)
-    before: list[HeadState] = field(default_factory=list)
-
-    def states(self, last: ReadStatesCache) -> ReadStates:
-        """The states of the read, from its beginning until now."""
-        through = []
-        for head, before in zip(self.heads, self.before, strict=True):
-            now = head.state()
-            through.append(before if now is before else before.through(now))
-        return last.of(self.partitions, self.snapshots, through)
+    def label_reads(
+        self, options: ReadOptions, call: ReadCall, start_ms: int | None = None, end_ms: int | None = None
+    ) -> LabelReads:
+        """The partitions of a read of labels, in a state that it accepts. None: no bound."""
+        partitions = self._ready_partitions(options, call)
+        return LabelReads.of(partitions, self._memory.states, Tolerance.of(options, self._max_lag_ms), start_ms, end_ms)
 
 
 def _wait_s(call: ReadCall) -> float:
     """How long a read may wait for records: less than its deadline, so that time remains to return the error."""
     return min(call.time_remaining() * (1 - ANSWER_SHARE), AFTER_WAIT_MAX_S)
+
+
+class ReadMemory:
+    """Caches that reads share; all of it can be computed again. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.selections = Selections()
+        self.heads_snapshots = HeadsSnapshotCache()
+        self.states = ReadStatesCache()
+
+
+def gather(
+    partitions: list[Partition],
+    query: SelectSpec,
+    tolerance: Tolerance,
+    limits: SelectLimits,
+    memory: ReadMemory,
+    work: ReadWork = NO_BOUNDS,
+) -> Answer:
+    """The whole answer, so that an error leaves no partial answer.
+
+    partitions: ascending. work: called between pieces of work and before memory is taken; it may raise.
+    """
+    heads: list[Head] = []
+    snapshots: list[ReadinessSnapshot] = []
+    before: list[HeadState] = []
+    for partition in partitions:
+        head, one = partition.evaluate()
+        if one.readiness.reason or tolerance.max_lag_ms is not None:
+            tolerance.check_fresh(one, query.end_ms)
+        # The offset is taken before the series are selected: a series registered later must have no sample below the
+        # stated offset.
+        state = head.state()
+        if not query.partial and (state.holes or not state.reaches(query.start_ms)):
+            # Coverage only rises and takes its holes along, so such a read is refused before anything is gathered.
+            early = partition.memory_state(one, state)
+            early.check_coverage(query.start_ms)
+            tolerance.check_holes((early,), query.start_ms, query.end_ms)
+        heads.append(head)
+        snapshots.append(one)
+        before.append(state)
+    selection = memory.selections.select(heads, query, limits, work)
+    work.check_going()
+    if query.columns:
+        after, body = _columns(heads, selection, query, limits, memory.heads_snapshots, work)
+    else:
+        after, body = _raw(heads, selection, query, limits, work)
+    through = [early if early is late else early.through(late) for early, late in zip(before, after, strict=True)]
+    states = memory.states.of(partitions, snapshots, through)
+    if not query.partial:
+        states.check_coverage(query.start_ms)
+    if states.holed:
+        tolerance.check_holes(states.holed, query.start_ms, query.end_ms)
+    assert body.counts is not None, "the answer is whole"
+    limits.check_samples(body.counts.samples)
+    limits.check_bytes(body.counts.payload_bytes)
+    work.hold(body.nbytes)
+    memory.selections.remember(heads, query, selection)
+    return Answer(body, states.states, states.warnings(query.end_ms))
+
+
+def _columns(
+    heads: list[Head],
+    selection: Selection,
+    query: SelectSpec,
+    limits: SelectLimits,
+    heads_snapshots: HeadsSnapshotCache,
+    work: ReadWork,
+) -> tuple[list[HeadState], AnswerBody]:
+    work.hold(_collecting_bytes(heads, selection))
+    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.unsealed, heads_snapshots)
+    selection.keep_unsealed(snapshot.unsealed)
+    if [held for held in snapshot.held if len(held.below)]:
+        return _columns_each(heads, selection, query, limits, work)
+    # Read once: another read of the same selection may replace them with the columns of its range.
+    known = [part.columns for part in selection.parts]
+    missing = [
+        number
+        for number, (columns, held) in enumerate(zip(known, snapshot.held, strict=True))
+        if columns is None or not columns.is_of(held, query.start_ms, query.end_ms)
+    ]
+    if missing:
+        touched = [Touched.by(snapshot.held[number], query.start_ms, query.end_ms) for number in missing]
+        refs = ManyRefs.of([selection.parts[number].refs for number in missing])
+        before = selection.bytes
+        with _limited(limits):
+            fresh = columns_many(
+                [one.rows for one in touched],
+                refs,
+                samples_max=limits.samples_max,
+                admit=lambda size: work.hold(before + COPIES * size),
+            )
+        for number, slices, columns in zip(missing, touched, fresh, strict=True):
+            kept = KeptColumns.of(snapshot.held[number], slices, columns, copy=len(missing) > 1)
+            selection.keep(number, kept)
+            known[number] = kept
+    body = selection.body_of(known, snapshot.overlay)
+    if body is None:
+        body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
+        if not any(columns.pieces for columns in known if columns is not None):
+            body = replace(body, overlay=snapshot.overlay)
+        # An overlay for this range alone is a copy: no later read would reuse it.
+        if snapshot.overlay is snapshot.unsealed.raw:
+            selection.keep_body(known, snapshot.overlay, body)
+    return snapshot.states, body
+
+
+def _columns_each(
+    heads: list[Head], selection: Selection, query: SelectSpec, limits: SelectLimits, work: ReadWork
+) -> tuple[list[HeadState], AnswerBody]:
+    """Columns head by head, for heads with late samples below coverage: rare. Their slices are decoded and merged by
+    the head."""
+    states: list[HeadState] = []
+    found: list[KeptColumns | None] = []
+    overlays: list[RawResult] = []
+    taken = selection.bytes
+    for head, part in zip(heads, selection.parts, strict=True):
+        work.check_going()
+        held = head.contents.held
+        with _limited(limits):
+            result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
+        touched = Touched.by(held, query.start_ms, query.end_ms)
+        found.append(KeptColumns.of(held, touched, result.columns, copy=False))
+        overlays.append(result.overlay)
+        states.append(head.state())
+        taken += COPIES * result.payload_bytes
+        work.hold(taken)
+    return states, _body(heads, selection, found, overlays)
+
+
+def _raw(
+    heads: list[Head], selection: Selection, query: SelectSpec, limits: SelectLimits, work: ReadWork
+) -> tuple[list[HeadState], AnswerBody]:
+    states: list[HeadState] = []
+    found: list[RawResult] = []
+    samples = payload_bytes = 0
+    before = selection.bytes
+    # The whole amount at once: reads that each hold a part and wait for the rest would deadlock.
+    whole = before + _raw_bytes(heads, selection, query)
+    work.hold(whole)
+
+    def admit(size: int) -> None:
+        work.hold(max(whole, before + payload_bytes + size))
+
+    for head, part in zip(heads, selection.parts, strict=True):
+        work.check_going()
+        with _limited(limits, samples):
+            raw = head.gather_raw(
+                part.refs,
+                query.start_ms,
+                query.end_ms,
+                step_ms=query.step_ms,
+                aggregation=query.aggregation,
+                last_n=query.last_n,
+                partial=query.partial,
+                samples_max=limits.samples_max - samples,
+                admit=admit,
+            )
+        samples += raw.samples
+        payload_bytes += raw.payload_bytes
+        limits.check_bytes(payload_bytes)
+        found.append(raw)
+        states.append(head.state())
+    return states, _body(heads, selection, [None] * len(heads), found)
+
+
+def _collecting_bytes(heads: list[Head], selection: Selection) -> int:
+    """Memory to collect the open samples of a selection; an estimate before the first collection."""
+    if selection.unsealed is None:
+        parts = zip(heads, selection.parts, strict=True)
+        return selection.bytes + COPIES * sum(head.open_bytes_expected(len(part.refs)) for head, part in parts)
+    capacity = COLLECT_PER_REF * len(selection.refs.refs) + selection.unsealed.raw.samples
+    return COPIES * SAMPLE_BYTES * capacity
+
+
+def _raw_bytes(heads: list[Head], selection: Selection, query: SelectSpec) -> int:
+    """Memory that a RAW answer takes until it is gathered; open samples are estimated."""
+    sizes = [
+        head.sealed_bytes(part.refs, query.start_ms, query.end_ms) + COPIES * head.open_bytes_expected(len(part.refs))
+        for head, part in zip(heads, selection.parts, strict=True)
+    ]
+    # With steps or last_n a head leaves little: heads are gathered one after another, so the largest one counts.
+    return max(sizes, default=0) if query.step_ms or query.last_n else sum(sizes)
+
+
+def _body(
+    heads: list[Head], selection: Selection, columns: Sequence[KeptColumns | None], raws: Sequence[RawResult]
+) -> AnswerBody:
+    """columns: None for an answer of samples alone, whose samples are `raws`; else they are the overlay."""
+    parts: list[PartitionAnswer] = []
+    samples = payload = 0
+    for head, selected, kept, raw in zip(heads, selection.parts, columns, raws, strict=True):
+        found = (raw,) if len(raw.ts_ms) else ()
+        samples += len(raw.ts_ms)
+        payload += raw.payload_bytes
+        if kept is None:
+            parts.append(PartitionAnswer(head.partition, selected.series, raw=found))
+        else:
+            parts.append(PartitionAnswer(head.partition, selected.series, kept.pieces, found))
+            samples += kept.samples
+            payload += kept.payload_bytes
+    counts = AnswerCounts(len(selection.refs.refs), samples, payload)
+    return AnswerBody(parts, counts, payload + selection.series_bytes)
+
+
+@contextmanager
+def _limited(limits: SelectLimits, before: int = 0) -> Iterator[None]:
+    """Restate a head's samples_limit error with the whole limit: a head knows only the part that is left of it."""
+    try:
+        yield
+    except Overloaded as error:
+        if error.reason != "samples_limit":
+            raise
+        limits.check_samples(before + int(error.metadata["asked"]))
+        raise

@@ -7,12 +7,13 @@ from collections.abc import Generator, Iterator
 import grpc
 
 from tsdb.model.errors import InvalidRequest
+from tsdb.reader.cardinality import cardinality_spec, counted
 from tsdb.reader.read_call import ReadCalls
 from tsdb.store.reads import StoreReads
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
 from tsdb.wire.select import AnswerEncoder, decode_select
 from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values
-from tsdb.wire.state import encode_coverage
+from tsdb.wire.state import decode_options, encode_coverage
 from tsdb.wire.watch import decode_watch, encode_watch_answer
 
 
@@ -60,8 +61,10 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
     def Cardinality(
         self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext
     ) -> reader_pb2.CardinalityResponse:
+        query = cardinality_spec(request)
         with self._calls.of(context) as call:
-            response = self._reads.cardinality(request, call)
+            reads = self._reads.label_reads(decode_options(request.options), call)
+            response = counted(reads, query, self._reads.placement_labels, call)
             call.release_when_sent()
         return response
 

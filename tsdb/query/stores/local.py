@@ -8,9 +8,11 @@ from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
 from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
+from tsdb.reader.cardinality import cardinality_spec, counted
 from tsdb.reader.read_call import Caller, ReadCall, ReadCalls
 from tsdb.store.reads import StoreReads
 from tsdb.v1 import reader_pb2
+from tsdb.wire.state import decode_options
 
 STATES_AGE_S = 0.1  # States only choose the route. A store that has changed since refuses, and routing chooses again.
 
@@ -65,9 +67,10 @@ class LocalStore:
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller
     ) -> Iterator[reader_pb2.CardinalityResponse]:
-        call = _call(caller)
+        query, call = cardinality_spec(request), _call(caller)
         with call.part() as work:
-            yield self.reads.cardinality(request, call, work)
+            reads = self.reads.label_reads(decode_options(request.options), call)
+            yield counted(reads, query, self.reads.placement_labels, work)
 
     def watch(self, spec: WatchSpec, caller: Caller) -> Iterator[WatchAnswer]:
         return self.reads.watch(spec, caller, self._calls)

@@ -13,10 +13,9 @@ from tsdb.model.clock import ManualClock
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
-from tsdb.store import select
 from tsdb.store.partition import Partition, Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
-from tsdb.store.select import ReadMemory
+from tsdb.store.reads import ReadMemory, gather
 from tsdb.store.selection import Selection, Selections
 
 ANY = Tolerance(allow_stale=True, allow_holes=True)
@@ -63,7 +62,7 @@ def test_the_applied_offset_of_an_answer_is_from_before_its_series_were_chosen(c
     memory = ReadMemory()
     memory.selections = SelectionsThenMore(a_new_series_comes)
     query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, columns, True, partial=True)
-    answer = select.gather([partition_of(head)], query, ANY, SelectLimits(), memory)
+    answer = gather([partition_of(head)], query, ANY, SelectLimits(), memory)
     (state,) = answer.states or ()
     assert answer.body.counts is not None
     assert answer.body.counts.series == 1, "the new series is not in the answer"
@@ -76,7 +75,7 @@ def test_a_state_that_did_not_move_is_stated_again_as_the_same_object() -> None:
     partitions[0].progress.next_offset = head.next_offset
     partitions[0].observe_high_watermark(head.next_offset, 0.0)
     query = SelectSpec(parse_selector('{job="test"}'), None, 0, 2000, 0, 0, 0, False, True, partial=True)
-    first = select.gather(partitions, query, ANY, SelectLimits(), memory)
-    second = select.gather(partitions, query, ANY, SelectLimits(), memory)
+    first = gather(partitions, query, ANY, SelectLimits(), memory)
+    second = gather(partitions, query, ANY, SelectLimits(), memory)
     assert first.states is not None
     assert first.states is second.states
