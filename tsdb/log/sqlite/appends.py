@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tsdb.log.interface import Appended, Headers, OnDone, TopicPartition
+from tsdb.log.sqlite.arrivals import CommittedRows, Row
 from tsdb.log.sqlite.database import OFFSET_BITS, Lane, check_lane, find_lanes
 from tsdb.log.sqlite.values import LaneCoder, LaneCoders
 from tsdb.log.topics import CREATE_TIME
@@ -20,7 +21,7 @@ from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 
 INSERT = "INSERT INTO records (id, broker_ms, latest_ms, key, coding, value, headers) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
-Row = tuple[int, int, int, bytes | None, int | None, bytes | None, str | None]
+TableRow = tuple[int, int, int, bytes | None, int | None, bytes | None, str | None]
 
 
 class Fate(Enum):
@@ -97,7 +98,7 @@ class Append:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Next offset and time of one lane within a group of appends."""
+    """Next offset and time of one lane within a group of appends, and what it stored: rows for readers, and bytes."""
 
     lane: Lane
     create_time: bool
@@ -105,6 +106,8 @@ class _Cursor:
     coder: LaneCoder | None
     next_offset: int
     latest_ms: int
+    rows: list[Row] = field(default_factory=list)
+    size: int = 0
 
 
 Answer = Appended | TsdbError
@@ -112,11 +115,11 @@ Answer = Appended | TsdbError
 
 def store_group(
     connection: sqlite3.Connection, appends: Sequence[Append], now_ms: int, faults: FaultPlan, coders: LaneCoders
-) -> list[Answer]:
-    """Insert all records. Returns one answer each, valid once the transaction is committed."""
+) -> tuple[list[Answer], list[CommittedRows]]:
+    """Insert all records. Returns one answer each, and what is stored, valid once the transaction is committed."""
     cursors: dict[TopicPartition, _Cursor | TsdbError] = {}
     topics: dict[str, dict[int, Lane]] = {}
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     answers: list[Answer] = []
     for append in appends:
         place = (append.topic, append.partition)
@@ -130,11 +133,17 @@ def store_group(
             continue
         answers.append(_place(connection, append, cursor, rows, now_ms, faults))
     connection.executemany(INSERT, rows)
+    written = [(place, cursor) for place, cursor in cursors.items() if isinstance(cursor, _Cursor)]
     connection.executemany(
         "UPDATE lanes SET next_offset = ?, latest_ms = ? WHERE lane = ?",
-        [(c.next_offset, c.latest_ms, c.lane.number) for c in cursors.values() if isinstance(c, _Cursor)],
+        [(cursor.next_offset, cursor.latest_ms, cursor.lane.number) for _, cursor in written],
     )
-    return answers
+    stored = [
+        CommittedRows(place, at.lane.topic_id, at.lane.next_offset, at.next_offset, at.rows, at.size)
+        for place, at in written
+        if at.rows
+    ]
+    return answers, stored
 
 
 def _open(
@@ -156,7 +165,7 @@ def _place(
     connection: sqlite3.Connection,
     append: Append,
     cursor: _Cursor,
-    rows: list[Row],
+    rows: list[TableRow],
     now_ms: int,
     faults: FaultPlan,
 ) -> Answer:
@@ -179,6 +188,8 @@ def _place(
     if cursor.coder is not None:
         coding, value = cursor.coder.encode(connection, append.value, row_id)
     rows.append((row_id, broker_ms, cursor.latest_ms, append.key, coding, value, headers))
+    cursor.rows.append((row_id, broker_ms, append.value, append.key, headers))
+    cursor.size += append.weight
     return _fault("the answer was lost") if fate is Fate.ACK_LOST else Appended(append.partition, offset, broker_ms)
 
 

@@ -17,7 +17,6 @@ from tsdb.log.sqlite.arrivals import Arrivals
 from tsdb.log.sqlite.coordinator import Coordinator
 from tsdb.log.sqlite.database import connect
 from tsdb.log.sqlite.group import SqliteGroup
-from tsdb.log.sqlite.maintenance import maintain
 from tsdb.log.sqlite.queries import SqliteQueries
 from tsdb.log.sqlite.reader import SqliteReader
 from tsdb.log.sqlite.writer import LogWriter
@@ -36,7 +35,9 @@ class SqliteLog:
         self._prefix = prefix
         self._settings = settings
         self._clock = clock
-        self._arrivals = Arrivals(lambda: connect(path))
+        self._arrivals = Arrivals(
+            lambda: connect(path), lambda: self._writer.look_for_others(settings.request_timeout_s)
+        )
         self._queries = SqliteQueries(path, prefix)
         self._writer = LogWriter(path, settings, clock, faults or FaultPlan(), self._arrivals)
         if settings.embedded_claim:
@@ -136,9 +137,7 @@ class SqliteLog:
 
     def maintain(self) -> None:
         """Run retention and compaction now. The writer also runs them every settings.embedded_maintain_s."""
-        self._writer.run(
-            lambda connection: maintain(connection, self._clock.now_ms()), self._settings.request_timeout_s
-        )
+        self._writer.maintain(self._settings.request_timeout_s)
 
     def stalled(self) -> str:
         return ""  # The writer's failure ends the process; a file needs no other client.

@@ -1,13 +1,18 @@
-"""Reader of an embedded log: one connection. A poll reads all its partitions in one transaction, at one moment."""
+"""Reader of an embedded log. It takes what this process appends from memory, once it has read everything before.
+
+Until then, and after commits of other processes, a poll reads all its partitions from the database, in one transaction
+of one connection.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -22,15 +27,13 @@ from tsdb.log.interface import (
 )
 from tsdb.log.joined_bytes import empty, join_bytes
 from tsdb.log.sqlite.appends import decode_headers
-from tsdb.log.sqlite.arrivals import Arrivals
+from tsdb.log.sqlite.arrivals import Arrivals, CommittedRows, Row
 from tsdb.log.sqlite.database import ERRORS, OFFSET_MAX, Lane, check_lane, connect, find_lanes
 from tsdb.log.sqlite.values import ValueReader
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.sqlite.database import transaction
 
 SELECT = "SELECT id, broker_ms, value, key, headers, coding FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
-
-Row = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -53,12 +56,12 @@ class SqliteReader:
         self._values = ValueReader(self._connection)
         self._prefix = prefix
         self._arrivals = arrivals
-        self._arrival = arrivals.wait_of_reader()
+        self._arrival = arrivals.subscribe()
+        self._arrived: deque[CommittedRows] = deque()  # Taken from the arrivals, and not returned yet.
         self._topic_ids = topic_ids
         self._linger_s = linger_s
         self._rests_until = 0.0  # Monotonic time until which the reader waits after a read up to the end.
         self._places: dict[TopicPartition, _Place] = {}
-        self._seen: tuple[int, int] | None = None  # State of the database when all of it was read.
         self._unavailable_since: float | None = None
 
     def poll(
@@ -70,7 +73,7 @@ class SqliteReader:
             time.sleep(max(0.0, min(self._rests_until, give_up_at) - time.monotonic()))
             arrived = self._arrival.count
             try:
-                events = self._read_once(arrived, max_records, max_bytes)
+                events = self._next_events(max_records, max_bytes)
                 self._unavailable_since = None
             except Unavailable:
                 self._unavailable_since = self._unavailable_since or time.monotonic()
@@ -93,14 +96,15 @@ class SqliteReader:
         """Read these partitions too, each from its offset on."""
         for (topic, partition), next_offset in starts.items():
             self._places[topic, partition] = _Place(self._topic_ids(topic), next_offset)
-        self._seen = None
+        self._arrival.stop()
         self._rests_until = 0.0
-        self._arrival.topics = frozenset(self._prefix + topic for topic, _ in self._places)
+        self._subscribe()
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
         for partition in partitions:
             self._places.pop(partition, None)
+        self._subscribe()
 
     @property
     def unavailable_since_monotonic(self) -> float | None:
@@ -118,19 +122,64 @@ class SqliteReader:
     ) -> None:
         self.close()
 
-    def _read_once(self, arrived: int, max_records: int, max_bytes: int) -> list[Event]:
-        with transaction(self._connection, ERRORS, "reading", write=False):
-            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            if self._seen == (version, arrived):
-                return []
-            events, exhausted = self._read(max_records, max_bytes)
+    def _subscribe(self) -> None:
+        self._arrival.assign((self._prefix + topic, partition) for topic, partition in self._places)
+
+    def _next_events(self, max_records: int, max_bytes: int) -> list[Event]:
+        arrived = self._arrival.take()
+        if arrived is None:
+            self._arrived.clear()
+            return self._read_database(max_records, max_bytes)
+        self._arrived.extend(arrived)
+        return self._take_arrived(max_records, max_bytes) if self._arrived else []
+
+    def _take_arrived(self, max_records: int, max_bytes: int) -> list[Event]:
+        """Events of the records that this process has appended. All before them were returned."""
+        taken: dict[TopicPartition, list[Row]] = {}
+        while self._arrived and max_records > 0 and max_bytes > 0:
+            stored = self._arrived.popleft()
+            partition = stored.place[0][len(self._prefix) :], stored.place[1]
+            place = self._places.get(partition)
+            if place is None or stored.end_offset <= place.next_offset:
+                continue  # It rests, or the database was read after the commit.
+            if stored.first_offset != place.next_offset or stored.topic_id != place.topic_id:
+                self._arrival.stop()
+                break
+            if len(stored.rows) > max_records or stored.size > max_bytes:
+                stored, rest = _split(stored, max_records, max_bytes)
+                self._arrived.extendleft(rest)
+            taken.setdefault(partition, []).extend(stored.rows)
+            place.next_offset = stored.end_offset
+            max_records -= len(stored.rows)
+            max_bytes -= stored.size
+        events: list[Event] = [_to_batch(partition, rows) for partition, rows in taken.items()]
+        if not self._arrived:
+            for partition, place in self._places.items():
+                if place.at_end != place.next_offset:
+                    place.at_end = place.next_offset
+                    events.append(EndOfLog(*partition, place.next_offset))
+        self._rest(events)
+        return events
+
+    def _read_database(self, max_records: int, max_bytes: int) -> list[Event]:
+        # Called first, so that no commit falls between the read and the arrivals.
+        self._arrival.listen()
+        exhausted = False
+        try:
+            with transaction(self._connection, ERRORS, "reading", write=False):
+                events, exhausted = self._read(max_records, max_bytes)
+        finally:
+            if not exhausted:
+                self._arrival.stop()
         # Done only after the transaction has succeeded, because after an error the same records are read again.
         for event in events:
             self._passed(event)
         if exhausted:
-            self._seen = (version, arrived)
-            self._rests_until = time.monotonic() + self._linger_s if events else 0.0
+            self._rest(events)
         return events
+
+    def _rest(self, events: list[Event]) -> None:
+        self._rests_until = time.monotonic() + self._linger_s if events else 0.0
 
     def _read(self, max_records: int, max_bytes: int) -> tuple[list[Event], bool]:
         """(events, whether nothing more can be read now)."""
@@ -194,6 +243,24 @@ class SqliteReader:
             place.next_offset = place.at_end = event.next_offset
         else:
             place.next_offset = int(event.offsets[-1]) + 1
+
+
+def _split(stored: CommittedRows, max_records: int, max_bytes: int) -> tuple[CommittedRows, list[CommittedRows]]:
+    """The first rows, as many as the bounds allow and at least one, and the others."""
+    count = size = 0
+    for row in stored.rows[:max_records]:
+        count += 1
+        size += len(row[2] or b"") + len(row[3] or b"")
+        if size >= max_bytes:
+            break
+    if count == len(stored.rows):
+        return stored, []
+    first, rest = stored.rows[:count], stored.rows[count:]
+    next_offset = (first[-1][0] & OFFSET_MAX) + 1
+    return (
+        replace(stored, rows=first, end_offset=next_offset, size=size),
+        [replace(stored, rows=rest, first_offset=next_offset, size=stored.size - size)],
+    )
 
 
 def _to_batch(partition: TopicPartition, rows: list[Row]) -> RecordBatch:

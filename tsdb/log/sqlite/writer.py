@@ -47,19 +47,32 @@ class LogWriter(GroupWriter[Append, Appended]):
         # Bytes of appends that have no answer yet.
         self._queued = ByteBudget(settings.queue_bytes_max, admits_one=True)
         self._coders = LaneCoders(own_dictionaries=not settings.embedded_guest)
+        self._version: int | None = None  # Changes with each commit of another connection.
 
     def claim(self) -> None:
         """Take the writer lock before the first write. Raises ConfigMismatch (log_in_use)."""
         self._lock.claim()
 
     def run(self, job: Job, timeout_s: float) -> None:
-        """See GroupWriter; wakes the readers afterwards."""
+        """See GroupWriter. The job changes no records."""
 
-        def notifying(connection: sqlite3.Connection) -> None:
-            job(connection)
-            self._arrivals.notify()
+        def counted(connection: sqlite3.Connection) -> None:
+            self._arrivals.begun += 1
+            try:
+                job(connection)
+            finally:
+                self._arrivals.committed += 1
 
-        super().run(notifying, timeout_s)
+        super().run(counted, timeout_s)
+
+    def maintain(self, timeout_s: float) -> None:
+        """Run retention and compaction now."""
+        super().run(self._maintained, timeout_s)
+
+    def look_for_others(self, timeout_s: float) -> None:
+        """Let all readers read the database if another process has written since the last look. Only a connection
+        that made the other commits can tell."""
+        super().run(self._look_for_others, timeout_s)
 
     def put(self, write: Append) -> None:
         """See GroupWriter. Raises Overloaded (queue_full)."""
@@ -113,13 +126,16 @@ class LogWriter(GroupWriter[Append, Appended]):
         if delay_s:
             self._clock.sleep(delay_s)
         now_ms = self._faults.broker_ms(self._clock.now_ms())
+        self._arrivals.begun += 1
         try:
             with transaction(connection, ERRORS, "append", write=True):
-                answers = store_group(connection, group, now_ms, self._faults, self._coders)
+                answers, stored = store_group(connection, group, now_ms, self._faults, self._coders)
         except BaseException:
             self._coders.forget()
             raise
-        self._arrivals.notify({append.topic for append in group})
+        finally:
+            self._arrivals.committed += 1
+        self._arrivals.deliver(stored)
         return answers
 
     def _answer(self, write: Append, outcome: Answer) -> None:
@@ -165,11 +181,19 @@ class LogWriter(GroupWriter[Append, Appended]):
             return
         self._maintain_at = self._clock.monotonic() + self._settings.embedded_maintain_s
         try:
-            maintain(connection, self._clock.now_ms())
+            self._maintained(connection)
         except TsdbError as error:
             log.warning("maintenance failed", reason=error.reason, error=error.message)
-        else:
-            self._arrivals.notify()
+
+    def _maintained(self, connection: sqlite3.Connection) -> None:
+        maintain(connection, self._clock.now_ms())
+        self._arrivals.reread()
+
+    def _look_for_others(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self._version = version
+            self._arrivals.reread()
 
     def _on_end(self) -> None:
         self._lock.release()
