@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Protocol
 
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.byte_budget import Reserved
@@ -86,45 +87,64 @@ class _Reply:
         self._exchange.dropped = callback
 
 
-class BodyExchange:
-    """body_bytes: the declared length; None for a chunked body. on_answered: the connection takes the next request.
+class ExchangeConnection(Protocol):
+    """The connection of an exchange, as the exchange sees it."""
 
-    date: the header of that name, which uvicorn renews each second. chunks: whether the peer knows HTTP/1.1, and so
-    chunks. is_writable: whether the transport takes more. close: ends the connection after its last answer, with
-    whether a part of the body is still arriving.
-    """
+    transport: asyncio.Transport
+    answers: Answers
+
+    @property
+    def date(self) -> list[tuple[bytes, bytes]]:
+        """The header of that name, which uvicorn renews each second."""
+
+    def is_writable(self) -> bool:
+        """Whether the transport takes more."""
+
+    def answered(self, route: BodyRoute, answer: HttpAnswer) -> None:
+        """The connection takes the next request."""
+
+    def end(self, *, arriving: bool) -> None:
+        """Close after the last answer. arriving: whether a part of the body may still come."""
+
+
+class _NoEvent:
+    """uvicorn sets the event of a request when its connection is lost. Nothing here waits for it."""
+
+    def set(self) -> None:
+        pass
+
+
+_NO_EVENT = _NoEvent()
+
+
+class BodyExchange:
+    """body_bytes: the declared length; None for a chunked body. chunks: whether the peer knows HTTP/1.1, and so
+    chunks."""
+
+    message_event = _NO_EVENT
 
     def __init__(
         self,
         route: BodyRoute,
         head: HttpHead,
         body_bytes: int | None,
-        transport: asyncio.Transport,
-        answers: Answers,
+        connection: ExchangeConnection,
         *,
         keep_alive: bool,
         chunks: bool,
-        is_writable: Callable[[], bool],
-        on_answered: Callable[[HttpAnswer], None],
-        date: Callable[[], list[tuple[bytes, bytes]]],
-        close: Callable[..., None],
     ) -> None:
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = keep_alive
         self.request_timeout_s = route.request_timeout_s
         self.dropped: Callable[[], None] = _no_effect
-        self.message_event = asyncio.Event()  # uvicorn sets it when the connection is lost.
         self._route = route
         self._head = head
         self._body_bytes = body_bytes
-        self._transport = transport
-        self._answers = answers
+        self._connection = connection
+        self._transport = connection.transport
+        self._answers = connection.answers
         self._chunks = chunks
-        self._is_writable = is_writable
-        self._on_answered = on_answered
-        self._date = date
-        self._close = close
         self._reserved = Reserved(route.held)
         self._body = bytearray()
         self._whole = False
@@ -189,7 +209,7 @@ class BodyExchange:
         """The rest of the body does not come: refuse the request, if it has no answer, and end the connection."""
         self.keep_alive = False
         if self.response_complete:
-            self._close(arriving=True)
+            self._connection.end(arriving=True)
         elif self._early is None:
             self._refuse(error)
 
@@ -232,7 +252,7 @@ class BodyExchange:
     def make_more(self) -> None:
         """Ask the stream for more, if the transport takes it."""
         answer = self._streamed
-        if answer is not None and answer.stream is not None and not self._making and self._is_writable():
+        if answer is not None and answer.stream is not None and not self._making and self._connection.is_writable():
             self._making = True
             answer.stream.make(lambda pieces, is_last: self._answers.put(self, _Pieces(pieces, is_last)))
 
@@ -285,8 +305,8 @@ class BodyExchange:
     def _complete(self, answer: HttpAnswer) -> None:
         self.response_complete = True
         if not self.keep_alive:
-            self._close(arriving=not self._whole)
-        self._on_answered(answer)
+            self._connection.end(arriving=not self._whole)
+        self._connection.answered(self._route, answer)
 
     def _refuse(self, error: TsdbError) -> None:
         self._release()
@@ -304,7 +324,7 @@ class BodyExchange:
 
     def _bytes_of(self, answer: HttpAnswer) -> bytes:
         lines = [_STATUS_LINES[answer.status]]
-        for of_date, value in self._date():
+        for of_date, value in self._connection.date:
             lines.append(f"{of_date.decode()}: {value.decode()}\r\n")
         if answer.content_type:
             lines.append(f"content-type: {answer.content_type}\r\n")

@@ -76,7 +76,7 @@ class HttpConnection(HttpToolsProtocol):
         self._table = connections
         self._bodies = bodies
         self._tokens = tokens
-        self._answers = answers
+        self.answers = answers
         self._handshake = handshake
         self._sites = sites
         self._peer = ""
@@ -294,14 +294,9 @@ class HttpConnection(HttpToolsProtocol):
             route,
             head,
             None if "transfer-encoding" in head.headers else int(length),
-            self.transport,
-            self._answers,
+            self,
             keep_alive=not self._closes,
             chunks=self.parser.get_http_version() != "1.0",
-            is_writable=lambda: not self.flow.write_paused,
-            on_answered=partial(self._answered, route.name),
-            date=lambda: self.server_state.default_headers,
-            close=self._close,
         )
         cycle: Any = exchange  # Replaces uvicorn's cycle.
         self.cycle = cycle
@@ -330,13 +325,21 @@ class HttpConnection(HttpToolsProtocol):
                     raise
             route.check(head)
             if self._sites is not None and not route.is_open:
-                self._sites.check(head.method, head.headers, partial(_allows_origin, route))
+                self._sites.check(head.method, head.headers, route.allows_origin)
         except TsdbError as error:
             return error
         return None
 
-    def _answered(self, route: str, answer: HttpAnswer) -> None:
-        _count_answer(route, answer.status)(1)
+    @property
+    def date(self) -> list[tuple[bytes, bytes]]:
+        return self.server_state.default_headers
+
+    def is_writable(self) -> bool:
+        return not self.flow.write_paused
+
+    def answered(self, route: BodyRoute, answer: HttpAnswer) -> None:
+        """Count the answer, and go on with the next request."""
+        _count_answer(route.name, answer.status)(1)
         self._unanswered.popleft()
         self.on_response_complete()
 
@@ -399,7 +402,7 @@ class HttpConnection(HttpToolsProtocol):
         requests_total.labels("unknown", str(refusal.status.value)).inc()
         self._linger()
 
-    def _close(self, *, arriving: bool) -> None:
+    def end(self, *, arriving: bool) -> None:
         """Close after the last answer. arriving: whether the peer may still send."""
         if arriving:
             self._linger()
@@ -469,10 +472,6 @@ class HttpConnection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _allows_origin(route: BodyRoute, origin: str) -> bool:
-    return route.allows_origin(origin)
 
 
 def host_port(client: tuple[str, int] | None) -> str:

@@ -101,11 +101,11 @@ def absent_labels(context: EvaluationContext, node: Expression) -> LabelSets:
     return label_sets(context.pool, [found])
 
 
-def where_absent(context: EvaluationContext, node: Expression, block: Block, *, loses_name: bool = False) -> Block:
+def where_absent(context: EvaluationContext, node: Expression, block: Block) -> Block:
     """1 at each step at which no series is present."""
     present = ~np.atleast_2d(block.present.any(axis=0))
     labels = absent_labels(context, node)
-    return Block(labels, np.ones(present.shape), present, np.full(1, loses_name)).compact()
+    return Block(labels, np.ones(present.shape), present, np.zeros(1, np.bool_)).compact()
 
 
 def _clamp(context: EvaluationContext, block: Block, low: NDArray[np.float64], high: NDArray[np.float64]) -> Block:

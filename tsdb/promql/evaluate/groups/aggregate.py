@@ -85,6 +85,9 @@ def counted_values(context: EvaluationContext, node: Aggregation, block: Block, 
 def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:
     kept = labels.without((*node.labels, METRIC_NAME)) if node.without else labels.only(node.labels)
     groups = kept.groups()
+    if len(groups) == 1:
+        rows = len(labels)
+        return Grouping(kept.first_of(groups), np.arange(rows), np.array([0, rows], np.int64), groups.of_row)
     order = np.argsort(groups.of_row, kind="stable")
     return Grouping(kept.first_of(groups), order, groups.starts, groups.of_row)
 
@@ -113,7 +116,8 @@ def _reduced(
 
     over_parts(work, block.steps, block.values.nbytes)
     loses_name = np.zeros(shape[0], np.bool_)
-    np.logical_or.at(loses_name, grouping.of_row, block.loses_name)
+    if context.delays_name_removal:
+        np.logical_or.at(loses_name, grouping.of_row, block.loses_name)
     return Block(grouping.labels, values, present, loses_name).compact()
 
 

@@ -67,7 +67,7 @@ def over_range(
     if function.check is not None and len(samples.values):
         function.check((one, two))
     block = Block(samples.labels, np.empty(shape), np.empty(shape, np.bool_), samples.loses_name)
-    times_ms = context.times_ms
+    times_ms, extension = context.times_ms, _EXTENSIONS[ranges.extension]
 
     def work(steps: slice, values: NDArray[np.float64], present: NDArray[np.bool_]) -> Callable[[slice], None]:
         def of_rows(rows: slice) -> None:
@@ -81,7 +81,7 @@ def over_range(
                 ranges.range_ms,
                 ranges.before_ms,
                 ranges.after_ms,
-                _EXTENSIONS[ranges.extension],
+                extension,
                 one[steps],
                 two[steps],
                 values[rows],
@@ -122,7 +122,8 @@ def inform_of_gauges(context: EvaluationContext, node: Call, block: Block, _: Pa
     """Inform of metrics whose name is not that of a counter."""
     # Prometheus no longer knows the position of a subquery when it evaluates the function.
     span = TextSpan(0, 0) if isinstance(node.args[0], Subquery) else node.args[0].span
-    for name in dict.fromkeys(block.labels.texts(METRIC_NAME)):
+    labels = block.labels
+    for name in labels.pool.texts(dict.fromkeys(labels.column(METRIC_NAME).tolist())):
         if name and not name.endswith(_COUNTER_SUFFIXES):
             problem = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket:"
             context.annotations.inform(f'{problem} "{name}"', span)

@@ -58,8 +58,9 @@ class Block:
 
     def compact(self) -> Block:
         """The block without series that are present at no step."""
-        rows = self.present.any(axis=1)
-        return self if rows.all() else self.subset(np.flatnonzero(rows))
+        if self.present.all() or (rows := self.present.any(axis=1)).all():
+            return self
+        return self.subset(np.flatnonzero(rows))
 
     def without_name(self) -> Block:
         """The block without the names of metrics. Raises EvaluationError."""
