@@ -7,6 +7,7 @@ import gc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     leftovers.guard()
     if config.getoption("dist", "no") == "loadfile":
+        config.option.basetemp = config.option.basetemp or str(leftovers.run_folder() / "t")
         config.pluginmanager.register(run_order.Recorder())
 
 
@@ -78,23 +80,30 @@ def cassandra() -> NodeAccess:
 
 # An idle broker takes a fortieth of a core, so these servers end with their file: a start takes 1.5 s of CPU.
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaCluster]:
+def server_folder() -> Iterator[Path]:
+    """Data of the servers of a file."""
+    with TemporaryDirectory(prefix="s", dir=leftovers.run_folder(), ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def broker(server_folder: Path) -> Iterator[KafkaCluster]:
     """A broker that no other process uses. A test may stop or freeze it, and leaves it ready."""
-    with KafkaCluster() as cluster:
+    with KafkaCluster(folder=server_folder / "kafka") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
+def three(server_folder: Path) -> Iterator[KafkaCluster]:
     """A cluster of three brokers for the tests of a file."""
-    with KafkaCluster(3, settings={"broker.rack": "rack-{node}"}) as cluster:
+    with KafkaCluster(3, folder=server_folder / "three", settings={"broker.rack": "rack-{node}"}) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[CassandraNode]:
+def node(server_folder: Path) -> Iterator[CassandraNode]:
     """A node of Cassandra for the tests of a file."""
-    with CassandraNode() as made:
+    with CassandraNode(folder=server_folder / "cassandra") as made:
         yield made
 
 
