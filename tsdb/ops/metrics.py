@@ -7,7 +7,6 @@ the two. Label values known in advance are created at once, so that an unused co
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -71,17 +70,6 @@ def adder(counter: Counter | Gauge) -> Callable[[float], None]:
     not change."""
     add: Callable[[float], None] = counter._value.inc
     return add
-
-
-def observer(histogram: Histogram) -> Callable[[float], None]:
-    """Observes values of a histogram without labels, or of a child, as `adder` adds."""
-    add, bounds, buckets = histogram._sum.inc, histogram._upper_bounds, [one.inc for one in histogram._buckets]
-
-    def observe(value: float) -> None:
-        add(value)
-        buckets[bisect_left(bounds, value)](1)
-
-    return observe
 
 
 def total(of: Counter) -> int:

@@ -39,7 +39,7 @@ from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES
 from tsdb.model.errors import Overloaded
 from tsdb.model.placement import DEFAULT_PLACEMENT_LABELS
 from tsdb.ops.grpc.slots import waiting
-from tsdb.ops.metrics import adder, counter, histogram, observer
+from tsdb.ops.metrics import adder, counter, histogram
 from tsdb.reader.read_call import (
     NO_BOUNDS,
     WATCHES_MAX,
@@ -66,7 +66,7 @@ samples_total = counter("tsdb_store_selected_samples_total", "Samples in Select 
 select_seconds = histogram(
     "tsdb_store_select_gather_seconds", "Time to gather a Select answer, before its first frame."
 )
-add_series, add_samples, observe_select_seconds = adder(series_total), adder(samples_total), observer(select_seconds)
+add_series, add_samples = adder(series_total), adder(samples_total)
 watches_refused_total = counter("tsdb_store_watches_refused_total", "Watch streams refused because too many are open.")
 
 
@@ -117,7 +117,7 @@ class StoreReads:
         try:
             answer = gather(partitions, spec, tolerance, limits, self._memory, work or call)
         finally:
-            observe_select_seconds(time.perf_counter() - began_s)
+            select_seconds.observe(time.perf_counter() - began_s)
         counts = answer.body.counts
         assert counts is not None, "the answer is whole"
         add_series(counts.series)

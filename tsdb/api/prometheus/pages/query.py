@@ -18,7 +18,7 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import adder, counter, histogram, observer
+from tsdb.ops.metrics import adder, counter, histogram
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
@@ -37,7 +37,7 @@ _duration = histogram(
     "kind",
     _KINDS,
 )
-_observe_duration = {kind: observer(_duration.labels(kind)) for kind in _KINDS}
+_duration_of = {kind: _duration.labels(kind) for kind in _KINDS}
 _samples = counter("tsdb_query_samples_total", "Samples that PromQL queries read.")
 _series = counter("tsdb_query_series_total", "Series that PromQL queries read; one that is read twice counts twice.")
 _add_samples, _add_series = adder(_samples), adder(_series)
@@ -245,7 +245,7 @@ def _size(value: Block | Samples | Scalar | Text) -> int:
 
 def report(call: ApiCall, kind: str, metered: MeteredStorage, timing: Timing) -> None:
     seconds = timing.queue + timing.evaluation
-    _observe_duration[kind](seconds)
+    _duration_of[kind].observe(seconds)
     _add_samples(metered.samples)
     _add_series(metered.series)
     if seconds >= call.options.slow_s:
