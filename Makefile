@@ -33,8 +33,8 @@ test: ## all checks and tests, on real servers
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=25 \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-unit: kernels kubernetes ## tests without servers, the slow ones left out: some two minutes on 2 cores
-	@$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder \
+unit: kernels kubernetes ## tests without servers, the slow ones left out: a minute and a half on 2 cores
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
 		-m "not slow and not soak" tests/unit tests/property
 
 check: .venv/.dev ## lint, format, prose, types, imports

@@ -57,6 +57,7 @@ def exercised(rng: random.Random, count: int, label_bytes: int, shared: float) -
     return head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_what_a_head_accounts_for_is_what_it_takes(seed: int) -> None:
     rng = random.Random(seed)

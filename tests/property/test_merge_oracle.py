@@ -34,6 +34,7 @@ def test_order_grouping_and_repetition_do_not_matter(several: list[Samples], ran
     assert samples_of(grouped) == samples_of(merge(fragments))
 
 
+@pytest.mark.slow
 @given(some_parts)
 @settings(max_examples=examples(50))
 def test_what_was_given_is_left_as_it_was(several: list[Samples]) -> None:

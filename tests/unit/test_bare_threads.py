@@ -25,6 +25,7 @@ STARTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_thread_starts_beside_the_mechanism(package: str) -> None:
     found = [

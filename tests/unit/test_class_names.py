@@ -7,6 +7,8 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("tsdb", "ingest", "chunker", "spark_backfill", "bench", "stack")
 # The parallel consumer is a separate library that imports nothing of the project; these mean the same on both sides.
@@ -25,6 +27,7 @@ def public_classes() -> dict[str, list[str]]:
     return modules
 
 
+@pytest.mark.slow
 def test_the_name_of_a_public_class_is_unique_in_the_product() -> None:
     twice = {name: modules for name, modules in public_classes().items() if len(modules) > 1}
     for name in SAME_IN_THE_LIBRARY & set(twice):

@@ -83,6 +83,7 @@ def places() -> Iterator[tuple[Ground, HistoryFactory, Path]]:
             yield made, second, path
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(chunks, series, holes, progress)
 def test_a_restored_history_has_the_same_rows(

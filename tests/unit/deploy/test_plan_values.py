@@ -23,6 +23,7 @@ def shell(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monkey
     return Shell(capsysbinary, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOADS)
 def test_the_chart_takes_the_values_and_renders_the_plan(name: str, shell: Shell, tmp_path: Path) -> None:
     series, interval = LOADS[name]

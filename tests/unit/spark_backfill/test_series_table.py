@@ -100,6 +100,7 @@ def test_an_empty_table_knows_no_series() -> None:
     assert table.labels(MAP, np.empty(0, np.int64)).equals(pa.array([], MAP.type))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [1, 200])
 def test_a_million_series_in_two_epochs_take_less_than_512_mib_of_a_worker(names: int) -> None:
     """Measured at a fiftieth of them, because memory is in proportion to series."""

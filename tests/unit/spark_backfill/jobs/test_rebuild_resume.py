@@ -107,6 +107,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
         close_worker_log()
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_is_killed_five_times_builds_each_item_once(ground: Ground) -> None:
     whole = rebuild(SPARK, ground.options, RANGE)
     wanted, items = ground.chunks(), list(ground.built)

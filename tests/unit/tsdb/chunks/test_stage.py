@@ -68,6 +68,7 @@ def live(offset: int, ts_ms: int, numbers: Sequence[int] = (0,)) -> Record:
     return Record(offset, ts_ms, tuple((number, ts_ms, float(ts_ms)) for number in numbers))
 
 
+@pytest.mark.slow
 def test_an_imports_tick_drops_nothing_that_was_not_emitted() -> None:
     bench = Bench()
     bench.apply(live(0, START_MS), Record(1, 3 * 86_400_000 + START_MS, tick=True))

@@ -51,6 +51,7 @@ CUTS = st.tuples(TEXTS, st.integers(0, 8)).map(lambda cut: cut[0][: max(0, len(c
 EDGES = [b"\xc0\x80", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5"]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None)
 @given(st.one_of(TEXTS, CUTS, st.binary(max_size=40), st.lists(st.sampled_from([*EDGES, b"12345678"])).map(b"".join)))
 @example(b"1234567\xc3\xa4")

@@ -79,6 +79,7 @@ def test_a_late_sample_stays_until_its_offset_is_below_since_and_its_time_below_
     assert len(head.gather_raw(refs_of(head, [1]), late_ms, late_ms + 1, partial=True).ts_ms) == 0
 
 
+@pytest.mark.slow
 def test_a_bulk_of_old_samples_is_folded_and_read_like_any_other() -> None:
     head = new_head(series=3, hold_ms=1 << 40)
     apply(head, [Record(0, 100_000)])

@@ -65,6 +65,7 @@ def run_for(simulation: Simulation, seconds: float) -> None:
     simulation.run_until(lambda: simulation.clock.monotonic() >= until, wait_s=0.05, steps_max=200_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [3.0, 50.0, 400.0])
 def test_the_rate_of_the_consumer_is_kept_within_two_percent(rate: float) -> None:
     clock = VirtualClock()

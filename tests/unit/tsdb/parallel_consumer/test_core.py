@@ -176,6 +176,7 @@ def test_a_fatal_exception_ends_the_consumer_and_other_finished_records_are_comm
     assert sorted(flaky.done) == [0, 1] + [offset for start, end in runs for offset in range(start, end)]
 
 
+@pytest.mark.slow
 def test_an_outage_blocks_everything_and_is_retried_ever_less_often() -> None:
     broker, clock = broker_of(200), VirtualClock()
     back_at, calls = 8 * 3600.0, [0.0]

@@ -171,6 +171,7 @@ def test_a_wrong_method_is_named(served: UiServer) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_process_without_visitors_imports_no_library_of_the_pages() -> None:
     program = (
         "import sys, tsdb.roles.standalone, tsdb.roles.querier;"

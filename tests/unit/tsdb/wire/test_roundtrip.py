@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -206,6 +207,7 @@ def as_bytes(values: NDArray[Any] | None) -> bytes:
     return b"" if values is None else values.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(answers(), st.booleans())
 def test_an_answer_comes_back_bit_for_bit(sent: list[Answer], by_field: bool) -> None:

@@ -156,6 +156,7 @@ RANGE: dict[str, Any] = {"query": "x", "start": 0, "end": 4999, "step": 1, "look
 URL = "/api/v1/query_range?query=x&start=0&end=4999&step=1&lookback_delta=2h"
 
 
+@pytest.mark.slow
 def test_a_large_answer_comes_in_chunks(large: ApiServer) -> None:
     got = large.get("query_range", **RANGE)
     assert got.headers["transfer-encoding"] == "chunked"

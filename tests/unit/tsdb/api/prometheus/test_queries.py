@@ -177,6 +177,7 @@ def test_bad_data_is_400_with_the_words_of_prometheus(
     assert served.get(path, **asked).failure == (400, "bad_data", problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -196,6 +197,7 @@ def test_a_pathological_query_is_bad_data(served: ApiServer, query: str) -> None
     assert served.get("query", query="1").status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "value"),
     [

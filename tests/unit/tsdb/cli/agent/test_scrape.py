@@ -360,6 +360,7 @@ def test_the_page_is_asked_for_as_prometheus_asks(endpoint: Endpoint) -> None:
     assert low["accept-encoding"] == "gzip"
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_costs_no_more_than_the_limit(endpoint: Endpoint) -> None:
     url, answers = endpoint
     bomb = gzip.compress(b"#" * (256 << 20), 9)

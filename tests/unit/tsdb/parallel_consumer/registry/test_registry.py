@@ -417,6 +417,7 @@ def test_a_scanner_without_its_partitions_writes_nothing() -> None:
     assert len(world.dead_letters) == 6
 
 
+@pytest.mark.slow
 def test_after_eight_hours_without_a_scanner_a_new_one_catches_up() -> None:
     paces: list[float] = []
     for scanned in (True, False):

@@ -86,6 +86,7 @@ def test_base_series_with_different_identifying_labels_have_their_own_info(prese
     assert row["version"] == "-".join(present)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [300, 30_000])
 def test_info_of_many_instances(count: int) -> None:
     storage = MemoryStorage()

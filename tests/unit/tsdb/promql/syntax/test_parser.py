@@ -246,6 +246,7 @@ def test_experimental_parts_are_behind_settings(text: str, problem: str) -> None
         parse(text, Features())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
