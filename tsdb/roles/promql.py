@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.api.prometheus.call import ApiOptions, ApiSources, querier_storage
+from tsdb.api.prometheus.call import ApiOptions, ApiSources
 from tsdb.api.prometheus.pages.metadata import remembered_families
 from tsdb.api.prometheus.pages.status import querier_cardinality
 from tsdb.config import QuerierSettings, StandaloneSettings, effective
@@ -16,6 +16,7 @@ from tsdb.ops.byte_budget import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import features_named
 from tsdb.query.promql.running import RunningQueries
+from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
 from tsdb.reader.read_call import ReadCalls, SelectLimits
@@ -37,7 +38,7 @@ def prometheus_api(
     """
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
-        open_storage=querier_storage(sources, limits, calls),
+        open_storage=lambda caller, accepted: QuerierStorage(sources, limits, calls.of(caller), accepted),
         families=remembered_families(lambda: read_metadata(log), SystemClock()),
         cardinality=querier_cardinality(sources, calls),
         settings=lambda: effective(settings),

@@ -1,12 +1,11 @@
 """ApiCall: represents one request on a thread, with the storage that it reads from and the objects that all requests
-share. `querier_storage` opens the storage of a querier; tests have one in memory."""
+share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from typing import Any, Protocol
 
 from tsdb.answer.spec import ReadOptions
@@ -16,17 +15,13 @@ from tsdb.index.cardinality import By
 from tsdb.model import defaults
 from tsdb.model.clock import Clock
 from tsdb.model.family import Family
-from tsdb.model.selector import Matcher, MatchType
+from tsdb.model.selector import Matcher
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
-from tsdb.promql.evaluate.storage import Storage, StoredSeries
-from tsdb.query.promql.metadata import QuerierMetadata
+from tsdb.promql.evaluate.storage import Storage
 from tsdb.query.promql.running import RunningQueries, RunningQuery
-from tsdb.query.promql.storage import NO_SERIES, QuerierStorage
 from tsdb.query.shadow.seen import AnswerObserver
-from tsdb.query.sources import Sources
-from tsdb.reader.read_call import AnswerBytes, Caller, ReadCall, ReadCalls, ReservedBytes, SelectLimits
-from tsdb.selector.selectors import is_utf8, matches_empty
+from tsdb.reader.read_call import AnswerBytes, Caller, ReservedBytes
 from tsdb.v1 import reader_pb2
 
 
@@ -129,70 +124,3 @@ class ApiCall:
     def hold(self, size: int) -> None:
         """Set the memory of the whole answer. Raises Overloaded."""
         self.held.hold(size, self.running.check)
-
-
-def querier_storage(sources: Sources, limits: SelectLimits, calls: ReadCalls) -> OpenStorage:
-    """A function that opens the storage of a querier for one request. limits: the limits of each read. calls: the
-    bounds that all reads of the process share.
-    """
-
-    return lambda caller, accepted: _OfQuerier(sources, limits, calls.of(caller), accepted)
-
-
-class _OfQuerier:
-    """Implements QueryStorage with the samples and labels of a querier, within the block of its call."""
-
-    def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, accepted: ReadOptions) -> None:
-        self._call = call
-        self._samples = QuerierStorage(sources, limits, call, accepted)
-        self._open_metadata = partial(QuerierMetadata, sources, limits, call, accepted)
-
-    def __enter__(self) -> QueryStorage:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._call.__exit__(kind, error, trace)
-
-    @cached_property
-    def _metadata(self) -> QuerierMetadata:
-        return self._open_metadata()  # Only a lookup needs it.
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        return self._metadata.warnings
-
-    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
-        wanted = valid_matchers(matchers)
-        return NO_SERIES if wanted is None else self._samples.select(wanted, start_ms, end_ms)
-
-    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Sequence[bytes]:
-        wanted = valid_matchers(matchers)
-        return [] if wanted is None else self._metadata.series(wanted, start_ms, end_ms)
-
-    def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> Sequence[str]:
-        wanted = valid_matchers(matchers)
-        return [] if wanted is None else self._metadata.label_names(wanted, start_ms, end_ms)
-
-    def label_values(
-        self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
-    ) -> Sequence[str]:
-        wanted = valid_matchers(matchers)
-        return [] if wanted is None else self._metadata.label_values(name, wanted, start_ms, end_ms)
-
-
-def valid_matchers(matchers: Sequence[Matcher]) -> Sequence[Matcher] | None:
-    """The matchers without those that hold for each series since their text is not UTF-8, as all labels are; None when
-    one of these holds for no series."""
-    kept: list[Matcher] = []
-    for matcher in matchers:
-        if (matcher.name + matcher.value).isascii() or (is_utf8(matcher.name) and is_utf8(matcher.value)):
-            kept.append(matcher)
-        elif not _holds_always(matcher):
-            return None
-    return kept
-
-
-def _holds_always(matcher: Matcher) -> bool:
-    """Whether a matcher is true of all series because its text is not UTF-8: no label has that name, or no label has
-    that value."""
-    return matches_empty(matcher) if is_utf8(matcher.value) else matcher.type is MatchType.NOT_EQUAL

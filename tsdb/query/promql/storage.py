@@ -1,7 +1,8 @@
-"""Storage of PromQL over a querier: the answers of selects, joined and decoded in this process.
+"""Storage of PromQL over a querier: reads samples, series and labels for one request.
 
 Samples in memory come as columns and are decoded on all cores. Partitions that need history come as samples.
-Exactness, limits and refusals are those of Select.
+Exactness, limits and refusals are those of the querier's Reader. With a start, series and labels have those of history
+too, where memory does not reach the start; without a start they are those in memory.
 """
 
 from __future__ import annotations
@@ -10,32 +11,38 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tsdb.answer.answer import Answer, PartitionAnswer, joined_parts, malformed
+from tsdb.answer.answer import Answer, LabelsAnswer, PartitionAnswer, SeriesAnswer, joined_parts, malformed
 from tsdb.answer.columns import joined_body, joined_series
-from tsdb.answer.spec import EXACT, ReadOptions, SelectSpec
+from tsdb.answer.spec import EXACT, LabelsSpec, ReadOptions, SelectSpec, SeriesSpec
 from tsdb.answer.state import MemoryState, losses
-from tsdb.model.selector import Matcher
+from tsdb.model.errors import Unavailable
+from tsdb.model.selector import Matcher, MatchType
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.join.joined_read import AnswerTotals
+from tsdb.query.labels import read_labels
 from tsdb.query.select import SelectRead
+from tsdb.query.series import SeriesRead
 from tsdb.query.sources import Sources, partitions_for
 from tsdb.query.stores.fan_out import ShareStreams
-from tsdb.reader.read_call import ReadCall, SelectLimits
+from tsdb.reader.read_call import ReadCall, SelectLimits, texts_bytes
+from tsdb.selector.selectors import is_utf8, matches_empty
 
 SAMPLE_BYTES = 16
+LABEL_COPIES = 2  # Copies: the answer, and the labels made from it.
 SERIES_BYTES = 64  # Bytes beside the labels: the object of the labels, its entry in a list, and a start.
 
 NO_SERIES = StoredSeries((), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 class QuerierStorage:
-    """Implements Storage of tsdb.promql. Used by one query, on one thread.
+    """Implements Storage of tsdb.promql, and reads of series and labels. Used by one request, on one thread, in a
+    `with` block that ends its call.
 
-    limits: bounds of each selection. call: the call of the whole query; it bounds the time of all selections and their
-    memory, which counts until the call ends. options: deviations from an exact and fresh answer that the query accepts;
-    the warnings of a selection then name each loss. Equal selections are read once.
-
+    limits: bounds of each read. call: the call of the whole request; it bounds the time of all reads and their memory,
+    which counts until the call ends. options: deviations from an exact and fresh answer that the request accepts; the
+    warnings then name each loss. Equal selections are read once. Without matchers, reads of series and labels select
+    every series; their ranges include both ends, in ms since the epoch, and None leaves a side open.
     """
 
     def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: ReadOptions = EXACT) -> None:
@@ -44,6 +51,13 @@ class QuerierStorage:
         self._call = call
         self._options = options
         self._found: dict[tuple[tuple[Matcher, ...], int, int], StoredSeries] = {}
+        self._warnings: dict[str, None] = {}
+
+    def __enter__(self) -> QuerierStorage:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._call.__exit__(kind, error, trace)
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
         """Implements Storage.select. Series come by partition and series id. Equal selections share their arrays.
@@ -54,9 +68,10 @@ class QuerierStorage:
         """
         # No sample lies beyond these times, and Select refuses ranges that do.
         start_ms, end_ms = max(start_ms, -TIME_MAX_MS), min(end_ms, TIME_MAX_MS - 1)
-        if start_ms > end_ms:
+        valid = valid_matchers(matchers)
+        if valid is None or start_ms > end_ms:
             return NO_SERIES
-        key = tuple(matchers), start_ms, end_ms
+        key = tuple(valid), start_ms, end_ms
         found = self._found.get(key)
         if found is None:
             kept_bytes = self._call.kept_bytes
@@ -110,6 +125,70 @@ class QuerierStorage:
                 totals.add(answer.body.counts)
             yield answer
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """A sentence for each loss that the answers so far may have."""
+        return tuple(self._warnings)
+
+    def series(
+        self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
+    ) -> list[bytes]:
+        """Canonical labels of the series, each once, by partition and series id. In memory a series counts when it has
+        a sample in the range; in history when it was announced for a time near the range (proto/tsdb/v1/reader.proto).
+        """
+        valid = valid_matchers(matchers)
+        if valid is None:
+            return []
+        spec = SeriesSpec(tuple(valid), _first(start_ms), _after(end_ms), options=self._options)
+        spec.check()
+        wanted = partitions_for(self._sources, self._options)
+        found: dict[int, list[bytes]] = {}
+        for part in SeriesRead(self._sources, spec, self._limits, self._call).answers(wanted):
+            self._keep(LABEL_COPIES * part.nbytes)
+            if part.series is None:
+                self._warn(part, spec)
+            else:
+                found[part.series.partition] = part.series.canonical()
+        if sorted(found) != wanted:
+            raise Unavailable("the answer ended before all partitions came: it was cut off", reason="answer_cut")
+        return [labels for partition in wanted for labels in found[partition]]
+
+    def label_names(
+        self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
+    ) -> list[str]:
+        """Names of the labels of the series, sorted."""
+        return self._texts(None, matchers, start_ms, end_ms)
+
+    def label_values(
+        self, name: str, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
+    ) -> list[str]:
+        """Values of one label of the series, sorted. Raises InvalidRequest (bad_label) for an empty name, Overloaded
+        (values_limit)."""
+        return self._texts(name, matchers, start_ms, end_ms)
+
+    def _texts(
+        self, name: str | None, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> list[str]:
+        valid = valid_matchers(matchers)
+        if valid is None:
+            return []
+        spec = LabelsSpec(tuple(valid), _first(start_ms), _after(end_ms), name, options=self._options)
+        spec.check()
+        answer = read_labels(self._sources, spec, self._call)
+        self._keep(texts_bytes(answer.texts))
+        self._warn(answer, spec)
+        return sorted(answer.texts)
+
+    def _keep(self, size: int) -> None:
+        """Reserve memory until the end of the request: all its answers become one."""
+        self._call.keep(self._call.kept_bytes + size)
+
+    def _warn(self, answer: SeriesAnswer | LabelsAnswer, spec: SeriesSpec | LabelsSpec) -> None:
+        start_ms = -TIME_MAX_MS if spec.start_ms is None else spec.start_ms
+        allow_holes = self._options.allow_holes
+        found = losses(answer.warnings, answer.states or (), start_ms, spec.needed_end_ms, allow_holes=allow_holes)
+        self._warnings.update(dict.fromkeys(found))
+
 
 def _ordered(parts: list[PartitionAnswer], wanted: Sequence[int]) -> list[PartitionAnswer]:
     """The parts by partition. Raises CorruptData (answer_malformed) unless exactly the partitions `wanted` came, each
@@ -124,3 +203,35 @@ def _ordered(parts: list[PartitionAnswer], wanted: Sequence[int]) -> list[Partit
 
 def _bytes(stored: StoredSeries) -> int:
     return SAMPLE_BYTES * len(stored.ts_ms) + SERIES_BYTES * len(stored.labels) + sum(map(len, stored.labels))
+
+
+def _first(start_ms: int | None) -> int | None:
+    return None if start_ms is None else _clamped(start_ms)
+
+
+def _after(end_ms: int | None) -> int | None:
+    """The exclusive end of a request that includes times up to end_ms."""
+    return None if end_ms is None else _clamped(end_ms) + 1
+
+
+def _clamped(ms: int) -> int:
+    """No sample lies beyond these times, and requests for ranges that do are refused."""
+    return min(max(ms, -TIME_MAX_MS), TIME_MAX_MS - 1)
+
+
+def valid_matchers(matchers: Sequence[Matcher]) -> Sequence[Matcher] | None:
+    """The matchers without those that hold for each series since their text is not UTF-8, as all labels are; None when
+    one of these holds for no series."""
+    kept: list[Matcher] = []
+    for matcher in matchers:
+        if (matcher.name + matcher.value).isascii() or (is_utf8(matcher.name) and is_utf8(matcher.value)):
+            kept.append(matcher)
+        elif not _holds_always(matcher):
+            return None
+    return kept
+
+
+def _holds_always(matcher: Matcher) -> bool:
+    """Whether a matcher is true of all series because its text is not UTF-8: no label has that name, or no label has
+    that value."""
+    return matches_empty(matcher) if is_utf8(matcher.value) else matcher.type is MatchType.NOT_EQUAL

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tsdb.api.prometheus.call import valid_matchers
 from tsdb.model.selector import Matcher, MatchType
+from tsdb.query.promql.storage import valid_matchers
 
 UP = Matcher(MatchType.EQUAL, "__name__", "up")
 BAD = "a\udcff"

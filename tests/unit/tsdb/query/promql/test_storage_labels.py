@@ -15,7 +15,7 @@ from support.servers.queriers import Context, sources_over
 from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
 from tsdb.client import ReadOptions
 from tsdb.model.errors import HoleInRange, InvalidRequest, Overloaded, Unavailable
-from tsdb.query.promql.metadata import QuerierMetadata
+from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.sources import Sources
 from tsdb.reader.read_call import ReadCalls, SelectLimits
 from tsdb.selector.selectors import parse_selector
@@ -35,9 +35,9 @@ def seam() -> Seam:
 @contextmanager
 def metadata(
     sources: Sources, options: ReadOptions = ReadOptions(), limits: SelectLimits = SelectLimits()
-) -> Iterator[QuerierMetadata]:
-    with ReadCalls().of(Context()) as call:
-        yield QuerierMetadata(sources, limits, call, options)
+) -> Iterator[QuerierStorage]:
+    with QuerierStorage(sources, limits, ReadCalls().of(Context()), options) as reads:
+        yield reads
 
 
 def labels_of(*numbers: int) -> list[bytes]:
