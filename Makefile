@@ -112,10 +112,10 @@ collected: kernels kubernetes
 	@scripts/ensure-system.sh compiler $(BIN)
 	@touch $@
 
-.venv/.runtime: pyproject.toml | .venv/bin/python
+.venv/.runtime: pyproject.toml setup.py | .venv/bin/python
 	@$(call install,.[build$(comma)ui])
 	@touch $@
 
-.venv/.dev: pyproject.toml | .venv/bin/python
+.venv/.dev: pyproject.toml setup.py | .venv/bin/python
 	@$(call install,.[dev])
 	@touch $@ .venv/.runtime

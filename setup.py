@@ -39,5 +39,9 @@ class WithMachineCode(Distribution):
 setup(
     cmdclass={"build_py": BuildWithKernels},
     distclass=WithMachineCode,
-    options={"bdist_wheel": {"py_limited_api": OLDEST_PYTHON}},
+    options={
+        "bdist_wheel": {"py_limited_api": OLDEST_PYTHON},
+        # A path in a .pth file: type checkers of other projects cannot follow the import hook of the default.
+        "editable_wheel": {"mode": "compat"},
+    },
 )

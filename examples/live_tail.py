@@ -13,7 +13,6 @@ import time
 from itertools import count
 
 from tsdb.client import Client, WriteBatch, connect
-from tsdb.model.labels import parse_labels
 
 SAMPLES = 10
 
@@ -36,8 +35,7 @@ def main(address: str) -> None:
         try:
             received = 0
             for batch in client.watch('example_ticks_total{job="live_tail"}', duration_s=60.0):
-                for series_id, ts_ms, value in zip(batch.series_ids, batch.ts_ms, batch.values, strict=True):
-                    labels = dict(parse_labels(batch.canonical[int(series_id)]))
+                for labels, ts_ms, value in batch.samples():
                     print(labels["instance"], ts_ms, value)
                 received += len(batch)
                 if received >= SAMPLES:

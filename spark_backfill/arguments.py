@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import re
+import time as clock
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 
+from tsdb.model import times
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.times import parse_time
-
-Time = datetime | date | str | int
-"""A datetime or date (UTC where it has no zone), text in ISO 8601 (the same), or int: ms since the epoch."""
+from tsdb.model.times import Time
 
 _PACK = re.compile(r"[0-9a-fA-F]{1,16}")
 _MS = timedelta(milliseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_ms(name: str, time: Time) -> int:
-    """ms since the epoch; finer times are rounded down. name: the argument, for the error. Raises InvalidRequest
-    (bad_time)."""
-    if isinstance(time, datetime):
-        return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MS
-    if isinstance(time, date):
-        return (datetime(time.year, time.month, time.day, tzinfo=UTC) - _EPOCH) // _MS
-    if isinstance(time, str) or type(time) is int:
-        try:
-            # Digits that look like seconds or microseconds are refused, for a number too.
-            return parse_time(str(time))
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{name}: {error.message}", reason="bad_time") from None
-    raise InvalidRequest(
-        f"{name} is {type(time).__name__}; want a datetime, a date, text in ISO 8601, or an int: ms since the epoch",
-        reason="bad_time",
-    )
+    """tsdb.model.times.time_ms, relative to now."""
+    return times.time_ms(name, time, clock.time_ns() // 1_000_000)
 
 
 def duration_ms(name: str, duration: timedelta) -> int:

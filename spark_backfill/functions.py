@@ -14,8 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, overload
 
-from spark_backfill.arguments import Time, count, duration_ms, pack_ids, time_ms
+from spark_backfill.arguments import count, duration_ms, pack_ids, time_ms
 from spark_backfill.user_session import job_session
+from tsdb.model.times import Time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ with connect("127.0.0.1:7410") as client:
     for labels, ts_ms, values in answer:
         reveal_type(labels)
         reveal_type(values)
-    client.select("a", "now", 2)
+    client.select("a", 1.5, 2)
     client.select("a", 1, 2, aggregation="sum")
 
 
@@ -80,7 +80,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(BUILD_WITHIN_S + 300)  # The first test builds the wheel.
-def test_mypy_sees_our_types_in_an_installed_wheel(python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("install", ["wheel", "editable"])
+def test_mypy_sees_our_types_in_an_installed_wheel_and_in_an_editable_install(
+    install: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    python = sys.executable if install == "editable" else request.getfixturevalue("python")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     check = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python)]

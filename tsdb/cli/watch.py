@@ -12,7 +12,6 @@ from tsdb.cli.options.arguments import Milliseconds, SelectorArgument, duration
 from tsdb.cli.options.connection import Connection, connected
 from tsdb.cli.terminal.output import json_line, json_value, note, print_warnings
 from tsdb.client import WatchBatch
-from tsdb.model.labels import parse_labels
 
 
 @connected()
@@ -58,7 +57,7 @@ def _note_lag(batch: WatchBatch, lagging: set[int]) -> None:
 
 
 def _lines(batch: WatchBatch) -> list[str]:
-    labels = {series_id: dict(parse_labels(canonical)) for series_id, canonical in batch.canonical.items()}
+    labels = batch.labels
     columns = (batch.series_ids.tolist(), batch.ts_ms.tolist(), batch.values.tolist(), batch.record_offsets.tolist())
     return [
         json_line(

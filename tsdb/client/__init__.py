@@ -1,18 +1,20 @@
-"""The public client: connect, write, select, watch.
+"""The public client: connect, write, query, select, watch (docs/client.md).
 
+    from datetime import datetime, timezone
     from tsdb.client import WriteBatch, connect
 
-    with connect("127.0.0.1:9090") as client:
+    with connect("127.0.0.1:7410") as client:
         batch = WriteBatch()
-        batch.add({"__name__": "up", "job": "demo"}, now_ms, 1.0)
-        written = client.write(batch)
-        table = client.select("up", now_ms - 600_000, now_ms + 1, options=ReadOptions(after=written.tokens)).to_pandas()
+        batch.add({"__name__": "up", "job": "demo"}, datetime.now(timezone.utc).replace(microsecond=0), 1.0)
+        client.write(batch)
+        table = client.query_range("rate(up[5m])", "-1h", "now", "1m").to_pandas()
 
 `connect` gives a blocking client, `connect_async` one for asyncio. Errors are the classes of tsdb.model.errors.
 """
 
 from tsdb.answer.spec import ReadOptions
 from tsdb.client.aio import AsyncClient, connect_async
+from tsdb.client.arguments import Step, Time
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
@@ -56,6 +58,8 @@ __all__ = [
     "Series",
     "SeriesGroup",
     "SeriesInfo",
+    "Step",
+    "Time",
     "TsdbError",
     "Unauthenticated",
     "Unavailable",

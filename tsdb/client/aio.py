@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from tsdb.client import read, write
-from tsdb.client.arguments import arguments_of
+from tsdb.client.arguments import Step, Time, arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, ClientCall, Method, stub_methods
 from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinality
@@ -32,7 +32,7 @@ from tsdb.client.read import (
 )
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
-from tsdb.client.select import SelectKeywords, SelectQuery
+from tsdb.client.select import SelectKeywords, select
 from tsdb.client.sync import RECONNECT_S, TIMEOUT_S
 from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
@@ -111,13 +111,13 @@ class AsyncClient:
     async def select(
         self,
         selector: Selector | None,
-        start_ms: int,
-        end_ms: int,
+        start_ms: Time,
+        end_ms: Time,
         *,
         timeout_s: float | None = None,
         **query: Unpack[SelectKeywords],
     ) -> SelectResult:
-        return await self.run(SelectQuery(selector, start_ms, end_ms, **query).call(), timeout_s=timeout_s)
+        return await self.run(select(selector, start_ms, end_ms, **query), timeout_s=timeout_s)
 
     async def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
@@ -155,7 +155,7 @@ class AsyncClient:
         return await self.run(cardinality(selector, **ask), timeout_s=timeout_s)
 
     async def query(
-        self, text: str, at_ms: int | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
+        self, text: str, at_ms: Time | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
     ) -> QueryResult:
         at_ms = round(time.time() * 1000) if at_ms is None else at_ms
         return await self.run(query(text, at_ms, **ask), timeout_s=timeout_s)
@@ -163,9 +163,9 @@ class AsyncClient:
     async def query_range(
         self,
         text: str,
-        start_ms: int,
-        end_ms: int,
-        step_ms: int,
+        start_ms: Time,
+        end_ms: Time,
+        step_ms: Step,
         *,
         timeout_s: float | None = None,
         **ask: Unpack[QueryKeywords],

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tsdb.client.arguments import arguments_of
+from tsdb.client.arguments import arguments_of, labels_of
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.labels import canonical_labels
 from tsdb.v1 import ingest_pb2
 from tsdb.wire.fields import F64, I64, U32
 
@@ -73,10 +72,10 @@ class WriteBatch:
     def add(self, labels: Mapping[str, str] | bytes, ts_ms: ArrayLike, values: ArrayLike) -> None:
         """Add samples of one series: a time and a value, or arrays of equal length.
 
-        labels: values by name, `__name__` included, or canonical bytes. Times are integers, ms since epoch UTC; numpy
-        datetimes are converted. Raises InvalidRequest.
+        labels: values by name, `__name__` included, or canonical bytes. Times are integers, ms since epoch UTC, or
+        datetimes of Python, numpy and pandas, UTC without a zone. Raises InvalidRequest.
         """
-        canonical = labels if isinstance(labels, bytes) else canonical_labels(labels)
+        canonical = labels_of(labels)
         times = _times(ts_ms)
         self.add_columns([canonical], [len(times)], times, values)
 
@@ -182,7 +181,11 @@ def _times(ts_ms: ArrayLike) -> NDArray[np.int64]:
         return _whole_ms(times)
     if times.dtype.kind not in "iu" and times.size:
         # Floats are most often seconds, so they are refused instead of guessed.
-        raise InvalidRequest(f"times of type {times.dtype}; want integers, ms since epoch UTC", reason="bad_time")
+        raise InvalidRequest(
+            f"times of type {times.dtype}; want integers, ms since epoch UTC (seconds: round(seconds * 1000)), or"
+            " datetimes",
+            reason="bad_time",
+        )
     if times.dtype.kind == "u" and times.size and int(times.max()) > np.iinfo(np.int64).max:
         raise InvalidRequest(f"time {int(times.max())} is beyond int64", reason="bad_time")
     return times.astype(I64, copy=False)

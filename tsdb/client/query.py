@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.answer.answer import malformed
 from tsdb.answer.spec import ReadOptions
-from tsdb.client.arguments import arguments_of
+from tsdb.client.arguments import Step, Time, arguments_of, ms_of, step_ms_of
 from tsdb.client.call import ClientCall, Method
 from tsdb.client.options import wire_options
 from tsdb.client.tables import samples_arrow, samples_pandas
@@ -97,30 +97,32 @@ class QueryResult:
 
 @arguments_of("query")
 def query(
-    text: str, at_ms: int, *, lookback_ms: int = 0, options: ReadOptions | None = None
+    text: str, at_ms: Time, *, lookback_ms: int = 0, options: ReadOptions | None = None
 ) -> ClientCall[QueryResult]:
     """The value of a PromQL expression at one time. lookback_ms: how old a sample may be; 0: 5 minutes.
 
     options: allow_stale, allow_holes and max_lag_ms alone.
     """
-    return _call(text, (at_ms, at_ms, 0), lookback_ms, options)
+    at = ms_of("at_ms", at_ms)
+    return _call(text, (at, at, 0), lookback_ms, options)
 
 
 @arguments_of("query_range")
 def query_range(
     text: str,
-    start_ms: int,
-    end_ms: int,
-    step_ms: int,
+    start_ms: Time,
+    end_ms: Time,
+    step_ms: Step,
     *,
     lookback_ms: int = 0,
     options: ReadOptions | None = None,
 ) -> ClientCall[QueryResult]:
     """The values of a PromQL expression at start_ms, start_ms + step_ms, ... up to end_ms. Otherwise the same as
     `query`."""
-    if step_ms <= 0:
-        raise InvalidRequest(f"step_ms is {step_ms}; it must be above 0", reason="bad_range")
-    return _call(text, (start_ms, end_ms, step_ms), lookback_ms, options)
+    step = step_ms_of("step_ms", step_ms)
+    if step <= 0:
+        raise InvalidRequest(f"step_ms is {step}; it must be above 0", reason="bad_range")
+    return _call(text, (ms_of("start_ms", start_ms), ms_of("end_ms", end_ms), step), lookback_ms, options)
 
 
 def _call(

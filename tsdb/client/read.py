@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.answer.answer import malformed
 from tsdb.answer.spec import ReadOptions
-from tsdb.client.arguments import arguments_of
+from tsdb.client.arguments import Time, arguments_of, ms_of
 from tsdb.client.call import ClientCall, Method, Single
 from tsdb.client.options import Selector, wire_matchers, wire_options
 from tsdb.model.errors import InvalidRequest, Unavailable
@@ -27,8 +27,8 @@ _NO_LAST_MS = np.iinfo(np.int64).min
 class SeriesKeywords(TypedDict, total=False):
     """Keyword arguments of `series`."""
 
-    start_ms: int | None
-    end_ms: int | None
+    start_ms: Time | None
+    end_ms: Time | None
     series_max: int
     options: ReadOptions | None
 
@@ -36,16 +36,16 @@ class SeriesKeywords(TypedDict, total=False):
 class GroupKeywords(TypedDict, total=False):
     """Keyword arguments of `series_groups`."""
 
-    start_ms: int | None
-    end_ms: int | None
+    start_ms: Time | None
+    end_ms: Time | None
     options: ReadOptions | None
 
 
 class LabelKeywords(TypedDict, total=False):
     """Keyword arguments of `label_names`."""
 
-    start_ms: int | None
-    end_ms: int | None
+    start_ms: Time | None
+    end_ms: Time | None
     options: ReadOptions | None
 
 
@@ -96,8 +96,8 @@ class SeriesGroup:
 def series(
     selector: Selector | None,
     *,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
+    start_ms: Time | None = None,
+    end_ms: Time | None = None,
     series_max: int = 0,
     options: ReadOptions | None = None,
 ) -> ClientCall[Listed[SeriesInfo]]:
@@ -113,8 +113,8 @@ def series_groups(
     selector: Selector | None,
     group_by: Sequence[str],
     *,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
+    start_ms: Time | None = None,
+    end_ms: Time | None = None,
     options: ReadOptions | None = None,
 ) -> ClientCall[Listed[SeriesGroup]]:
     """Number of series for each combination of values of the labels `group_by`, sorted."""
@@ -129,13 +129,16 @@ def series_groups(
 def label_names(
     selector: Selector | None,
     *,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
+    start_ms: Time | None = None,
+    end_ms: Time | None = None,
     options: ReadOptions | None = None,
 ) -> ClientCall[Listed[str]]:
     """Label names, sorted. With start_ms also those of series in history from that time on. end_ms: exclusive."""
     request = reader_pb2.LabelNamesRequest(
-        matchers=_matchers(selector), options=wire_options(options), start_ms=start_ms, end_ms=end_ms
+        matchers=_matchers(selector),
+        options=wire_options(options),
+        start_ms=ms_of("start_ms", start_ms),
+        end_ms=ms_of("end_ms", end_ms),
     )
     return ClientCall(Method.LABEL_NAMES, request, lambda: Single(_names))
 
@@ -145,8 +148,8 @@ def label_values(
     name: str,
     selector: Selector | None,
     *,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
+    start_ms: Time | None = None,
+    end_ms: Time | None = None,
     values_max: int = 0,
     options: ReadOptions | None = None,
 ) -> ClientCall[Listed[str]]:
@@ -156,8 +159,8 @@ def label_values(
         matchers=_matchers(selector),
         options=wire_options(options),
         values_max=values_max,
-        start_ms=start_ms,
-        end_ms=end_ms,
+        start_ms=ms_of("start_ms", start_ms),
+        end_ms=ms_of("end_ms", end_ms),
     )
     return ClientCall(Method.LABEL_VALUES, request, lambda: Single(_values))
 
@@ -212,10 +215,13 @@ def _matchers(selector: Selector | None) -> list[common_pb2.Matcher]:
 
 
 def _series_request(
-    selector: Selector | None, start_ms: int | None, end_ms: int | None, options: ReadOptions | None
+    selector: Selector | None, start_ms: Time | None, end_ms: Time | None, options: ReadOptions | None
 ) -> reader_pb2.SeriesRequest:
     return reader_pb2.SeriesRequest(
-        matchers=_matchers(selector), start_ms=start_ms, end_ms=end_ms, options=wire_options(options)
+        matchers=_matchers(selector),
+        start_ms=ms_of("start_ms", start_ms),
+        end_ms=ms_of("end_ms", end_ms),
+        options=wire_options(options),
     )
 
 

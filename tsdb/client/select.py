@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer.answer import Answer, JoinedSeries, PartitionAnswer, joined_parts, raw_series
 from tsdb.answer.spec import ReadOptions
-from tsdb.client.arguments import arguments_of
+from tsdb.client.arguments import Time, arguments_of, ms_of
 from tsdb.client.call import ClientCall, Method
 from tsdb.client.options import Selector, wire_matchers, wire_options
 from tsdb.client.result import SelectResult
@@ -44,8 +44,9 @@ class SelectKeywords(TypedDict, total=False):
 class SelectQuery:
     """A select by either `selector` (text or matchers) or `series_ids`.
 
-    Range [start_ms, end_ms), ms since epoch UTC. step_ms with agg (one of AGGREGATIONS): one sample for each step
-    [start_ms + k * step_ms, + step_ms), at the start of the step. last_n: only the newest n samples of each series.
+    Range [start_ms, end_ms), ms since epoch UTC. step_ms with agg (one of AGGREGATIONS): one
+    sample for each step [start_ms + k * step_ms, + step_ms), at the start of the step. last_n: only the newest n
+    samples of each series.
     encoding: "raw", or "columns", which is several times smaller on the wire and decoded by compiled kernels.
     labels=False leaves labels out. partial: also the samples below coverage, with their orders; queriers need them.
     downsampled: steps in the past may use derived series, which date from the last run of `tsdb spark downsample`.
@@ -88,6 +89,14 @@ class SelectQuery:
             samples_max=self.samples_max,
         )
         return ClientCall(Method.SELECT, request, lambda: SelectAnswer(self.start_ms, self.end_ms))
+
+
+@arguments_of("select")
+def select(
+    selector: Selector | None, start_ms: Time, end_ms: Time, **query: Unpack[SelectKeywords]
+) -> ClientCall[SelectResult]:
+    """SelectQuery, with a range of times of any type."""
+    return SelectQuery(selector, ms_of("start_ms", start_ms), ms_of("end_ms", end_ms), **query).call()
 
 
 def _aggregation(name: str | None) -> reader_pb2.Aggregation.ValueType:

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 import grpc
 
 from tsdb.client import read, write
-from tsdb.client.arguments import arguments_of
+from tsdb.client.arguments import Step, Time, arguments_of
 from tsdb.client.batch import RequestLimits, WriteBatch
 from tsdb.client.call import STREAMING, ClientCall, Method, stub_methods
 from tsdb.client.cardinality import Cardinality, CardinalityKeywords, cardinality
@@ -30,7 +30,7 @@ from tsdb.client.read import (
 )
 from tsdb.client.result import SelectResult
 from tsdb.client.retry import Attempts
-from tsdb.client.select import SelectKeywords, SelectQuery
+from tsdb.client.select import SelectKeywords, select
 from tsdb.client.watch import WatchBatch, WatchState
 from tsdb.client.write import WriteResult
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
@@ -105,14 +105,14 @@ class Client:
     def select(
         self,
         selector: Selector | None,
-        start_ms: int,
-        end_ms: int,
+        start_ms: Time,
+        end_ms: Time,
         *,
         timeout_s: float | None = None,
         **query: Unpack[SelectKeywords],
     ) -> SelectResult:
         """Samples of matching series in [start_ms, end_ms). Further keywords: those of SelectQuery."""
-        return self.run(SelectQuery(selector, start_ms, end_ms, **query).call(), timeout_s=timeout_s)
+        return self.run(select(selector, start_ms, end_ms, **query), timeout_s=timeout_s)
 
     def series(
         self, selector: Selector | None = None, *, timeout_s: float | None = None, **ask: Unpack[SeriesKeywords]
@@ -155,7 +155,7 @@ class Client:
         return self.run(cardinality(selector, **ask), timeout_s=timeout_s)
 
     def query(
-        self, text: str, at_ms: int | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
+        self, text: str, at_ms: Time | None = None, *, timeout_s: float | None = None, **ask: Unpack[QueryKeywords]
     ) -> QueryResult:
         """The value of a PromQL expression at a time, by default now. Keywords: see tsdb.client.query.query."""
         at_ms = round(time.time() * 1000) if at_ms is None else at_ms
@@ -164,9 +164,9 @@ class Client:
     def query_range(
         self,
         text: str,
-        start_ms: int,
-        end_ms: int,
-        step_ms: int,
+        start_ms: Time,
+        end_ms: Time,
+        step_ms: Step,
         *,
         timeout_s: float | None = None,
         **ask: Unpack[QueryKeywords],

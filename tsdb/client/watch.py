@@ -6,7 +6,7 @@ Coverage answer fixes the start of the first connection, so a disconnect before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from tsdb.answer.answer import malformed
 from tsdb.client.arguments import arguments_of
 from tsdb.client.options import Selector, wire_matchers
 from tsdb.model.errors import WrongTopic
+from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2, reader_pb2
 from tsdb.wire.watch import decode_watch_answer
 
@@ -41,6 +42,18 @@ class WatchBatch:
 
     def __len__(self) -> int:
         return len(self.ts_ms)
+
+    @property
+    def labels(self) -> dict[int, dict[str, str]]:
+        """The labels of every series in the batch, by series id."""
+        return {series_id: dict(parse_labels(canonical)) for series_id, canonical in self.canonical.items()}
+
+    def samples(self) -> Iterator[tuple[dict[str, str], int, float]]:
+        """(labels, ts_ms, value) of each sample, in the order of their application."""
+        labels = self.labels
+        columns = (self.series_ids.tolist(), self.ts_ms.tolist(), self.values.tolist())
+        for series_id, ts_ms, value in zip(*columns, strict=True):
+            yield labels[series_id], ts_ms, value
 
 
 class WatchState:

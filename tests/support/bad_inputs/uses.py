@@ -60,6 +60,7 @@ CONNECTIONS = (
 
 BATCHES = (
     _add("fractions of time", "times of type float64; want integers", UP, 1.5, 1.0),
+    _add("labels in a tuple", "samples: labels are ('up', 'job') (tuple): give a dict such as", ("up", "job"), 1, 1.0),
     _add("a time in words", "times of type", UP, "soon", 1.0),
     _add("no time", "times of type", UP, None, 1.0),
     _add("a time beyond int64", "beyond int64", UP, 1 << 63, 1.0),
@@ -87,7 +88,15 @@ READS = (
     _select("an empty range", "range [5, 5) is empty", start=5, end=5),
     _select("a reversed range", "range [5, 1) is reversed", start=5, end=1),
     _select("times beyond the range", "Value out of range: 9223372036854775808", start=0, end=1 << 63),
-    _select("a time in words", "select: ", start="soon"),
+    _select("a time in words", "select: start_ms: 'soon' is neither ms since the epoch nor a time", start="soon"),
+    _select("a time in seconds", "start_ms is the float 1.5: give an int, ms since epoch UTC", start=1.5),
+    _select("a tuple as time", "end_ms is tuple; want a datetime", end=(2026, 1, 1)),
+    Use(
+        "query_range with a step in seconds",
+        lambda client: client.query_range("up", 0, 1, 0.5),  # type: ignore[arg-type]
+        "step_ms is 0.5: give an int of ms, a timedelta or text",
+        InvalidRequest,
+    ),
     _select("steps without their word", "step_ms and aggregation go together", step_ms=10),
     _select("steps of an unknown kind", "'median' is unknown; known: last, avg", step_ms=10, agg="median"),
     _select("steps that run back", "step_ms -1 is negative", step_ms=-1, agg="avg"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,21 +10,13 @@ import typer
 
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.times import parse_time
+from tsdb.model.times import UNITS_MS, parse_duration, parse_instant
 from tsdb.selector.selectors import parse_selector
 
-_DAY_MS = 86_400_000
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS, "w": 7 * _DAY_MS, "y": 365 * _DAY_MS}
-_RELATIVE = re.compile(r"(now|today|yesterday)(?:-(.+))?")
-_AGO = re.compile(r"-([0-9].*[a-z])")  # -1h. Without a unit it is ms before the epoch.
 _NO_PROMQL = (
     '{text} is more than a selector: give a selector such as up{{job="a"}}; `tsdb query` without --raw evaluates PromQL'
 )
 DEFAULT_RANGE_MS = 3_600_000  # One hour, the usual first view of a dashboard.
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_SECONDS = re.compile(_NUMBER)
-_PART = re.compile(rf"({_NUMBER})(ms|[smhdwy])")
-_PARTS = re.compile(rf"(?:{_NUMBER}(?:ms|[smhdwy]))+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +27,23 @@ class Milliseconds:
 
 
 def duration(text: str) -> Milliseconds:
-    """Parse a duration such as 10m, 1.5h, 1h30m or 500ms. A week has 7 days and a year 365, as in PromQL. A bare number
-    is seconds. The result is above 0."""
-    found = 0.0
-    if _SECONDS.fullmatch(text):
-        found = float(text) * 1000
-    elif _PARTS.fullmatch(text):
-        found = sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
-    # The comparison comes before the rounding, because a long number is infinite as a float.
-    ms = round(found) if found < 1 << 53 else 0
-    if ms == 0:
-        raise typer.BadParameter(f"{shown(text)} is not a duration such as 30s, 10m, 1.5h, 2d, 1w or 1y, from 1 ms")
-    return Milliseconds(ms)
+    """parse_duration, with a misuse for its error."""
+    try:
+        return Milliseconds(parse_duration(text))
+    except InvalidRequest as error:
+        raise typer.BadParameter(error.message) from None
 
 
 def duration_text(ms: int) -> str:
     """A duration in the form that `duration` parses, in the largest unit with a whole number."""
-    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if ms % _UNITS_MS[unit] == 0)
-    return f"{ms // _UNITS_MS[unit]}{unit}"
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if ms % UNITS_MS[unit] == 0)
+    return f"{ms // UNITS_MS[unit]}{unit}"
 
 
 def instant(text: str) -> Milliseconds:
-    """A time: ms since the epoch, ISO 8601 (UTC without a zone), now, today or yesterday (their start, UTC), the last
-    three also less a duration such as now-90m, or -1h, which is now-1h."""
-    now_ms = time.time_ns() // 1_000_000
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return Milliseconds(now_ms - duration(ago[1]).ms)
-    relative = _RELATIVE.fullmatch(text)
-    if relative:
-        today_ms = now_ms - now_ms % _DAY_MS
-        start_ms = {"now": now_ms, "today": today_ms, "yesterday": today_ms - _DAY_MS}[relative[1]]
-        return Milliseconds(start_ms - (duration(relative[2]).ms if relative[2] else 0))
+    """parse_instant, with a misuse for its error."""
     try:
-        return Milliseconds(parse_time(text))
+        return Milliseconds(parse_instant(text, time.time_ns() // 1_000_000))
     except InvalidRequest as error:
         raise typer.BadParameter(error.message) from None
 
