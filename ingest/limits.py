@@ -38,16 +38,17 @@ class SeriesLimits:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """None means no limit; 0 refuses every request. name: name of a token, for messages."""
+    """None means no limit; 0 refuses every request. name: name of a token, for messages. limited: whether any of both
+    is limited."""
 
     requests_per_s: float | None = None
     samples_per_s: float | None = None
     name: str = ""
+    limited: bool = field(init=False, repr=False)
 
-    @property
-    def limited(self) -> bool:
-        """Whether any of both is limited."""
-        return self.requests_per_s is not None or self.samples_per_s is not None
+    def __post_init__(self) -> None:
+        limited = self.requests_per_s is not None or self.samples_per_s is not None
+        object.__setattr__(self, "limited", limited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +56,17 @@ class RateLimits:
     """default: rates of each holder. own: rates of single holders, by their hash; a rate that is left open there is as
     in `default`.
 
-    burst_s: a holder that was quiet may bring this many seconds of its rate at once.
-
+    burst_s: a holder that was quiet may bring this many seconds of its rate at once. limited: whether any holder is
+    limited; each request asks for it.
     """
 
     default: Rate = field(default_factory=Rate)
     own: Mapping[int, Rate] = field(default_factory=dict)
     burst_s: float = defaults.RATE_BURST_S
+    limited: bool = field(init=False, repr=False)
 
-    @property
-    def limited(self) -> bool:
-        """Whether any holder is limited."""
-        return self.default.limited or bool(self.own)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limited", self.default.limited or bool(self.own))
 
     def rates(self, holders: Sequence[int]) -> NDArray[np.float64]:
         """float64 (holders, 2), a second; UNLIMITED where there is no limit."""

@@ -21,14 +21,16 @@ from tsdb.model.time_set import TimeSet
 
 def check_shape(rows: Rows, limits: IngestLimits) -> None:
     """Raises InvalidRequest: empty_request, malformed_request, too_many_series, too_many_samples, request_too_large."""
-    if not len(rows):
+    series, samples, size = len(rows), rows.samples, rows.nbytes
+    if not series:
         raise InvalidRequest("the request has no series", reason="empty_request")
-    check_limit("series", len(rows), limits.series_max, "request_series_max", "too_many_series")
-    check_limit("samples", rows.samples, limits.samples_max, "samples_max", "too_many_samples")
-    check_limit("bytes", rows.nbytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
-    if not rows.starts[-1] == rows.samples == len(rows.values):
+    if series > limits.series_max or samples > limits.samples_max or size > limits.request_bytes_max:
+        check_limit("series", series, limits.series_max, "request_series_max", "too_many_series")
+        check_limit("samples", samples, limits.samples_max, "samples_max", "too_many_samples")
+        check_limit("bytes", size, limits.request_bytes_max, "request_bytes_max", "request_too_large")
+    if not rows.starts[-1] == samples == len(rows.values):
         raise InvalidRequest(
-            f"{len(rows)} series claim {rows.starts[-1]} samples, but there are {rows.samples} timestamps and "
+            f"{series} series claim {rows.starts[-1]} samples, but there are {samples} timestamps and "
             f"{len(rows.values)} values",
             reason="malformed_request",
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from ingest.appends.records_kernels import encode_ranges_kernel, join_records_ke
 from ingest.grouping import Grouped
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encoded_size
 from tsdb.codec.records.log_record_kernels import DELTA_BYTES, PACKS_AT, SAMPLES_AT
+
+_COUNT = Struct("<I")  # Number of packs or samples in a record.
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def halve_record(record: bytes) -> list[bytes]:
 
 def record_counts(record: bytes) -> tuple[int, int]:
     """(packs, samples) of a record."""
-    return _count(record, PACKS_AT), _count(record, SAMPLES_AT)
+    return _COUNT.unpack_from(record, PACKS_AT)[0], _COUNT.unpack_from(record, SAMPLES_AT)[0]
 
 
 def first_series_id(record: bytes) -> int:
@@ -162,10 +165,6 @@ def _slice(decoded: DecodedRecords, start: int, end: int) -> bytes:
         decoded.ts_ms[start:end],
         decoded.value[start:end],
     )
-
-
-def _count(record: bytes, at: int) -> int:
-    return int.from_bytes(record[at : at + 4], "little")
 
 
 def _lengths(ends: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -69,9 +69,9 @@ ELSEWHERE = frozenset({"clock", "draining"})  # A refusal for one of these reaso
 CALLER_RATES = frozenset({*SOURCE_RATES, *TOKEN_RATES})
 
 
-def media_type(protocol: WriteProtocol, head: HttpHead) -> MediaType:
-    """The content type. Raises InvalidRequest (unsupported_media_type)."""
-    found = parse_media_type(head.headers.get("content-type", ""))
+def media_type(protocol: WriteProtocol, header: str) -> MediaType:
+    """The content type of a header. Raises InvalidRequest (unsupported_media_type)."""
+    found = parse_media_type(header)
     if protocol.content_types is not None and found.name not in protocol.content_types:
         accepted = ", ".join(sorted(name for name in protocol.content_types if name))
         raise InvalidRequest(
@@ -81,9 +81,10 @@ def media_type(protocol: WriteProtocol, head: HttpHead) -> MediaType:
     return found
 
 
-def encoding(protocol: WriteProtocol, head: HttpHead) -> str:
-    """The content encoding in lower case, or the protocol's default. Raises InvalidRequest (unsupported_encoding)."""
-    found = head.headers.get("content-encoding", "").strip().lower() or protocol.default_encoding
+def encoding(protocol: WriteProtocol, header: str) -> str:
+    """The content encoding of a header in lower case, or the protocol's default. Raises InvalidRequest
+    (unsupported_encoding)."""
+    found = header.strip().lower() or protocol.default_encoding
     if found not in protocol.encodings:
         accepted = ", ".join(sorted(name for name in protocol.encodings if name))
         raise InvalidRequest(

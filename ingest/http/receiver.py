@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from ingest.bucket_memory import MustWait
 from ingest.http.expand import expand
@@ -19,6 +19,7 @@ from ingest.http.protocol import (
     LENGTH,
     METHOD,
     Decoded,
+    MediaType,
     Outcome,
     WriteCall,
     WriteProtocol,
@@ -51,6 +52,7 @@ LOOP_BYTES_MAX = 16 << 10
 SLOW_S = 0.005
 REST_SHARE = 10
 TOO_LARGE = "message_too_large"
+FORMS_KEPT = 64  # Content types and encodings of a route that are parsed once; a header has at most 16 KiB.
 
 _requests = counter("tsdb_ingest_protocol_requests_total", "Requests by protocol, refused ones too.", "protocol")
 _samples = counter("tsdb_ingest_protocol_samples_total", "Accepted samples by protocol.", "protocol")
@@ -246,6 +248,10 @@ class _Route:
         self._put = put
         self._allow = ("allow", ", ".join(sorted({*protocol.methods, OPTIONS})))
         self.authorization = protocol.authorization
+        self._form = lru_cache(FORMS_KEPT)(self._form_of)
+
+    def _form_of(self, content_type: str, content_encoding: str) -> tuple[MediaType, str]:
+        return media_type(self._protocol, content_type), encoding(self._protocol, content_encoding)
 
     def check(self, head: HttpHead) -> None:
         """Raises InvalidRequest (method_not_allowed, length_required, unsupported_media_type, unsupported_encoding; a
@@ -257,8 +263,7 @@ class _Route:
             raise InvalidRequest(f"method {head.method} is not accepted here; send {accepted}", reason=METHOD)
         if head.method == "POST" and head.headers.keys().isdisjoint(LENGTHS):
             raise InvalidRequest("a write needs Content-Length or chunks: its body has no end", reason=LENGTH)
-        media_type(self._protocol, head)
-        encoding(self._protocol, head)
+        self._form(head.headers.get("content-type", ""), head.headers.get("content-encoding", ""))
         if self._tokens is not None:
             self._tokens.check(self._protocol.authorization(head))
 
@@ -271,7 +276,7 @@ class _Route:
         if head.method == OPTIONS:
             reply(HttpAnswer(204, content_type="", headers=(self._allow,)))
             return
-        kind, coding = media_type(self._protocol, head), encoding(self._protocol, head)
+        kind, coding = self._form(head.headers.get("content-type", ""), head.headers.get("content-encoding", ""))
         self._put(_Work(self._protocol, WriteCall(head, kind, coding), body, reserved, reply, time.monotonic()))
 
     def refusal(self, head: HttpHead, error: TsdbError) -> HttpAnswer:

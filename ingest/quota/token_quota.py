@@ -48,6 +48,8 @@ class TokenQuota:
         Raises Overloaded (token_requests_limit, token_samples_limit) with the time until the next request may come;
         InvalidRequest with the same reasons for a rate of 0, which no wait mends.
         """
+        if authorization is None:
+            return
         limits = self._limits()
         holder = _holder(authorization, limits)
         if holder is None:
@@ -58,6 +60,8 @@ class TokenQuota:
 
     def charge(self, authorization: str | bytes | None, samples: int) -> None:
         """Count the samples of a request that was admitted."""
+        if authorization is None:
+            return
         limits = self._limits()
         holder = _holder(authorization, limits)
         if holder is not None:

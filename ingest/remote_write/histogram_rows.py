@@ -51,6 +51,8 @@ def with_histograms(
     Raises InvalidRequest (malformed_request); Overloaded from `reserve`, which gets bytes before they are allocated.
 
     """
+    if not len(wire.histograms):
+        return wire.rows
     added = _Columns()
     for entry in wire.histograms.tolist():
         row, span = entry[ROW], slice(entry[START], entry[STOP])
@@ -124,8 +126,6 @@ def _metric(labels: bytes) -> str:
 
 
 def _joined(rows: Rows, added: _Columns) -> Rows:
-    if not added.labels:
-        return rows
     sizes = np.fromiter(map(len, added.labels), np.int64, len(added.labels))
     label_starts = np.concatenate([rows.label_starts, rows.label_starts[-1] + np.cumsum(sizes)])
     starts = np.concatenate([rows.starts, rows.starts[-1] + 1 + np.arange(len(sizes))])

@@ -73,7 +73,7 @@ def remote_write(
         _histograms.inc(len(wire.histograms))
         rows = with_histograms(wire, call.body, memory, accept=native_histograms, reserve=call.reserve)
         received = Received(wire.rows.samples, len(wire.histograms), len(wire.rows), rows.samples - wire.rows.samples)
-        return Decoded(rows, _families(wire, call.body, version), received)
+        return Decoded(rows, _families(wire, call.body, version) if len(wire.metadata) else (), received)
 
     return WriteProtocol(
         name="remote_write",

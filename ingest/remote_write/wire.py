@@ -65,8 +65,10 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
     """
     data, totals = np.frombuffer(body, np.uint8), np.zeros(TOTALS, np.int64)
     _check_position(count_kernel(data, version, totals))
-    check_limit("series", totals[SERIES], limits.series_max, "request_series_max", "too_many_series")
-    check_limit("samples", totals[SAMPLES] + totals[HISTOGRAMS], limits.samples_max, "samples_max", "too_many_samples")
+    series, samples = int(totals[SERIES]), int(totals[SAMPLES] + totals[HISTOGRAMS])
+    if series > limits.series_max or samples > limits.samples_max:
+        check_limit("series", series, limits.series_max, "request_series_max", "too_many_series")
+        check_limit("samples", samples, limits.samples_max, "samples_max", "too_many_samples")
     capacity = len(data) if version == VERSION_1 else max(LABELS_BYTES_MIN, LABELS_FACTOR * len(data))
     fixed = 17 * totals[SERIES] + 16 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
     fixed += 16 * totals[SYMBOLS]

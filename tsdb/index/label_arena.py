@@ -34,6 +34,7 @@ from tsdb.index.label_read_kernels import (
     pairs_by_name_kernel,
     prefix_kernel,
 )
+from tsdb.model.arrays import total_bytes
 from tsdb.model.labels import SEPARATOR
 
 NO_PAIR = NOTHING
@@ -105,7 +106,7 @@ class LabelArena:
     @property
     def nbytes(self) -> int:
         names, pairs, name_of, runs = self.labels
-        return name_of.nbytes + sum(array.nbytes for array in (*runs, *names[:-1], *pairs[:-1]))
+        return name_of.nbytes + total_bytes((*runs, *names[:-1], *pairs[:-1]))
 
     def reserve_refs(self, refs_size: int) -> None:
         """Enlarge the arrays for refs below refs_size. May replace `labels`."""

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 from tsdb.index.interned import enlarged
 from tsdb.index.interned_kernels import NOTHING
 from tsdb.index.postings_kernels import BITMAP, SMALL_MAX, Chains, add_kernel, collect_kernel, remove_kernel
+from tsdb.model.arrays import total_bytes
 
 # Measured on pyroaring 1.2: object, dictionary entry and first container; then array containers with some slack.
 BITMAP_BYTES, BITMAP_BYTES_PER_REF = 250, 3
@@ -33,7 +34,7 @@ class Postings:
     @property
     def nbytes(self) -> int:
         """Bytes of memory; the share of the bitmaps is estimated."""
-        arrays = sum(array.nbytes for array in self._chains)
+        arrays = total_bytes(self._chains)
         return arrays + BITMAP_BYTES * len(self._bitmaps) + BITMAP_BYTES_PER_REF * self._refs_in_bitmaps
 
     def counts(self) -> NDArray[np.uint32]:

@@ -16,6 +16,7 @@ from tsdb.index.index_kernels import (
     SeriesColumns,
 )
 from tsdb.index.interned import enlarged
+from tsdb.model.arrays import total_bytes
 
 
 class RowsImage(NamedTuple):
@@ -52,7 +53,7 @@ class SeriesRows:
     @property
     def nbytes(self) -> int:
         """Bytes of columns and lists."""
-        return sum(column.nbytes for column in self.columns) + self.free.refs.nbytes + self._forgotten.nbytes
+        return total_bytes(self.columns) + self.free.refs.nbytes + self._forgotten.nbytes
 
     def reserve(self, more: int) -> int:
         """Reserve capacity for `more` new refs; returns the highest `size` that is then possible. May replace

@@ -67,6 +67,9 @@ class ByteBudget:
         """
         limit = self.bytes_max if limit is None else limit
         with self._lock:
+            if owner is None and not self._closed and self.bytes + size <= limit:  # The usual case.
+                self.bytes += size
+                return True
             if not self._fits_locked(size, owner, limit):
                 if within_s <= 0:
                     return False

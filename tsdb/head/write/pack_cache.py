@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.head.write.resolve_kernels import AT_ENTRIES, AT_HITS, AT_LOOKUPS, AT_REFS, AT_SIZE, resolve_kernel
+from tsdb.model.arrays import total_bytes
 
 ENTRIES_MIN, REFS_MIN = 1024, 16_384
 
@@ -31,7 +32,7 @@ class PackCache:
     @property
     def bytes(self) -> int:
         arrays = (self._slots, self._entry_pack, self._entry_hash, self._entry_start, self._arena)
-        return sum(array.nbytes for array in arrays)
+        return total_bytes(arrays)
 
     def resolve(
         self,

@@ -79,7 +79,8 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One queued record. topic_id: the incarnation that the caller meant."""
+    """One queued record. topic_id: the incarnation that the caller meant. weight: bytes of key and value, counted
+    against the queue's bound."""
 
     topic: str
     topic_id: str
@@ -89,11 +90,7 @@ class Append:
     headers: Headers
     timestamp_ms: int | None
     on_done: OnDone
-
-    @property
-    def weight(self) -> int:
-        """Bytes of key and value, counted against the queue's bound."""
-        return len(self.value or b"") + len(self.key or b"")
+    weight: int
 
 
 @dataclass(slots=True)

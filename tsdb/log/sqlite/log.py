@@ -66,19 +66,19 @@ class SqliteLog:
         timestamp_ms: int | None = None,
         on_done: OnDone,
     ) -> None:
-        topic_id = self._queries.topic_id(topic)
-        check_partition(topic, partition, self._queries.partitions(topic))
+        topic_id, partitions = self._queries.first_seen(topic)
+        check_partition(topic, partition, partitions)
         kept = () if topic in KEYLESS else tuple(headers)  # No reader returns headers of such topics.
-        append = Append(self._prefix + topic, topic_id, partition, value, key, kept, timestamp_ms, on_done)
-        if append.weight > RECORD_BYTES_MAX:
+        weight = len(value or b"") + len(key or b"")
+        if weight > RECORD_BYTES_MAX:
             raise _count(
                 InvalidRequest(
-                    f"topic {topic}, partition {partition}: record of {append.weight} bytes; "
-                    f"the limit is {RECORD_BYTES_MAX}",
+                    f"topic {topic}, partition {partition}: record of {weight} bytes; the limit is {RECORD_BYTES_MAX}",
                     reason="record_too_large",
                 )
             )
-        self._writer.put(append)
+        full_name = self._prefix + topic
+        self._writer.put(Append(full_name, topic_id, partition, value, key, kept, timestamp_ms, on_done, weight))
 
     def append_sync(
         self,

@@ -24,11 +24,11 @@ class SqliteQueries:
 
     def topic_id(self, topic: str) -> str:
         """Id that the topic had first. Raises WrongTopic (unknown_topic)."""
-        return self._known(topic)[0]
+        return self.first_seen(topic)[0]
 
     def partitions(self, topic: str) -> int:
         """Number of partitions that the topic had first."""
-        return self._known(topic)[1]
+        return self.first_seen(topic)[1]
 
     def lanes(self, topic: str, partitions: Sequence[int]) -> dict[int, Lane]:
         """Current lanes by partition. Raises WrongTopic, InvalidRequest (unknown_partition)."""
@@ -65,7 +65,8 @@ class SqliteQueries:
         with self._lock:
             self._connection.close()
 
-    def _known(self, topic: str) -> tuple[str, int]:
+    def first_seen(self, topic: str) -> tuple[str, int]:
+        """Id and number of partitions that the topic had first. Raises WrongTopic (unknown_topic)."""
         known = self._topic_ids.get(topic)  # Without the lock, which a query may hold: an append must not wait for it.
         if known is not None:
             return known

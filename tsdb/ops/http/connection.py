@@ -122,17 +122,19 @@ class HttpConnection(HttpToolsProtocol):
         if self._ended:
             self._drop(len(data))
             return
-        self._unset_keepalive_if_required()
-        if self._between_requests:
-            self._between_requests = False
-            self._expect("header_timeout", self._table.limits.header_timeout_s)
+        starts, self._between_requests = self._between_requests, False
         before = self.cycle
         self._idle_bytes += len(data)
         self._feed(data)
-        if not self._ended:
+        if self._idle_bytes and not self._ended:
             self._check_idle_bytes()
-        if not self._lingering and self.cycle is not before and not self.cycle.response_complete:
-            self._begin()
+        if self._lingering:
+            return
+        if self.cycle is not before:
+            if not self.cycle.response_complete:
+                self._begin()
+        elif starts and not self._ended:
+            self._expect("header_timeout", self._table.limits.header_timeout_s)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as in asyncio
         """The peer sends no more. It gets the answers to its whole requests, as far as they do not end with it."""
@@ -151,7 +153,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._closes:
             raise _Ended
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         self._in_message = self._in_header = True
         self._header_bytes = self._header_fields = 0
 
@@ -166,16 +168,19 @@ class HttpConnection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called for trailers too, which change nothing."""
+        """Called for trailers too, which change nothing. It replaces uvicorn's, for it comes for each field."""
         self._header_bytes += len(name) + len(value) + 4
+        self._header_fields += 1
         if self._header_bytes > self._table.limits.header_bytes_max:
             raise self._header_too_large()
-        self._header_fields += 1
         if self._header_fields > HEADER_FIELDS_MAX:
             text = f"the header has over {HEADER_FIELDS_MAX} fields"
             raise FramingError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "header_fields", text)
         if self._in_header:
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """A header is whole: begin its request, or queue it behind the one before it."""
@@ -195,6 +200,11 @@ class HttpConnection(HttpToolsProtocol):
         self._receiving = None
         route = self._bodies.route(head.method, head.path)
         if route is None:
+            # uvicorn makes the scope at the begin of each message; only its own requests need one.
+            url, headers, expects_continue = self.url, self.headers, self.expect_100_continue
+            super().on_message_begin()
+            self.url, self.expect_100_continue = url, expects_continue
+            self.headers += headers
             super().on_headers_complete()
         else:
             self._begin_exchange(route, head)

@@ -76,7 +76,10 @@ class Connections:
     def wait(self, connection: Abortable) -> None:
         """The connection is new, or its request has been answered."""
         self._large.pop(connection, None)
-        self._move(connection, self._waiting)
+        known = self._running.pop(connection, None) or self._waiting.pop(connection, None)
+        self._waiting[connection] = time.monotonic()
+        if known is None:
+            _open.set(len(self))
 
     def reserve_large_header(self, connection: Abortable) -> bool:
         """Count a connection as one with a large header, until its next wait. At the limit, the connection that has
@@ -94,7 +97,10 @@ class Connections:
 
     def run(self, connection: Abortable) -> None:
         """A request of the connection has begun."""
-        self._move(connection, self._running)
+        self._waiting.pop(connection, None)
+        # Moved behind those that have run longer.
+        self._running.pop(connection, None)
+        self._running[connection] = time.monotonic()
 
     def remove(self, connection: Abortable) -> None:
         """The connection is closed."""
@@ -128,9 +134,3 @@ class Connections:
         """Close a connection whose timer has expired."""
         _closed.labels(reason).inc()
         connection.abort()
-
-    def _move(self, connection: Abortable, to: dict[Abortable, float]) -> None:
-        known = self._waiting.pop(connection, None) or self._running.pop(connection, None)
-        to[connection] = time.monotonic()
-        if known is None:
-            _open.set(len(self))

@@ -142,7 +142,7 @@ def test_polls_of_arrived_records_are_bounded(log: SqliteLog, spied: Spied) -> N
 
 
 def _append(log: SqliteLog, value: bytes, answers: list[object]) -> Any:
-    return Append(METRICS, log.topic_id(METRICS), 0, value, None, (), None, answers.append)
+    return Append(METRICS, log.topic_id(METRICS), 0, value, None, (), None, answers.append, len(value))
 
 
 @pytest.mark.parametrize("seed", range(6))
