@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.servers.processes import Role
+from support.servers.logs import wait_until
+from support.servers.processes import Role, tsdb_json
+from tsdb.client import WriteBatch, connect
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -42,6 +45,13 @@ ON_A_SERVER = {
         '"labels","ts_ms","value"',
         '"{""__name__"":""example_jobs_total"",""instance"":""worker-1""',
     ],
+}
+ON_A_TABLE = {
+    "table_duckdb.py": [
+        "example_room_celsius attic: 60 samples, mean 29.50",
+        "example_room_celsius cellar: 60 samples, mean 12.00",
+    ],
+    "table_pandas.py": ["room", "count", "min", "max"],
 }
 IN_THE_SPARK_TESTS = {
     "spark_anomaly_score.py",
@@ -80,9 +90,28 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Role]:
         yield role
 
 
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The catalog of a table that a standalone keeps. Its samples are a day late, so their chunks are made at once."""
+    folder = tmp_path_factory.mktemp("table")
+    url = f"sqlite:///{folder}/tables.db"
+    # All samples of a room lie in one hour.
+    first_ms = (time.time_ns() // 1_000_000 - 86_400_000) // 3_600_000 * 3_600_000
+    batch = WriteBatch()
+    times = [first_ms + 1_000 * at for at in range(60)]
+    batch.add({"__name__": "example_room_celsius", "room": "attic"}, times, [float(at) for at in range(60)])
+    batch.add({"__name__": "example_room_celsius", "room": "cellar"}, times, [12.0] * 60)
+    arguments = ("--time-set", "demo", "--tables", url, "--tables-commit-interval-s", "0.2")
+    with Role(folder, "standalone", "--data-dir", str(folder / "data"), *arguments) as role:
+        with connect(role.grpc) as client:
+            client.write(batch)
+        wait_until(lambda: tsdb_json("tables", "check", "--tables", url)["samples"] == 120)
+        yield url
+
+
 def test_each_example_is_run_and_listed() -> None:
     programs = {file.name for file in EXAMPLES.iterdir() if file.suffix in (".py", ".sh")}
-    assert programs == WITHOUT_A_SERVER.keys() | ON_A_SERVER.keys() | IN_THE_SPARK_TESTS
+    assert programs == WITHOUT_A_SERVER.keys() | ON_A_SERVER.keys() | ON_A_TABLE.keys() | IN_THE_SPARK_TESTS
     text = (EXAMPLES / "README.md").read_text()
     assert [name for name in sorted(programs) if f"[{name}]({name})" not in text] == []
 
@@ -95,3 +124,8 @@ def test_an_example_without_a_server_prints_its_results(name: str) -> None:
 @pytest.mark.parametrize("name", ON_A_SERVER)
 def test_an_example_on_a_server_prints_its_results(name: str, standalone: Role) -> None:
     assert_prints(run(name, standalone.grpc), ON_A_SERVER[name])
+
+
+@pytest.mark.parametrize("name", ON_A_TABLE)
+def test_an_example_on_a_table_prints_its_results(name: str, catalog: str) -> None:
+    assert_prints(run(name, catalog), ON_A_TABLE[name])
