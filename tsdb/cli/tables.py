@@ -1,12 +1,13 @@
-"""`tsdb tables`: create and check the Iceberg table that a loader keeps."""
+"""`tsdb tables`: create, check and maintain the Iceberg table that a loader keeps."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
 from tsdb.cli.options.groups import Commands
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 SETTINGS = ("config", "tables", "tables_warehouse", "tables_name")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FILES_MIN = 8  # Fewer would write the newest day's samples again with each run.
 COLUMNS = ("partition", "position", "emitted through")
 
 
@@ -101,6 +104,113 @@ def check(settings: TablesSettings, output: TableOrJson = "table") -> None:
     if state is not None and state.holes_total:
         note(f"{state.holes_total} named losses: property tsdb.holes of the snapshot")
     note(f"metadata: {table.metadata_location}")
+
+
+@tables.command("compact")
+@with_settings(TablesSettings, only=SETTINGS)
+def compact(
+    settings: TablesSettings,
+    files_min: Annotated[
+        int, typer.Option("--files-min", min=2, help="Small files of a day and bucket, from which on they are joined.")
+    ] = FILES_MIN,
+    yes: Annotated[bool, typer.Option("--yes", help="Join them; without it they are only counted.")] = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Join files below 64 MiB, one day and metric bucket a commit; a loader may keep the table meanwhile.
+
+    JSON has joined: day, bucket, files before and after, and whether they were left as they are.
+    """
+    where = table_settings(settings)
+    with needing_pyiceberg():
+        from tsdb.tables import maintain
+        from tsdb.tables.catalog import load_table, open_catalog
+    with open_catalog(where) as catalog:
+        rows: list[tuple[str, int, int, int | None, bool]]
+        if yes:
+            rows = [
+                (_day(one.day), one.bucket, one.files_before, one.files_after, one.skipped)
+                for one in maintain.compact(catalog, where.name, files_min)
+            ]
+        else:
+            small = maintain.small_files(load_table(catalog, where.name), files_min)
+            rows = [(_day(day), bucket, len(files), None, True) for (day, bucket), files in small.items()]
+    if output == "json":
+        names = ("day", "bucket", "files_before", "files_after", "skipped")
+        print_json({"joined": [dict(zip(names, row, strict=True)) for row in rows]})
+        return
+    print_table(("day", "bucket", "files", "files after", "skipped"), rows, right=("bucket", "files", "files after"))
+    note(f"{len(rows)} joined" if yes else f"{len(rows)} would be joined; `--yes` does it")
+
+
+@tables.command("drop")
+@with_settings(TablesSettings, only=SETTINGS)
+def drop(
+    settings: TablesSettings,
+    older_than: Annotated[
+        Milliseconds,
+        typer.Option("--older-than", parser=duration, metavar="DURATION", help="Age of the days of samples."),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Drop them; without it they are only counted.")] = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Drop whole days of samples from the table, by age; history keeps them.
+
+    Their files are deleted when their snapshots expire. JSON has files, samples and bytes.
+    """
+    where = table_settings(settings)
+    with needing_pyiceberg():
+        from tsdb.tables import maintain
+        from tsdb.tables.catalog import load_table, open_catalog
+    day = (datetime.now(UTC) - timedelta(milliseconds=older_than.ms) - EPOCH).days
+    with open_catalog(where) as catalog:
+        if yes:
+            found = maintain.drop_before(catalog, where.name, day)
+        else:
+            found = maintain.files_before(load_table(catalog, where.name), day)
+    samples, size = sum(file.record_count for file in found), sum(file.file_size_in_bytes for file in found)
+    if output == "json":
+        print_json({"files": len(found), "samples": samples, "bytes": size})
+        return
+    text = f"{samples} samples in {len(found)} files, before {_day(day)},"
+    note(f"dropped {text.removesuffix(',')}" if yes else f"{text} would be dropped; `--yes` does it")
+
+
+@tables.command("expire")
+@with_settings(TablesSettings, only=SETTINGS)
+def expire(
+    settings: TablesSettings,
+    older_than: Annotated[
+        Milliseconds,
+        typer.Option(
+            "--older-than", parser=duration, metavar="DURATION", help="Age of snapshots: above the longest query."
+        ),
+    ] = "24h",  # type: ignore[assignment]  # parsed as if typed
+    yes: Annotated[bool, typer.Option("--yes", help="Expire them; without it they are only counted.")] = False,
+    output: TableOrJson = "table",
+) -> None:
+    """Drop old snapshots, and delete the files that only they have; samples stay.
+
+    JSON has snapshots and files.
+    """
+    where = table_settings(settings)
+    with needing_pyiceberg():
+        from tsdb.tables import maintain
+        from tsdb.tables.catalog import load_table, open_catalog
+    before = datetime.now(UTC) - timedelta(milliseconds=older_than.ms)
+    with open_catalog(where) as catalog:
+        if yes:
+            found = maintain.expire(catalog, where.name, before)
+        else:
+            found = maintain.expirable(load_table(catalog, where.name), before)
+    if output == "json":
+        print_json({"snapshots": found.snapshots, "files": found.files})
+        return
+    text = f"{len(found.snapshots)} snapshots and {len(found.files)} files"
+    note(f"expired {text}" if yes else f"{text} would be expired; `--yes` does it")
+
+
+def _day(number: int) -> str:
+    return (EPOCH + timedelta(days=number)).date().isoformat()
 
 
 def _place(table: Table) -> dict[str, Any]:

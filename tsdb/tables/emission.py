@@ -35,7 +35,9 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class FileChange:
+    """Files of one commit."""
+
     added: Sequence[DataFile]
     removed: Sequence[DataFile]
 
@@ -56,11 +58,11 @@ def emit(
         assert buckets is not None, "the table was checked when it was loaded"
         groups = groups_of(fragments, labels, buckets) if fragments else []
         change, emitted = _write(table, groups)
-        _commit(table, change, state)
+        commit_files(table, change, state)
     return emitted
 
 
-def _write(table: Table, groups: Sequence[BucketRows]) -> tuple[_Change, Emitted]:
+def _write(table: Table, groups: Sequence[BucketRows]) -> tuple[FileChange, Emitted]:
     added: list[DataFile] = []
     removed: list[DataFile] = []
     given = samples = replaced = unlabelled = 0
@@ -86,12 +88,15 @@ def _write(table: Table, groups: Sequence[BucketRows]) -> tuple[_Change, Emitted
                 if not one
             )
     emitted = Emitted(samples, given - samples, replaced, unlabelled, len(added), len(removed))
-    return _Change(added, removed), emitted
+    return FileChange(added, removed), emitted
 
 
-def _commit(table: Table, change: _Change, state: TableState) -> None:
-    """One commit on top of exactly this snapshot. pyiceberg would move a refused commit on top of the new one and try
-    again, which would add the rows of one emission twice; so its retries are switched off for this call."""
+def commit_files(table: Table, change: FileChange, state: TableState) -> None:
+    """Make one commit, on top of exactly the snapshot of `table`. Raises as emit, with the errors of pyiceberg.
+
+    pyiceberg would move a refused commit on top of the new snapshot and try again, which would add the rows of one
+    emission twice. So its retries are switched off for this call.
+    """
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     here = Table(
         table.name(),

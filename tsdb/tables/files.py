@@ -58,6 +58,12 @@ def write_group(table: Table, group: BucketRows) -> DataFile:
     return _written(table, schema, arrow_blocks(group, schema), group.day, group.bucket)
 
 
+def write_blocks(table: Table, blocks: Iterable[pa.Table], day: int, bucket: int) -> DataFile:
+    """A new file with rows that were read from files of the table, in this order. Dictionaries stay encoded."""
+    schema = encoded_schema(_file_schema(table))
+    return _written(table, schema, (_with_schema(one, schema) for one in blocks), day, bucket)
+
+
 def write_without(table: Table, file: DataFile, rows: NDArray[np.int64]) -> DataFile | None:
     """A new file with the rows of another except these; None when none is left. Holds one row group in memory."""
     with table.io.new_input(file.file_path).open() as stream:
@@ -75,12 +81,14 @@ def _blocks_without(source: pq.ParquetFile, rows: NDArray[np.int64], schema: pa.
         keep = np.ones(len(block), np.bool_)
         keep[rows[(rows >= first) & (rows < first + len(block))] - first] = False
         first += len(block)
-        block = block.filter(pa.array(keep))
-        known = set(block.column_names)
-        arrays = [
-            block[one.name].cast(one.type) if one.name in known else pa.nulls(len(block), one.type) for one in schema
-        ]
-        yield pa.Table.from_arrays(arrays, schema=schema)
+        yield _with_schema(block.filter(pa.array(keep)), schema)
+
+
+def _with_schema(block: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of the schema; a column that the block lacks is null."""
+    known = set(block.column_names)
+    arrays = [block[one.name].cast(one.type) if one.name in known else pa.nulls(len(block), one.type) for one in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _file_schema(table: Table) -> pa.Schema:

@@ -36,6 +36,7 @@ POLL_RECORDS_MAX = 256
 SAMPLES_MAX = 2_000_000  # Decoded samples that wait for a commit take 24 bytes each, and their rows as much again.
 SERIES_WITHIN_S = 60.0
 RETRY_S, REFUSED_RETRY_S = 5.0, 60.0
+REWRITES_MAX = 5  # Commits of compactions in a row that one emission is tried again after.
 STAND_BY_INTERVALS = 3  # Intervals without a commit of the other keeper, after which this one goes on.
 TRIMMED, OTHER_LOG = "chunks_trimmed", "tables_other_log"
 # Samples outside the years 1 to 9999 have no timestamp in readers.
@@ -184,7 +185,7 @@ class _Follower:
             if options.create_buckets is not None:
                 create_table(self._catalog, options.table.name, options.create_buckets)
             self._table: Table = load_table(self._catalog, options.table.name)
-            self.found = table_state(self._table)
+            self.found = table_state(self._table)  # State of the table; _state is equal, or begins a new table.
             self._state = self._first_state(keeper)
             partitions = sorted(self._state.next_offsets)
             # A chunk whose record compaction removed comes again further on, until the end of now. No cut is true
@@ -323,16 +324,29 @@ class _Follower:
         waiting, begun = self._waiting, time.perf_counter()
         if waiting.fragments:
             self._labels.catch_up(self._clock, SERIES_WITHIN_S)
+        self._reload()  # A compaction and an expiry may have taken the files of the known snapshot.
         state = self._next_state(waiting)
-        emitted = emit(self._table, waiting.fragments, self._labels.get, state)
+        emitted = self._emit(self._labels, waiting, state)
         commit_seconds.observe(time.perf_counter() - begun)
         self._count(emitted, waiting.holes)
         self._waiting = _Waiting(dict(waiting.next_offsets))
-        self._state = state
+        self._state = self.found = state
+
+    def _emit(self, labels: AnnouncedLabels, waiting: _Waiting, state: TableState) -> Emitted:
+        """Emit, and again on top of a commit that only rewrote files, as a compaction does."""
+        for tries_left in reversed(range(REWRITES_MAX)):
+            try:
+                return emit(self._table, waiting.fragments, labels.get, state)
+            except Unavailable as error:
+                if not is_conflict(error) or not tries_left:
+                    raise
+                self._reload()
+        raise AssertionError("the last try returns or raises")
+
+    def _reload(self) -> None:
+        """Load the table. Raises Unavailable (tables_conflict) if another keeper has committed since."""
         self._table = load_table(self._catalog, self._options.table.name)
-        now = table_state(self._table)
-        if now != state:
-            # Another keeper has committed since; what this one has read stands in that snapshot's offsets or before.
+        if table_state(self._table) != self.found:
             raise _conflict(self._options.table.name)
 
     def _next_state(self, waiting: _Waiting) -> TableState:

@@ -66,16 +66,22 @@ class TableState:
 
 
 def table_state(table: Table) -> TableState | None:
-    """The state of the table's rows; None for a table without a snapshot.
+    """The state of the table's rows; None for a table without a snapshot. Raises as own_snapshot, and CorruptData
+    (tables_corrupt), UnknownVersion."""
+    snapshot = own_snapshot(table)
+    return None if snapshot is None else state_of(snapshot)
+
+
+def own_snapshot(table: Table) -> Snapshot | None:
+    """The newest snapshot of a keeper or of maintenance; None for a table without a snapshot.
 
     Snapshots of other programs that only rewrote files (operation `replace`) are passed over. Raises ConfigMismatch:
-    tables_changed for any other, tables_expired when the snapshot before it is gone; CorruptData (tables_corrupt).
+    tables_changed for any other, tables_expired when the snapshot before it is gone.
     """
     snapshot = table.current_snapshot()
-    while snapshot is not None:
-        found = state_of(snapshot)
-        if found is not None:
-            return found
+    if snapshot is None:
+        return None
+    while VERSION_PROPERTY not in _properties(snapshot):
         operation = None if snapshot.summary is None else snapshot.summary.operation
         if operation != Operation.REPLACE:
             raise ConfigMismatch(
@@ -84,25 +90,21 @@ def table_state(table: Table) -> TableState | None:
                 " give another tables_name",
                 reason=CHANGED,
             )
-        if snapshot.parent_snapshot_id is None:
-            return None
-        before = table.snapshot_by_id(snapshot.parent_snapshot_id)
+        parent = snapshot.parent_snapshot_id
+        before = None if parent is None else table.snapshot_by_id(parent)
         if before is None:
             raise ConfigMismatch(
-                f"snapshot {snapshot.parent_snapshot_id} of table {'.'.join(table.name())}, which says what the rows"
-                " hold, is expired: keep the last snapshot of ours when expiring, or give another tables_name",
+                f"the snapshot before {snapshot.snapshot_id} of table {'.'.join(table.name())}, which says what the"
+                " rows hold, is expired: keep the last snapshot of a loader when expiring; give another tables_name",
                 reason=EXPIRED,
             )
         snapshot = before
-    return None
+    return snapshot
 
 
-def state_of(snapshot: Snapshot) -> TableState | None:
-    """The state that a snapshot of ours names; None for another program's. Raises CorruptData, UnknownVersion."""
-    summary = snapshot.summary
-    values: Mapping[str, str] = {} if summary is None else summary.additional_properties
-    if VERSION_PROPERTY not in values:
-        return None
+def state_of(snapshot: Snapshot) -> TableState:
+    """The state that a snapshot of ours names. Raises CorruptData (tables_corrupt), UnknownVersion."""
+    values = _properties(snapshot)
     if values[VERSION_PROPERTY] != VERSION:
         raise UnknownVersion(
             f"snapshot {snapshot.snapshot_id} is of format {values[VERSION_PROPERTY]}; this process knows {VERSION}"
@@ -128,6 +130,10 @@ def _decoded(values: Mapping[str, str]) -> TableState:
         tuple(HoleRecord(*one) for one in json.loads(values["tsdb.holes"])),
         int(values["tsdb.holes-total"]),
     )
+
+
+def _properties(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def _name(operation: Operation | None) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from support.cli import Shell
 from support.data.chunk_rows import random_rows
-from support.data.table_rows import NAME, expected, fragments, known_labels, state
+from support.data.table_rows import NAME, expected, fragments, known_labels, rows_of, state
+from support.oracles.fragment_twin import fragment_of
 from tsdb.tables.catalog import TableSettings, load_table, open_catalog
 from tsdb.tables.emission import emit
+from tsdb.tables.state import table_state
 
 
 @pytest.fixture
@@ -95,3 +98,43 @@ def test_without_the_packages_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
     done = shell.run("tables", "check", *tables)
     assert (done.code, "pip install 'kafka-tsdb[tables]'" in done.err) == (1, True)
+
+
+def test_small_files_are_joined_and_old_snapshots_expired_only_with_yes(
+    shell: Shell, tables: tuple[str, ...], tmp_path: Path
+) -> None:
+    shell.ok("tables", "create", *tables, "--buckets", 1)
+    for number in range(3):
+        with open_catalog(TableSettings(tables[1])) as catalog:
+            some = fragments(random_rows(number, packs=1, windows=1))
+            emit(load_table(catalog, NAME), some, known_labels, state(number + 1))
+    row = {"day": "1970-01-01", "bucket": 0, "files_before": 3}
+    asked = shell.ok("tables", "compact", *tables, "--files-min", 2, "--output", "json").json["joined"]
+    assert asked == [{**row, "files_after": None, "skipped": True}]
+    assert "1 would be joined" in shell.ok("tables", "compact", *tables, "--files-min", 2).err
+    done = shell.ok("tables", "compact", *tables, "--files-min", 2, "--yes", "--output", "json").json["joined"]
+    assert done == [{**row, "files_after": 1, "skipped": False}]
+    assert shell.ok("tables", "expire", *tables, "--output", "json").json == {"snapshots": [], "files": []}
+    asked = shell.ok("tables", "expire", *tables, "--older-than", "1ms", "--output", "json").json
+    assert (len(asked["snapshots"]), sum(path.endswith(".parquet") for path in asked["files"])) == (3, 3)
+    assert len(list(tmp_path.rglob("*.parquet"))) == 4
+    assert "expired 3 snapshots" in shell.ok("tables", "expire", *tables, "--older-than", "1ms", "--yes").err
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_old_days_are_dropped_only_with_yes(shell: Shell, tables: tuple[str, ...]) -> None:
+    shell.ok("tables", "create", *tables)
+    today_ms = time.time_ns() // 86_400_000_000_000 * 86_400_000
+    new = fragment_of({(7, today_ms): (5, 1)}, window_start_ms=today_ms)
+    old = fragments(random_rows(1, packs=1, windows=1))
+    with open_catalog(TableSettings(tables[1])) as catalog:
+        emit(load_table(catalog, NAME), [new, *old], known_labels, state(1))
+    asked = shell.ok("tables", "drop", *tables, "--older-than", "30d", "--output", "json").json
+    assert asked["samples"] == len(expected(old))
+    assert f"{len(expected(old))} samples in" in shell.ok("tables", "drop", *tables, "--older-than", "30d").err
+    assert "dropped" in shell.ok("tables", "drop", *tables, "--older-than", "30d", "--yes").err
+    assert shell.ok("tables", "drop", *tables, "--older-than", "30d", "--output", "json").json["samples"] == 0
+    with open_catalog(TableSettings(tables[1])) as catalog:
+        table = load_table(catalog, NAME)
+        assert rows_of(table) == expected([new])
+        assert table_state(table) == state(1)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from support.data.chunk_rows import random_rows
 from support.data.chunk_topics import Entry, append_entries, chunk_entry, marker_entry
@@ -23,7 +28,9 @@ from tsdb.model.time_set import PRODUCTION
 from tsdb.tables import keeper as keeper_module
 from tsdb.tables.catalog import create_table, load_table, open_catalog
 from tsdb.tables.emission import emit, is_conflict
+from tsdb.tables.files import write_without
 from tsdb.tables.keeper import KeeperOptions, TableKeeper, _Follower
+from tsdb.tables.maintain import Joined, compact, expire
 from tsdb.tables.state import LogCut, TableState, table_state
 
 PARTITIONS = 2
@@ -298,6 +305,83 @@ def test_a_commit_of_another_program_is_refused_until_it_is_rolled_back(log: Log
         assert "roll the table back" in found.message
         table.manage_snapshots().rollback_to_snapshot(ours.snapshot_id).commit()
     follower(log, options).close()
+
+
+def test_files_that_another_program_joined_are_no_change(log: Log, options: KeeperOptions, tmp_path: Path) -> None:
+    """Spark's rewrite_data_files commits a snapshot of operation `replace`, also between a read and its commit."""
+    rows = random_rows(11, packs=2, windows=2, samples=40)
+    announce(log, rows)
+    append_entries(log, emitted(rows[:8]))
+    step(log, options)
+    append_entries(log, emitted(rows[8:]))
+    one = follower(log, options)
+    replaced = rewrite(options)
+    one.step(lambda: False)
+    one.close()
+    assert replaced
+    assert is_whole(log, tmp_path)
+    assert rows_of(reopened(tmp_path)) == expected(fragments(rows))
+
+
+class Rewrite(_OverwriteFiles):
+    """pyiceberg makes no snapshots of this operation itself."""
+
+    def _summary(self, snapshot_properties: dict[str, str] = {}) -> Summary:  # noqa: B006  The library's own default.
+        return super()._summary(snapshot_properties).model_copy(update={"operation": Operation.REPLACE})
+
+
+def rewrite(options: KeeperOptions) -> int:
+    """Another program writes every file again, and puts nothing of ours into its snapshot. Returns their number."""
+    with open_catalog(options.table) as catalog:
+        table = load_table(catalog, NAME)
+        files = [task.file for task in table.scan().plan_files()]
+        with table.transaction() as transaction:
+            update = Rewrite(Operation.OVERWRITE, transaction, table.io)
+            with update as snapshot:
+                for file in files:
+                    again = write_without(table, file, np.empty(0, np.int64))
+                    assert again is not None
+                    snapshot.append_data_file(again)
+                    snapshot.delete_data_file(file)
+    return len(files)
+
+
+def test_a_rewrite_behind_which_our_snapshot_is_expired_is_refused(log: Log, options: KeeperOptions) -> None:
+    rows = random_rows(12, packs=1, windows=1, samples=30)
+    announce(log, rows)
+    append_entries(log, emitted(rows))
+    step(log, options)
+    rewrite(options)
+    with open_catalog(options.table) as catalog:
+        expire(catalog, NAME, datetime.now(UTC) + timedelta(seconds=1))
+        follower(log, options).close()
+        load_table(catalog, NAME).maintenance.expire_snapshots().older_than(datetime.now() + timedelta(1)).commit()
+    found = refusal(log, options)
+    assert (type(found), found.reason) == (ConfigMismatch, "tables_expired")
+
+
+def test_a_compaction_between_read_and_commit_is_no_conflict(
+    log: Log, options: KeeperOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = random_rows(13, packs=2, windows=2, samples=40)
+    announce(log, rows)
+    for first in range(0, 12, 3):
+        append_entries(log, emitted(rows[first : first + 3]))
+        step(log, options)
+    append_entries(log, emitted(rows[12:]))
+    joined: list[Joined] = []
+
+    def behind_a_compaction(*arguments: Any) -> Any:
+        if not joined:
+            with open_catalog(options.table) as catalog:
+                joined.extend(compact(catalog, NAME, 2))
+        return emit(*arguments)
+
+    monkeypatch.setattr(keeper_module, "emit", behind_a_compaction)
+    step(log, options)
+    assert sum(one.files_before for one in joined) > len(joined) > 0
+    assert is_whole(log, tmp_path)
+    assert rows_of(reopened(tmp_path)) == expected(fragments(rows))
 
 
 def test_a_missing_table_names_the_command_that_makes_it(log: Log, tmp_path: Path) -> None:
