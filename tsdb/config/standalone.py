@@ -12,12 +12,21 @@ from tsdb.config.common import CommonSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields, UiFields
+from tsdb.config.ruler import RulerFields
 from tsdb.config.store import StoreFields, check_slices
 from tsdb.config.tables import TablesFields
 
 
 class StandaloneSettings(
-    GatewayFields, StoreFields, ChunkerFields, LoaderFields, TablesFields, UiFields, PromqlFields, CommonSettings
+    GatewayFields,
+    StoreFields,
+    ChunkerFields,
+    LoaderFields,
+    TablesFields,
+    UiFields,
+    PromqlFields,
+    RulerFields,
+    CommonSettings,
 ):
     """The role `standalone`. `log`, `history` and `snapshot_dir` default to paths in `data_dir`; an empty `history` or
     `snapshot_dir` switches it off."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources
 from tsdb.api.prometheus.pages.metadata import remembered_families
@@ -32,9 +35,10 @@ def prometheus_api(
     log: Log,
     held: RequestBytes | None = None,
     seen: AnswerObserver | None = None,
+    rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.
-    held: the budget for the memory of its requests, when other servers share it.
+    held: the budget for the memory of its requests, when other servers share it. rule_groups: see ApiSources.
     """
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
@@ -46,6 +50,7 @@ def prometheus_api(
         answers=calls.answers,
         running=running,
         seen=seen,
+        rule_groups=rule_groups,
     )
     return PrometheusApi(api_sources, api_options(settings), held or RequestBytes(REQUESTS_BYTES_MAX))
 

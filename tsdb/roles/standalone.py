@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkStore
@@ -73,7 +75,14 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     writes = write_receivers(settings, gateway, metadata, held)
     services = [*writes.services, querier_service(sources, settings, calls, settings, running)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
-    api = prometheus_api(settings, sources, calls, running, log, held)
+    ruler: list[Component] = []
+    groups: Callable[[], Sequence[dict[str, Any]]] = list
+    if settings.rules:
+        from tsdb.roles.ruler import make_ruler, rule_groups  # Imported here: most processes have no rules.
+
+        made = make_ruler(settings, log, gateway, store, sources, calls)
+        ruler, groups = [made], rule_groups(made)
+    api = prometheus_api(settings, sources, calls, running, log, held, rule_groups=groups)
     pages = ui_routes(settings, "standalone", sources, api, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []
@@ -93,6 +102,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         writes.http,
         api,
         topic_watch(settings, log),
+        *ruler,
         *home_core(settings, PAST_THREADS, interrupts=True),
     ]
     components: list[Component] = [folder, LogComponent(log), *past, *serving]

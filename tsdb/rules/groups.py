@@ -18,6 +18,7 @@ from tsdb.rules.templates.functions import TemplateContext, TemplateSample
 from tsdb.rules.templates.template import TemplateData
 
 STALE = float(np.array([0x7FF0_0000_0000_0002], np.uint64).view(np.float64)[0])
+TOO_LARGE = ("read_timeout", "answer_too_large")  # Reasons of Overloaded that concern the read alone.
 TEMPLATE_SERIES_MAX = 10_000  # Series that a query of a template may give.
 SAME_LABELS = "vector contains metrics with the same labelset after applying"
 
@@ -114,9 +115,9 @@ def evaluate_group(
         begin = surroundings.seconds()
         try:
             after, series = _evaluated(rule, group.limit, before, at_ms, ts_ms, surroundings)
-        except (Unavailable, Overloaded):
-            raise
         except TsdbError as error:
+            if _comes_later(error):
+                raise
             after = replace(before, error=error.message, evaluated_at_ms=at_ms)
             if isinstance(error, _LimitExceeded) and isinstance(rule, AlertingRule):
                 after = replace(after, alerts={})
@@ -130,6 +131,11 @@ def evaluate_group(
     if leftover:
         surroundings.write([RuleSample(labels, ts_ms, STALE) for labels in leftover])
     return RuleGroupState(tuple(states))
+
+
+def _comes_later(error: TsdbError) -> bool:
+    """Whether the same read may succeed later; a read over its own bounds fails every time."""
+    return isinstance(error, Unavailable) or (isinstance(error, Overloaded) and error.reason not in TOO_LARGE)
 
 
 class _LimitExceeded(RuleError):
@@ -165,6 +171,11 @@ def _recorded(rule: RecordingRule, vector: Sequence[VectorSample]) -> dict[Label
             raise RuleError(f"{SAME_LABELS} rule labels")
         series[labels] = sample.value
     return series
+
+
+def conditions(rule: AlertingRule, ts_ms: int, surroundings: RuleSurroundings) -> dict[Labels, FoundAlert]:
+    """The conditions of a rule that hold at a time, by the labels of their alerts. Raises TsdbError."""
+    return _conditions(rule, surroundings.query(rule.query.text, ts_ms), ts_ms, surroundings)
 
 
 def _conditions(

@@ -10,19 +10,24 @@ from tsdb.promql.evaluate.vectors.block import Block, Scalar
 from tsdb.rules.groups import RuleError, VectorSample
 
 
-def vector_of(result: EvaluationResult) -> list[VectorSample]:
-    """The series of an instant query; a scalar is one without labels. Raises RuleError for other types."""
+def vector_of(result: EvaluationResult, series_max: int | None = None) -> list[VectorSample]:
+    """The series of an instant query; a scalar is one without labels. Raises RuleError for other types, and for more
+    than series_max series."""
     value = result.value
     if isinstance(value, Scalar):
         return [VectorSample({}, float(value.values[0]))]
     if not isinstance(value, Block):
         raise RuleError("rule result is not a vector or scalar")
-    labels, values = value.labels, value.values[:, 0].tolist()
-    shown = [pool_row(labels.pool.texts(numbers), labels.names) for numbers in labels.numbers.tolist()]
-    return [VectorSample(row, number) for row, number in zip(shown, values, strict=True)]
+    if series_max is not None and len(value) > series_max:
+        raise RuleError(
+            f"{len(value)} series; the limit is {series_max} (rules_series_max): aggregate in the expression"
+        )
+    names, texts = value.labels.names, value.labels.pool.texts
+    rows = zip(value.labels.numbers.tolist(), value.values[:, 0].tolist(), strict=True)
+    return [VectorSample(_labels(names, texts(numbers)), number) for numbers, number in rows]
 
 
-def pool_row(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def _labels(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in zip(names, texts, strict=True) if text}
 
 

@@ -29,7 +29,7 @@ from tsdb.ops.http.server import OpsServer, serve_ops
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.read_call import AnswerBytes, Caller
-from tsdb.rules.unit_tests.memory import MemoryStorage, label_filter
+from tsdb.rules.memory import MemoryStorage, label_filter
 from tsdb.v1 import reader_pb2
 
 NOW_MS = 1_435_781_451_781
@@ -187,6 +187,7 @@ def api_server(
     answers: AnswerBytes | None = None,
     seen: AnswerObserver | None = None,
     beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
+    rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
 ) -> Iterator[ApiServer]:
     """beside: makes further routes of the server."""
     samples, memory = Samples(), answers or AnswerBytes()
@@ -204,6 +205,7 @@ def api_server(
         clock=ManualClock(NOW_MS),
         answers=memory,
         seen=seen,
+        rule_groups=rule_groups,
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
     bodies = JoinedRoutes((api,) if beside is None else (api, beside(api)))

@@ -143,7 +143,7 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         # Imported here: most tests of clients evaluate nothing, and this loads Numba.
         from tsdb.promql.evaluate.query import QueryOptions, instant_query, range_query
         from tsdb.query.promql.answer import messages
-        from tsdb.rules.unit_tests.memory import MemoryStorage
+        from tsdb.rules.memory import MemoryStorage
 
         self._enter(request, context)
         if request.options.HasField("max_lag_ms") and self.state.lag_ms > request.options.max_lag_ms:

@@ -28,7 +28,7 @@ from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_q
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 
 # Prometheus runs its scripts with these flags.
 OPTIONS = QueryOptions(features=ALL_FEATURES, delays_name_removal=True)

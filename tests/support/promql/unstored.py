@@ -13,7 +13,7 @@ from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Call, Expression, VectorSelector, children
-from tsdb.rules.unit_tests.memory import label_filter
+from tsdb.rules.memory import label_filter
 from tsdb.rules.unit_tests.notation import METRIC_NAME, Labels, labels_of
 from tsdb.selector.tokens import QueryError
 

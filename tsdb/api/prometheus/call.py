@@ -84,7 +84,7 @@ class ApiSources:
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
     number. settings: the settings of the process, as plain values, secrets masked. answers: the memory of all answers.
     running: the queries of the process, those of other services too. seen: sees the results of queries; None: nothing
-    does.
+    does. rule_groups: the groups of the ruler of this process, as plain values.
     """
 
     open_storage: OpenStorage
@@ -95,6 +95,7 @@ class ApiSources:
     answers: AnswerBytes = field(default_factory=AnswerBytes)
     running: RunningQueries = field(default_factory=RunningQueries)
     seen: AnswerObserver | None = None
+    rule_groups: Callable[[], Sequence[dict[str, Any]]] = list
 
 
 @dataclass(frozen=True, slots=True)

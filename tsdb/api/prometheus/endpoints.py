@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tsdb.api.prometheus.answer import Representation, Result, failed
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import Failure
-from tsdb.api.prometheus.pages import empty, federate, lookups, metadata, query, status, syntax
+from tsdb.api.prometheus.pages import empty, federate, lookups, metadata, query, rules, status, syntax
 from tsdb.api.prometheus.remote_read import page as remote_read
 from tsdb.ops.http.bodies import HttpAnswer
 
@@ -60,8 +60,8 @@ _ENDPOINTS = {
         Endpoint(PREFIX + "metadata", metadata.metadata),
         Endpoint(PREFIX + "format_query", syntax.format_query, _GET_POST),
         Endpoint(PREFIX + "parse_query", syntax.parse_query, _GET_POST),
-        Endpoint(PREFIX + "rules", empty.rules),
-        Endpoint(PREFIX + "alerts", empty.empty({"alerts": []})),
+        Endpoint(PREFIX + "rules", rules.rules),
+        Endpoint(PREFIX + "alerts", rules.alerts),
         Endpoint(PREFIX + "targets", empty.empty({"activeTargets": [], "droppedTargets": []})),
         Endpoint(PREFIX + "targets/metadata", empty.empty([])),
         Endpoint(PREFIX + "scrape_pools", empty.empty({"scrapePools": []})),

@@ -17,8 +17,8 @@ from tsdb.rules.alerts import AlertState
 from tsdb.rules.document import Place
 from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup, load_rules
 from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, evaluate_group, new_state
+from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.file import AlertCase, ExpectedAlert, ExpressionCase, RuleUnitTest, UnitTestFile
-from tsdb.rules.unit_tests.memory import MemoryStorage
 from tsdb.rules.unit_tests.notation import Labels, labels_of, shown_labels
 from tsdb.rules.vectors import vector_query
 

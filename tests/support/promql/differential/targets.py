@@ -17,7 +17,7 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 from tsdb.selector.tokens import QueryError
 
 ANSWER_WITHIN_S = 60.0

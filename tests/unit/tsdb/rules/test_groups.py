@@ -22,7 +22,7 @@ from tsdb.rules.groups import (
     new_state,
     rule_state,
 )
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.notation import METRIC_NAME, labels_of, parse_series
 from tsdb.rules.vectors import vector_query
 

@@ -1,4 +1,4 @@
-"""Pages about what this store does not have: scrapes, rules, alerts, exemplars. Each has an empty answer."""
+"""Pages about what this store does not have: scrapes, exemplars. Each has an empty answer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,10 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.promql.syntax.parser import parse
 from tsdb.selector.tokens import QueryError
 
-_RULE_TYPES = ("", "alert", "record")
-
 
 def empty(data: Any) -> Callable[[ApiCall], Result]:
     """A page that always has this answer."""
     return lambda call: plain(data)
-
-
-def rules(call: ApiCall) -> Result:
-    """Answers `/api/v1/rules`. Rules are evaluated elsewhere: docs/alerting.md."""
-    kind = call.form.get("type").lower()
-    if kind not in _RULE_TYPES:
-        raise BadParameter("type", f"not supported value {parameters.quoted(kind)}")
-    return plain({"groups": []})
 
 
 def exemplars(call: ApiCall) -> Result:

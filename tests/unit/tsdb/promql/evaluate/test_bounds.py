@@ -11,7 +11,7 @@ from tsdb.promql.evaluate.ranges import range_functions
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import Pool, label_sets, parsed
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 
 HOUR_MS = 3_600_000
 

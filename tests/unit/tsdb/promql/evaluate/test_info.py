@@ -7,7 +7,7 @@ import pytest
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.notation import labels_of
 
 MINUTE_MS = 60_000

@@ -8,7 +8,7 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import QueryOptions, instant_query
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 
 OPTIONS = QueryOptions(features=ALL_FEATURES)
 

@@ -16,7 +16,7 @@ from support.examples import examples
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 
 OPTIONS = QueryOptions(ALL_FEATURES)
 STEP_MS, END_MS, RANGE_MS = 700, 7000, 2000

@@ -7,7 +7,7 @@ import pytest
 from tsdb.promql.evaluate.query import QueryOptions, instant_query
 from tsdb.promql.evaluate.vectors.block import Samples
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 
 LARGEST = 1.7976931348623157e308
 INF = float("inf")

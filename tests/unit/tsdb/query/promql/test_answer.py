@@ -11,7 +11,7 @@ from tsdb.promql.evaluate.query import instant_query
 from tsdb.promql.evaluate.query import range_query as evaluated_range
 from tsdb.query.promql import answer
 from tsdb.query.promql.answer import messages
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 from tsdb.v1 import reader_pb2
 
 

@@ -30,7 +30,7 @@ from tsdb.query.shadow.kept import KeptPairs, kept_files
 from tsdb.query.shadow.shadow import WAITING_MAX, Shadow, ShadowOptions
 from tsdb.query.shadow.target import HEADER, ShadowTarget, decoded
 from tsdb.reader.read_call import SelectLimits
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage
 from tsdb.v1 import reader_pb2
 
 WITHIN_S = 60.0

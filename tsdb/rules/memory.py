@@ -1,4 +1,4 @@
-"""Memory storage keeps samples of series in lists, for evaluations without a store."""
+"""Memory storage keeps samples of series in lists: for evaluations without a store, and beside one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher, MatchType
-from tsdb.promql.evaluate.storage import StoredSeries
-from tsdb.rules.unit_tests.notation import METRIC_NAME, Labels
+from tsdb.promql.evaluate.storage import Storage, StoredSeries
+from tsdb.rules.alerts import Labels
+from tsdb.rules.files import METRIC_NAME
 from tsdb.selector.pattern import compile_pattern
 
 SELECTIONS_MAX = 10_000  # Remembered selections; all are forgotten when there are more, or when a series is new.
@@ -99,6 +101,45 @@ class MemoryStorage:
     def _candidates(self, matchers: Sequence[Matcher]) -> Iterable[_Column]:
         names = [one.value for one in matchers if one.name == METRIC_NAME and one.type is MatchType.EQUAL]
         return self._by_name.get(names[0], ()) if names else self._columns.values()
+
+
+class OverlaidStorage:
+    """Implements Storage with the samples of another storage and newer ones in memory, which win at equal times.
+
+    A rule reads the results of the rules before it in its group here: the log does not have them yet.
+    """
+
+    def __init__(self, base: Storage, newer: MemoryStorage) -> None:
+        self._base = base
+        self._newer = newer
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        """Implements Storage.select: the series of either storage, each once."""
+        base, newer = (storage.select(matchers, start_ms, end_ms) for storage in (self._base, self._newer))
+        if not newer.labels:
+            return base
+        parts = {labels: _samples(base, row) for row, labels in enumerate(base.labels)}
+        for row, labels in enumerate(newer.labels):
+            (old_ms, old), (new_ms, new) = parts.get(labels, _NOTHING), _samples(newer, row)
+            keeps = ~np.isin(old_ms, new_ms)
+            ts_ms, values = np.concatenate((old_ms[keeps], new_ms)), np.concatenate((old[keeps], new))
+            order = np.argsort(ts_ms, kind="stable")
+            parts[labels] = ts_ms[order], values[order]
+        return StoredSeries(
+            list(parts),
+            np.cumsum([0, *(len(ts_ms) for ts_ms, _ in parts.values())], dtype=np.int64),
+            np.concatenate([ts_ms for ts_ms, _ in parts.values()]),
+            np.concatenate([values for _, values in parts.values()]),
+            base.warnings,
+        )
+
+
+_NOTHING = np.empty(0, np.int64), np.empty(0, np.float64)
+
+
+def _samples(stored: StoredSeries, row: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    start, end = int(stored.starts[row]), int(stored.starts[row + 1])
+    return stored.ts_ms[start:end], stored.values[start:end]
 
 
 def label_filter(matchers: Sequence[Matcher]) -> Callable[[Labels], bool]:

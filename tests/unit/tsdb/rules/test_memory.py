@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.labels import canonical_labels
-from tsdb.rules.unit_tests.memory import MemoryStorage
+from tsdb.rules.memory import MemoryStorage, OverlaidStorage
 from tsdb.rules.unit_tests.notation import STALE, labels_of
 from tsdb.selector.selectors import parse_selector
 
@@ -70,3 +70,25 @@ def test_loads_of_one_series_join(storage: MemoryStorage) -> None:
     assert storage.select(parse_selector("y"), 0, 29).ts_ms.tolist() == [10, 15, 20]
     storage.clear()
     assert not storage.select(parse_selector("y"), 0, 100).labels
+
+
+def test_newer_samples_in_memory_join_those_of_a_storage_and_win(storage: MemoryStorage) -> None:
+    newer = MemoryStorage()
+    newer.add(labels_of({"__name__": "x", "a": "1"}), [(20, 9.0), (25, 8.0)])
+    newer.add(labels_of({"__name__": "x", "new": "1"}), [(25, 7.0)])
+    found = OverlaidStorage(storage, newer).select(parse_selector("x"), 15, 25)
+    rows = {
+        labels: (found.ts_ms[start:end].tolist(), found.values[start:end].tolist())
+        for labels, start, end in zip(found.labels, found.starts[:-1], found.starts[1:], strict=True)
+    }
+    assert rows == {
+        canonical_labels(SERIES[0]): ([20, 25], [9.0, 8.0]),
+        canonical_labels(SERIES[1]): ([20], [2.0]),
+        canonical_labels(SERIES[2]): ([20], [2.0]),
+        canonical_labels({"__name__": "x", "new": "1"}): ([25], [7.0]),
+    }
+
+
+def test_memory_without_a_match_leaves_an_answer_as_it_is(storage: MemoryStorage) -> None:
+    found = OverlaidStorage(storage, MemoryStorage()).select(parse_selector("x"), 0, 25)
+    assert found.ts_ms.tolist() == storage.select(parse_selector("x"), 0, 25).ts_ms.tolist()

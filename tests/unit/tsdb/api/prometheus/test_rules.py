@@ -1,0 +1,131 @@
+"""`rules` and `alerts` show the groups of the ruler with the fields of Prometheus, filtered as there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from support.api.prometheus_server import ApiServer, api_server
+from tsdb.rules.files import parse_rules
+from tsdb.rules.groups import RuleSample, RuleSurroundings, VectorSample, evaluate_group, new_state
+from tsdb.rules.schedule import ScheduledGroup
+from tsdb.rules.view import shown_groups
+
+AT_MS = 1_435_781_451_500
+RULES = """
+groups:
+- name: one
+  interval: 30s
+  limit: 9
+  rules:
+  - {record: "a:b", expr: "sum ( x )", labels: {team: t}}
+  - alert: Fires
+    expr: x > 1
+    keep_firing_for: 1m
+    labels: {severity: "{{ $value }}"}
+    annotations: {s: "{{ $labels.job }}"}
+  - {alert: Waits, expr: x, for: 5m}
+  - {record: fails, expr: y}
+- name: two
+  rules: [{record: later, expr: x}]
+"""
+
+
+def asked(text: str, at_ms: int) -> Sequence[VectorSample]:
+    if text == "sum ( x )":
+        return []
+    return [VectorSample({"__name__": "x", "job": "j"}, 1.5)] * (2 if text == "y" else 1)
+
+
+def ignored(samples: Sequence[RuleSample]) -> None:
+    """The page shows no samples."""
+
+
+def scheduled() -> list[ScheduledGroup]:
+    one, two = parse_rules(RULES.encode(), "f.yaml").groups
+    state = evaluate_group(one, new_state(one), AT_MS, 0, RuleSurroundings(asked, ignored))
+    evaluated = ScheduledGroup(one, state, AT_MS + 30_000, (), "partition 1 is behind", AT_MS, AT_MS + 20, 0.25)
+    return [ScheduledGroup(two, new_state(two)), evaluated]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ApiServer]:
+    groups = scheduled()
+    with api_server(rule_groups=lambda: shown_groups(groups)) as server:
+        yield server
+
+
+FIRING = {
+    "labels": {"alertname": "Fires", "job": "j", "severity": "1.5"},
+    "annotations": {"s": "j"},
+    "state": "firing",
+    "activeAt": "2015-07-01T20:10:51.5Z",
+    "value": "1.5e+00",
+}
+PENDING = {**FIRING, "labels": {"alertname": "Waits", "job": "j"}, "annotations": {}, "state": "pending"}
+
+
+def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) -> None:
+    one, two = served.get("rules").data["groups"]
+    assert {name: value for name, value in one.items() if name != "rules"} == {
+        "name": "one",
+        "file": "f.yaml",
+        "interval": 30.0,
+        "limit": 9,
+        "evaluationTime": 0.25,
+        "lastEvaluation": "2015-07-01T20:10:51.52Z",
+        "evaluatedThrough": "2015-07-01T20:10:51.5Z",
+        "waitsFor": "partition 1 is behind",
+    }
+    evaluated = {"health": "ok", "evaluationTime": 0.0, "lastEvaluation": "2015-07-01T20:10:51.5Z"}
+    record, fires, waits, fails = one["rules"]
+    assert record == {"name": "a:b", "query": "sum(x)", "labels": {"team": "t"}, "type": "recording", **evaluated}
+    assert fires == {
+        "name": "Fires",
+        "query": "x > 1",
+        "duration": 0.0,
+        "keepFiringFor": 60.0,
+        "labels": {"severity": "{{ $value }}"},
+        "annotations": {"s": "{{ $labels.job }}"},
+        "state": "firing",
+        "alerts": [FIRING],
+        "type": "alerting",
+        **evaluated,
+    }
+    assert (waits["state"], waits["duration"], waits["alerts"]) == ("pending", 300.0, [PENDING])
+    assert fails["health"] == "err"
+    assert fails["lastError"] == "vector contains metrics with the same labelset after applying rule labels"
+    never = "0001-01-01T00:00:00Z"
+    assert (two["lastEvaluation"], two["rules"][0]["health"], two["rules"][0]["lastEvaluation"]) == (
+        never,
+        "unknown",
+        never,
+    )
+
+
+def test_alerts_are_those_that_are_pending_or_firing(served: ApiServer) -> None:
+    assert served.get("alerts").data == {"alerts": [FIRING, PENDING]}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, {"one": ["a:b", "Fires", "Waits", "fails"], "two": ["later"]}),
+        ({"type": "alert"}, {"one": ["Fires", "Waits"]}),
+        ({"type": "record"}, {"one": ["a:b", "fails"], "two": ["later"]}),
+        ({"rule_name[]": ["Fires", "later"]}, {"one": ["Fires"], "two": ["later"]}),
+        ({"rule_group[]": "two"}, {"two": ["later"]}),
+        ({"file[]": "other.yaml"}, {}),
+    ],
+)
+def test_filters(served: ApiServer, parameters: dict[str, Any], expected: dict[str, list[str]]) -> None:
+    groups = served.get("rules", **parameters).data["groups"]
+    assert {group["name"]: [rule["name"] for rule in group["rules"]] for group in groups} == expected
+
+
+def test_alerts_may_be_left_out(served: ApiServer) -> None:
+    groups = served.get("rules", exclude_alerts="true").data["groups"]
+    assert not any("alerts" in rule for group in groups for rule in group["rules"])
+    assert served.get("rules", exclude_alerts="x").failure[:2] == (400, "bad_data")

@@ -1,0 +1,236 @@
+"""The ruler over samples in memory and a clock by hand: never short, none left out, the same after a restart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
+from tsdb.model.selector import Matcher
+from tsdb.promql.evaluate.query import DEFAULTS
+from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.rules.alerts import AlertState, Labels, active
+from tsdb.rules.files import RuleFile, parse_rules
+from tsdb.rules.groups import RuleSample
+from tsdb.rules.memory import MemoryStorage
+from tsdb.rules.ruler import CATCH_UP_MS, EVALUATED, Ruler, RuleRead, RulerOptions, RulerPorts
+from tsdb.rules.unit_tests.notation import labels_of
+
+START_MS = 1_700_000_000_000  # A multiple of each interval below.
+RECORD = "groups: [{name: g, interval: 10s, rules: [{record: a, expr: sum(x)}]}]"
+ALERT = "{name: g, interval: 10s, rules: [{alert: A, expr: x > 5, for: 30s, keep_firing_for: 40s}]}"
+
+
+class Process:
+    """A log in memory with rulers over it. complete_ms: the time up to which all samples are readable."""
+
+    def __init__(self, *texts: str) -> None:
+        self.clock = ManualClock(START_MS)
+        self.memory = MemoryStorage()
+        self.files = [parse_rules(text.encode(), f"f{number}") for number, text in enumerate(texts)]
+        self.complete_ms: int | None = None
+        self.read_error: TsdbError | None = None
+        self.write_error: TsdbError | None = None
+        self.reads = 0
+        self.ruler = self.new_ruler()
+
+    def new_ruler(self, options: RulerOptions = RulerOptions()) -> Ruler:
+        ports = RulerPorts(lambda: self.files, self.open_read, self.missing, self.write, self.clock)
+        self.ruler = Ruler(ports, options)
+        return self.ruler
+
+    def change(self, text: str) -> None:
+        self.files = [parse_rules(text.encode(), "f0")]
+
+    @contextmanager
+    def open_read(self) -> Iterator[RuleRead]:
+        yield RuleRead(self, DEFAULTS)
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
+        self.reads += 1
+        if self.read_error is not None:
+            raise self.read_error
+        return self.memory.select(matchers, start_ms, end_ms)
+
+    def missing(self, at_ms: int) -> str:
+        return "" if self.complete_ms is None or at_ms <= self.complete_ms else "partition 1 is behind"
+
+    def write(self, samples: Sequence[RuleSample]) -> int:
+        if self.write_error is not None:
+            raise self.write_error
+        for sample in samples:
+            self.memory.add(sample.labels, [(sample.ts_ms, sample.value)])
+        return 0
+
+    def sample(self, value: float, name: str = "x") -> None:
+        self.memory.add(labels_of({"__name__": name}), [(self.clock.now_ms(), value)])
+
+    def run(self, seconds: int, value: float | None = None) -> None:
+        """Pass seconds in steps of five, each with a sample of x, and let the ruler do all that it may."""
+        for _ in range(seconds // 5):
+            self.clock.advance(5_000)
+            if value is not None:
+                self.sample(value)
+            self.settle()
+
+    def settle(self) -> None:
+        while self.ruler.step() == 0.0:
+            pass
+
+    def values(self, **labels: str) -> list[tuple[int, float | None]]:
+        """Seconds since the start and values of a series; None stands for a stale marker."""
+        wanted: Labels = labels_of({"__name__" if name == "name" else name: text for name, text in labels.items()})
+        column = self.memory._columns.get(wanted)
+        pairs = zip(column.ts_ms, column.values, strict=True) if column else ()
+        return [((ts - START_MS) // 1000, None if math.isnan(value) else value) for ts, value in pairs]
+
+
+def test_each_multiple_of_the_interval_is_evaluated_once() -> None:
+    process = Process(RECORD)
+    process.settle()
+    for number in range(1, 7):
+        process.run(5, float(number))
+    assert process.values(name="a") == [(10, 2.0), (20, 4.0), (30, 6.0)]
+    assert [at for at, _ in process.values(name=EVALUATED, rule_group="f0;g")] == [0, 10, 20, 30]
+    reads = process.reads
+    process.settle()
+    assert process.reads == reads
+
+
+def test_a_time_that_is_not_complete_waits_and_is_evaluated_later() -> None:
+    process = Process(RECORD)
+    process.settle()
+    process.complete_ms = START_MS + 10_000
+    process.run(40, 1.0)
+    assert process.values(name="a") == [(10, 1.0)]
+    assert process.ruler.groups()[0].waits_for == "partition 1 is behind"
+    # A sample that came in the meantime for these times counts.
+    process.memory.add(labels_of({"__name__": "x", "i": "late"}), [(START_MS + 20_000, 5.0)])
+    process.complete_ms = None
+    process.settle()
+    assert process.values(name="a") == [(10, 1.0), (20, 6.0), (30, 6.0), (40, 6.0)]
+    assert process.ruler.groups()[0].waits_for == ""
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), Overloaded("busy", reason="answers_bytes")])
+def test_a_read_or_a_write_that_fails_for_now_is_repeated(error: TsdbError) -> None:
+    process = Process(RECORD)
+    process.settle()
+    process.read_error = error
+    process.run(20, 1.0)
+    assert process.values(name="a") == []
+    process.read_error, process.write_error = None, error
+    process.run(10, 2.0)
+    assert process.values(name="a") == []
+    assert process.ruler.groups()[0].waits_for == error.message
+    process.write_error = None
+    process.settle()
+    assert [at for at, _ in process.values(name="a")] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("error", [HoleInRange("a loss"), Overloaded("slow", reason="read_timeout")])
+def test_a_read_that_always_fails_is_a_failure_of_its_rule(error: TsdbError) -> None:
+    process = Process(RECORD)
+    process.settle()
+    process.read_error = error
+    process.run(10, 1.0)
+    (group,) = process.ruler.groups()
+    assert (group.state.rules[0].error, group.evaluated_ms) == (error.message, START_MS + 10_000)
+
+
+def test_an_expression_gives_a_bounded_number_of_series() -> None:
+    process = Process(RECORD.replace("sum(x)", "x"))
+    process.new_ruler(RulerOptions(series_max=1))
+    process.settle()
+    process.memory.add(labels_of({"__name__": "x", "i": "2"}), [(START_MS, 5.0)])
+    process.run(10, 1.0)
+    assert "2 series; the limit is 1 (rules_series_max)" in process.ruler.groups()[0].state.rules[0].error
+
+
+def test_a_group_waits_for_the_records_that_it_reads() -> None:
+    reader = "{name: r, interval: 10s, rules: [{record: b, expr: a * 2}]}"
+    process = Process(f"groups: [{reader}, {RECORD.removeprefix('groups: [')}")
+    process.settle()
+    process.run(20, 1.0)
+    assert process.values(name="b") == [(10, 2.0), (20, 2.0)]
+
+
+def test_results_have_the_time_of_the_offset() -> None:
+    process = Process(RECORD.replace("interval: 10s", "interval: 10s, query_offset: 5s"))
+    process.settle()
+    for number in range(1, 5):
+        process.run(5, float(number))
+    assert process.values(name="a") == [(5, 1.0), (15, 3.0)]
+
+
+def alert(process: Process) -> tuple[AlertState, int, int | None] | None:
+    """State of the active alert, and seconds since the start at which it became active and since which it is kept."""
+    alerts = active(process.ruler.groups()[0].state.rules[0].alerts)
+    if not alerts:
+        return None
+    kept_ms = alerts[0].kept_since_ms
+    active_s = (alerts[0].active_at_ms - START_MS) // 1000
+    return alerts[0].state, active_s, None if kept_ms is None else (kept_ms - START_MS) // 1000
+
+
+@pytest.mark.parametrize("restart_at_s", range(20, 160, 10))
+def test_a_restart_at_any_time_changes_no_alert_and_no_sample(restart_at_s: int) -> None:
+    """Values: high until 60 s, low after. Down for 20 s: the times between are evaluated afterwards."""
+    expected, found = (Process(f"groups: [{ALERT}]") for _ in range(2))
+    for process in (expected, found):
+        process.settle()
+    for at_s in range(5, 180, 5):
+        for process in (expected, found):
+            process.clock.advance(5_000)
+            process.sample(10.0 if at_s <= 60 else 1.0)
+        expected.settle()
+        if at_s == restart_at_s:
+            found.new_ruler()
+        if not restart_at_s <= at_s < restart_at_s + 20:
+            found.settle()
+            if at_s >= restart_at_s + 20:
+                assert alert(found) == alert(expected), at_s
+    assert {labels: (one.ts_ms, one.values[0]) for labels, one in found.memory._columns.items()} == {
+        labels: (one.ts_ms, one.values[0]) for labels, one in expected.memory._columns.items()
+    }
+    assert expected.values(name="ALERTS", alertname="A", alertstate="firing")[0] == (40, 1.0)
+    assert expected.values(name="ALERTS", alertname="A", alertstate="firing")[-1] == (110, None)
+
+
+def test_steps_before_the_last_hour_are_left_out_and_counted() -> None:
+    process = Process(RECORD)
+    process.settle()
+    process.run(10, 1.0)
+    process.complete_ms = 0
+    process.clock.advance(2 * CATCH_UP_MS)
+    process.complete_ms = None
+    process.settle()
+    times = [at for at, _ in process.values(name=EVALUATED, rule_group="f0;g")]
+    assert times[:3] == [0, 10, 10 + CATCH_UP_MS // 1000]
+    assert times[-1] == 10 + 2 * CATCH_UP_MS // 1000
+
+
+def test_a_group_that_is_gone_ends_its_series() -> None:
+    process = Process(RECORD)
+    process.settle()
+    process.run(10, 1.0)
+    process.change(RECORD.replace("name: g", "name: other").replace("record: a", "record: b"))
+    process.write_error = Unavailable("away")
+    process.settle()
+    process.write_error = None
+    process.settle()
+    assert process.values(name="a") == [(10, 1.0), (20, None)]
+    process.run(20, 1.0)
+    assert [at for at, _ in process.values(name="b")] == [10, 20, 30]
+
+
+def test_files_that_stay_equal_are_not_taken_again() -> None:
+    process = Process(RECORD)
+    process.settle()
+    before: Sequence[RuleFile] = process.files
+    process.run(10, 1.0)
+    assert process.ruler.groups()[0].group is before[0].groups[0]

@@ -1,0 +1,119 @@
+"""Schedule: the groups of all rule files with their states, and which group may be evaluated next at which time.
+
+A group is evaluated at each multiple of its interval, in order, none left out: its times depend on nothing else. A
+group that reads what another group records waits until that group has been evaluated at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tsdb.model.selector import MatchType
+from tsdb.promql.syntax.tree import VectorSelector, post_order
+from tsdb.rules.alerts import ALERTS, ALERTS_FOR_STATE, Labels
+from tsdb.rules.files import METRIC_NAME, AlertingRule, RuleFile, RuleGroup
+from tsdb.rules.groups import RuleGroupState, carried_state, new_state
+
+
+@dataclass(slots=True)
+class ScheduledGroup:
+    """next_ms: time of the next evaluation; None: the state of an earlier process is not restored yet. needs: groups
+    whose records it reads. waits_for: why it is not evaluated now, "" otherwise. evaluated_at_ms: when the last
+    evaluation ended, by this process's clock. seconds: its cost. skipped: steps that were left out."""
+
+    group: RuleGroup
+    state: RuleGroupState
+    next_ms: int | None = None
+    needs: tuple[ScheduledGroup, ...] = ()
+    waits_for: str = ""
+    evaluated_ms: int | None = None
+    evaluated_at_ms: int | None = None
+    seconds: float = 0.0
+
+    def may_evaluate(self) -> bool:
+        """Whether all groups whose records it reads have been evaluated at next_ms."""
+        assert self.next_ms is not None, "a group without a time is restored first"
+        return all(one.next_ms is not None and one.next_ms > self.next_ms for one in self.needs)
+
+
+@dataclass(slots=True)
+class RuleSchedule:
+    """groups: those that others read come first. ended: series of groups that are gone, each with the time at which it
+    gets a stale marker; None: soon."""
+
+    groups: list[ScheduledGroup] = field(default_factory=list)
+    ended: list[tuple[frozenset[Labels], int | None]] = field(default_factory=list)
+
+    def renew(self, files: Sequence[RuleFile]) -> None:
+        """Take the groups of changed files. Equal groups keep state and time."""
+        before = {one.group.key: one for one in self.groups}
+        found: list[ScheduledGroup] = []
+        for group in (group for file in files for group in file.groups):
+            known = before.pop(group.key, None)
+            if known is None:
+                found.append(ScheduledGroup(group, new_state(group)))
+                continue
+            state = carried_state(group, known.group, known.state)
+            next_ms = known.next_ms
+            if next_ms is not None:
+                next_ms = aligned(next_ms, group.interval_ms)
+            found.append(ScheduledGroup(group, state, next_ms, evaluated_ms=known.evaluated_ms))
+        for gone in before.values():
+            series = gone.state.leftover.union(*(rule.series for rule in gone.state.rules))
+            if series:
+                self.ended.append((series, gone.next_ms))
+        self.groups = _ordered(found)
+
+
+def aligned(at_ms: int, interval_ms: int) -> int:
+    """The first multiple of the interval that is not before a time."""
+    return -(-at_ms // interval_ms) * interval_ms
+
+
+def _ordered(groups: Sequence[ScheduledGroup]) -> list[ScheduledGroup]:
+    """Groups after those that they read. In a circle of groups one of them waits for none of the others."""
+    writers: dict[str, list[ScheduledGroup]] = {}
+    for one in groups:
+        for name in _written(one.group):
+            writers.setdefault(name, []).append(one)
+    done: list[ScheduledGroup] = []
+    finished: set[int] = set()
+    for root in groups:
+        # A walk without recursion: a chain of groups may be longer than Python's stack.
+        stack, opened = [(root, iter(_read_groups(root, writers)))], {id(root)}
+        while stack:
+            one, left = stack[-1]
+            following = next((other for other in left if id(other) not in finished and id(other) not in opened), None)
+            if following is not None:
+                opened.add(id(following))
+                stack.append((following, iter(_read_groups(following, writers))))
+                continue
+            stack.pop()
+            if id(one) not in finished:
+                one.needs = tuple(other for other in _read_groups(one, writers) if id(other) in finished)
+                finished.add(id(one))
+                done.append(one)
+    return done
+
+
+def _read_groups(one: ScheduledGroup, writers: dict[str, list[ScheduledGroup]]) -> list[ScheduledGroup]:
+    found = [other for name in _read(one.group) for other in writers.get(name, ()) if other is not one]
+    return list({id(other): other for other in found}.values())
+
+
+def _written(group: RuleGroup) -> set[str]:
+    alerts = {ALERTS, ALERTS_FOR_STATE} if any(isinstance(rule, AlertingRule) for rule in group.rules) else set()
+    return alerts | {rule.name for rule in group.rules if not isinstance(rule, AlertingRule)}
+
+
+def _read(group: RuleGroup) -> set[str]:
+    """Names of metrics that the rules of a group select by their whole name."""
+    return {
+        matcher.value
+        for rule in group.rules
+        for node in post_order(rule.query.node)
+        if isinstance(node, VectorSelector)
+        for matcher in node.matchers
+        if matcher.name == METRIC_NAME and matcher.type is MatchType.EQUAL
+    }
