@@ -6,8 +6,6 @@ until the log has answered every append. The log is closed after that.
 
 from __future__ import annotations
 
-import structlog
-
 from ingest.announced_boundaries import SeriesBoundaries
 from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
@@ -18,8 +16,9 @@ from tsdb.model.clock import Clock
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
 from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
 
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 
 class Gateway:

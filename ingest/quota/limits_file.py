@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from ingest.limits import IngestLimits, Rate, RateLimits, SeriesLimits
 from ingest.quota.token_quota import holder_of
 from ingest.series.canonical import source_hash
@@ -25,6 +23,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.labels import canonical_labels
 from tsdb.model.placement import PlacementRule
+from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.watched_file import WatchedFile
 
@@ -32,7 +31,7 @@ LOOK_EVERY_S = 1.0
 _reload_failures = counter(
     "tsdb_ingest_limits_reload_failures_total", "Changes of limits_file that could not be applied."
 )
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 FILE_BYTES_MAX = 4 << 20
 FILE_ENTRIES_MAX = 10_000  # Most entries of each kind.

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from ingest.limits import REQUESTS, UNLIMITED, Rate, RateLimits
 from ingest.quota.buckets import SOURCE, RateBuckets, unit_over
 from tsdb.model.clock import Clock
+from tsdb.ops.logs import get_logger
 
 WARN_EVERY_S = 60.0
 REASONS = ("source_requests_limit", "source_samples_limit")  # Reasons by column of the rates.
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 PACKS_MAX = 500_000  # About 100 B each.
 UNKNOWN = -1

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from ingest.limits import SeriesLimits
@@ -24,9 +23,10 @@ from ingest.series.resolver import SeriesResolver
 from tsdb.model.clock import Clock
 from tsdb.model.labels import SEPARATOR, parse_labels
 from tsdb.model.placement import PlacementRule
+from tsdb.ops.logs import get_logger
 
 WARN_EVERY_S = 60.0
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 SOURCE_CHARS_MAX = 64
 

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from ingest.inflight import Reservation
@@ -39,6 +38,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, TsdbError
 from tsdb.model.time_set import TimeSet
 from tsdb.model.window import EPOCH_MS
+from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 
 # After a failed renewal, a write retries it 1/16 of a window later: several times before the announcement lapses.
@@ -56,7 +56,7 @@ _failures = counter(
     "kind",
     (NEW, RENEWAL),
 )
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 Answer = Appended | TsdbError
 

@@ -8,7 +8,6 @@ On a miss the labels are checked, made canonical and placed, all in kernels; the
 from __future__ import annotations
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from ingest.limits import IngestLimits
@@ -20,6 +19,7 @@ from ingest.series.table import SeriesTable
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, format_series, normalize_labels
 from tsdb.model.placement import PlacementRule
+from tsdb.ops.logs import get_logger
 
 REASONS = {
     EMPTY: "labels_empty",
@@ -33,7 +33,7 @@ REASONS = {
 _UNLISTED = {code: InvalidRequest(reason, reason=reason) for code, reason in REASONS.items()}
 _UNLISTED_CONFLICT = InvalidRequest("id_conflict", reason="id_conflict")
 
-logger = structlog.get_logger(__name__)
+logger = get_logger(__name__)
 
 
 class SeriesResolver:

@@ -19,11 +19,20 @@ from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO, cast
 
-import structlog
 from pydantic import SecretBytes, SecretStr
-from structlog.typing import Processor
 
 from tsdb.model.secrets import MASK, masked
+
+# structlog imports rich, and pygments with it, for tracebacks that we do not use: 81 modules, 4 MiB in each process.
+_rich = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment]  # An import of it fails, and structlog goes on without it.
+import structlog  # noqa: E402
+from structlog.typing import Processor  # noqa: E402
+
+if _rich is None:
+    del sys.modules["rich"]
+else:
+    sys.modules["rich"] = _rich
 
 LEVELS = ("debug", "info", "warning", "error")
 

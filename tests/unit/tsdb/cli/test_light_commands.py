@@ -50,7 +50,7 @@ RUNS = 5
 
 CLIENT = {"grpc", "numpy"}
 SETTINGS = {"pydantic", "pydantic_settings"}
-LOG = {*SETTINGS, "numpy", "rich", "structlog"}  # structlog imports rich.
+LOG = {*SETTINGS, "numpy", "structlog"}
 # Command line -> modules of HEAVY that it may load. A server's address is appended where the line ends with --address.
 ALLOWED: dict[str, set[str]] = {
     "--help": set(),
@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "status --output json --address": CLIENT,
     "watch --help": CLIENT,
     "write --help": {*CLIENT, "prometheus_client"},
-    "agent --help": {*CLIENT, "prometheus_client", "psutil", "pydantic", "rich", "structlog"},
+    "agent --help": {*CLIENT, "prometheus_client", "psutil", "pydantic", "structlog"},
     "plan --help": set(),
     "topics --help": LOG,
     "kafka --help": LOG,
@@ -80,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "holes --help": SETTINGS,
     "spark --help": SETTINGS,
     "config --help": SETTINGS,
-    "store --help": {*SETTINGS, "prometheus_client", "rich", "structlog"},
+    "store --help": {*SETTINGS, "prometheus_client", "structlog"},
 }
 ONE_PROCESS: defaultdict[frozenset[str], list[str]] = defaultdict(list)
 """Modules -> the command lines that may load them: what all of a process have loaded each may load alone."""

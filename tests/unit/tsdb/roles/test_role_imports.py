@@ -35,7 +35,19 @@ MODULES = (
     ),
 )
 OURS = ("tsdb", "ingest", "chunker", "spark_backfill")
-LATER = ("cassandra", "pyarrow", "bokeh", "jinja2", "pyspark", "kafka", "pandas", "pyiceberg", "sqlalchemy", "duckdb")
+LATER = (
+    "cassandra",
+    "pyarrow",
+    "bokeh",
+    "jinja2",
+    "pyspark",
+    "kafka",
+    "pandas",
+    "pyiceberg",
+    "sqlalchemy",
+    "duckdb",
+    "rich",
+)
 
 
 @pytest.mark.slow
