@@ -47,3 +47,9 @@ class StandaloneSettings(
     def _check_slices(self) -> StandaloneSettings:
         check_slices(self, self.times)
         return self
+
+    @model_validator(mode="after")
+    def _check_tables(self) -> StandaloneSettings:
+        if self.tables and not self.history:
+            raise ValueError("tables needs a history: without one there are no chunks, and the table would stay empty")
+        return self

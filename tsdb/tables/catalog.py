@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -152,7 +151,8 @@ def open_catalog(settings: TableSettings) -> Catalog:
             warehouse = settings.warehouse or str(path.parent / f"{path.stem}-files")
             if "://" not in warehouse:
                 warehouse = Path(warehouse).absolute().as_uri()
-            return SqlCatalog(OWN_CATALOG, uri=f"{SQLITE}{path}", warehouse=warehouse)
+            # Properties of object storage (s3.endpoint and others) come from pyiceberg's configuration of this name.
+            return load_catalog(OWN_CATALOG, type="sql", uri=f"{SQLITE}{path}", warehouse=warehouse)
         if settings.catalog.startswith(PYICEBERG):
             try:
                 return load_catalog(settings.catalog.removeprefix(PYICEBERG))
