@@ -1,4 +1,4 @@
-"""Every command of README.md works as printed: the blocks of a section run in one shell, from the top.
+"""Every command of README.md and docs/run.md works as printed: the blocks of a section run in one shell, from the top.
 
 CI runs the blocks that contain only `make`; this test checks that their targets exist.
 """
@@ -23,14 +23,14 @@ import pytest
 from support.documents import Block, blocks, shell_script
 
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "run.md")
 PORTS = (7410, 7411, 7420, 7421, 7430, 7431, 7441, 7451, 7460, 7461)
 WITHIN_S = 600.0  # Six roles, Kafka and Cassandra start beside other tests.
 MAKE = re.compile(r"^make ([a-z-]+)$")
 
 
 def all_blocks() -> list[Block]:
-    return [block for block in blocks(README) if block.language in ("sh", "python")]
+    return [block for page in PAGES for block in blocks(page) if block.language in ("sh", "python")]
 
 
 def only_make(block: Block) -> bool:

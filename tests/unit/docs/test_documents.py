@@ -41,7 +41,7 @@ def test_python_files_that_a_page_names_exist(page: Path) -> None:
     assert sorted(name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in SOURCES)) == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
+@pytest.mark.parametrize("page", ["docs/folders.md", "docs/README.md"])
 def test_folders_of_a_table_exist(page: str) -> None:
     rows = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("|")]
     named = {name for row in rows for name in FOLDER.findall(row)}
@@ -49,8 +49,8 @@ def test_folders_of_a_table_exist(page: str) -> None:
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
-def test_each_folder_with_code_is_in_the_table_of_the_readme() -> None:
-    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+def test_each_folder_with_code_is_in_the_table_of_folders() -> None:
+    rows = [line for line in (ROOT / "docs/folders.md").read_text().splitlines() if line.startswith("|")]
     named = {name for row in rows for name in FOLDER.findall(row)}
     folders = [file.parent for file in [*ROOT.glob("*/__init__.py"), *ROOT.glob("tsdb/*/__init__.py")]]
     with_code = {f"{folder.relative_to(ROOT).as_posix()}/" for folder in folders} - {"tsdb/", "tsdb/v1/"}
