@@ -55,3 +55,24 @@ def test_each_folder_with_code_is_in_the_table_of_folders() -> None:
     folders = [file.parent for file in [*ROOT.glob("*/__init__.py"), *ROOT.glob("tsdb/*/__init__.py")]]
     with_code = {f"{folder.relative_to(ROOT).as_posix()}/" for folder in folders} - {"tsdb/", "tsdb/v1/"}
     assert sorted(with_code - named) == []
+
+
+FOLDERS = [
+    f"/{folder.relative_to(ROOT).as_posix()}/"
+    for part in (*CODE, "docs", "proto")
+    for folder in [ROOT / part, *(ROOT / part).rglob("*")]
+    if folder.is_dir()
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_folders_that_a_page_names_exist(page: Path) -> None:
+    """A name may leave out folders at its beginning. build/ is made by commands."""
+    named = {name for name in FOLDER.findall(page.read_text()) if name.endswith("/") and not name.startswith("build/")}
+    assert sorted(name for name in named if not any(folder.endswith(f"/{name}") for folder in FOLDERS)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_page_installs_a_name_that_anybody_may_register(page: Path) -> None:
+    """Nothing is published yet: packages come from the checkout or from the file of a wheel."""
+    assert re.findall(r"pip install[^\n`]*kafka-tsdb(?!-)", page.read_text()) == []
