@@ -32,7 +32,7 @@ def cardinality(
     by: Annotated[By, typer.Option("--by", help="Count by metric name, label name, label pair, or source.")] = "metric",
     top: Annotated[int, typer.Option("--top", min=1, max=10_000, help="Groups to show.")] = 20,
     matching: Annotated[
-        str | None, typer.Option("--match", parser=selector, metavar="SELECTOR", help="Only of matching series.")
+        str | None, typer.Option("--selector", parser=selector, metavar="SELECTOR", help="Only of matching series.")
     ] = None,
     allow_stale: AllowStale = False,
     max_lag: MaxLag = None,

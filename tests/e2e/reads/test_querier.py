@@ -126,7 +126,7 @@ def check_commands(querier: str) -> None:
     largest = tsdb_json("cardinality", "--by", "metric", "--top", "3", "--address", querier)
     assert (largest["series"], largest["groups_total"]) == (SERIES, 4)
     assert [group["series"] for group in largest["groups"]] == [10] * 3
-    sources = tsdb_json("cardinality", "--by", "source", "--match", "m_1", "--address", querier)
+    sources = tsdb_json("cardinality", "--by", "source", "--selector", "m_1", "--address", querier)
     assert (sources["series"], sources["groups_total"]) == (10, 10)
     assert {"labels": {"instance": "i1", "job": "querier"}, "series": 1} in sources["groups"]
     labels = tsdb_json("cardinality", "--by", "label", "--address", querier)["groups"]

@@ -106,6 +106,9 @@ def query(
         Path | None,
         typer.Option("--out", "-o", help="Write to this file, such as x.csv, instead of stdout."),
     ] = None,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="CSV and Parquet with the time as a date and a column for each label.")
+    ] = False,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Most series in the table; 0: all.")] = TABLE_ROWS,
 ) -> None:
     """Print the value of a PromQL expression at one time or over a range, or with --raw samples; exact or an error.
@@ -116,10 +119,11 @@ def query(
 
     JSON is {"series": [{"labels", "ts_ms", "values"}], "samples", "kind", "text", "warnings", "infos"}, where kind is
     vector, ranges, scalar or text; with --raw it has "partitions" instead of the last four. CSV and Parquet have one
-    row for each value: labels (sorted JSON), ts_ms, value. Only Parquet keeps the payload of NaNs.
+    row for each value: labels (sorted JSON), ts_ms, value; with --wide time, a column for each label, value, which
+    spreadsheets open and `tsdb write` reads. Only Parquet keeps the payload of NaNs.
     """
     target, form = (
-        OutputTarget(result_format(output, out), out, rows),
+        OutputTarget(result_format(output, out), out, rows, wide),
         RawForm(step, agg, last_n, downsampled, encoding or "raw"),
     )
     target.check()

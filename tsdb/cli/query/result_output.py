@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tsdb.cli.options.arguments import TimeRange, duration_text
 from tsdb.cli.terminal.output import json_line, json_value, note, print_table, value_text
 from tsdb.client import QueryResult, SelectResult
-from tsdb.model.labels import format_series
+from tsdb.model.labels import format_series, parse_labels
 from tsdb.model.times import time_text
 
 ResultFormat = Literal["table", "json", "csv", "parquet"]
@@ -35,21 +35,27 @@ Result = SelectResult | QueryResult
 Row = tuple[bytes, NDArray[np.int64], NDArray[np.float64]]
 """Labels, ts_ms and values of a series."""
 
+WIDE_COLUMNS = ("time", "value")  # Columns of a wide table beside the labels.
+
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTarget:
-    """path: the file, None for stdout. rows_max: most series in a table, 0 for all."""
+    """path: the file, None for stdout. rows_max: most series in a table, 0 for all. wide: CSV and Parquet have a column
+    for each label."""
 
     form: ResultFormat
     path: Path | None
     rows_max: int
+    wide: bool = False
 
     def check(self) -> None:
         """Raises BadParameter for a file that cannot be written, and for a format that the output cannot have."""
         path = self.path
+        if self.wide and self.form not in ("csv", "parquet"):
+            raise typer.BadParameter(f"--wide goes with csv and parquet; the format is {self.form}")
         if self.form == "table" and path is not None:
             raise typer.BadParameter(f"--out {path}: a file is json, csv or parquet, by its name or by --output")
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -85,9 +91,9 @@ def write_result(result: Result, rest: Mapping[str, Any], target: OutputTarget) 
         if target.form == "json":
             _write_json(result, rest, file)
         elif target.form == "csv":
-            _write_csv(result, file)
+            _write_csv(result, file, target.wide)
         else:
-            _write_parquet(result, file)
+            _write_parquet(result, file, target.wide)
 
 
 def _write_json(result: Result, rest: Mapping[str, Any], file: BinaryIO) -> None:
@@ -106,25 +112,42 @@ def _json_values(values: NDArray[np.float64]) -> list[float | str]:
     return [json_value(value) for value in values.tolist()]
 
 
-def _write_csv(result: Result, file: BinaryIO) -> None:
+def _write_csv(result: Result, file: BinaryIO, wide: bool) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.csv as pacsv
 
-    table = result.to_arrow()
+    table = _wide_table(result) if wide else result.to_arrow()
     # The spelling of `tsdb write` and Prometheus.
     special = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
     texts = table["value"].cast(pa.string())
     for spelled, wanted in special.items():
         texts = pc.if_else(pc.equal(texts, spelled), wanted, texts)
-    columns = [table["labels"].cast(pa.string()), table["ts_ms"], texts]
-    pacsv.write_csv(pa.table(columns, names=["labels", "ts_ms", "value"]), file)
+    columns = dict(zip(table.column_names, table.columns, strict=True)) | {"value": texts}
+    if wide:
+        columns["time"] = pc.strftime(columns["time"], "%Y-%m-%d %H:%M:%S")  # The form that spreadsheets read.
+    plain = {name: one.cast(pa.string()) if pa.types.is_dictionary(one.type) else one for name, one in columns.items()}
+    pacsv.write_csv(pa.table(plain), file)
 
 
-def _write_parquet(result: Result, file: BinaryIO) -> None:
+def _write_parquet(result: Result, file: BinaryIO, wide: bool) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(result.to_arrow(), file, compression="zstd")
+    pq.write_table(_wide_table(result) if wide else result.to_arrow(), file, compression="zstd")
+
+
+def _wide_table(result: Result) -> Any:  # A table of Arrow.
+    """Columns time (timestamp[ms, UTC]), one for each label, sorted by name and null where a series lacks it, and
+    value. A label named time or value gets the column label_time or label_value."""
+    import pyarrow as pa
+
+    found = [dict(parse_labels(canonical)) for canonical in result.canonical]
+    codes = pa.array(np.repeat(np.arange(len(found), dtype=np.int32), np.diff(result.starts)))
+    columns: dict[str, Any] = {"time": pa.array(result.ts_ms).cast(pa.timestamp("ms", "UTC"))}
+    for name in sorted({name for labels in found for name in labels}):
+        texts = pa.array([labels.get(name) for labels in found], pa.string())
+        columns[f"label_{name}" if name in WIDE_COLUMNS else name] = texts.take(codes)
+    return pa.table(columns | {"value": pa.array(result.values)})
 
 
 def print_sample_table(result: Result, empty: TimeRange, rows_max: int) -> None:

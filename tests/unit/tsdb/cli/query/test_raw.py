@@ -14,6 +14,7 @@ import pytest
 
 from support.cli import Shell
 from support.fakes.fake_reader import FakeServer
+from tsdb.cli.samples.source import read_rows
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.model.labels import canonical_labels
 from tsdb.v1 import reader_pb2
@@ -246,3 +247,33 @@ def test_tls_files_that_do_not_work_are_named(shell: Shell, server: FakeServer, 
     assert done.code == 1
     assert "ca.pem" in done.err
     assert json.dumps(done.text) == '""'
+
+
+def test_a_wide_csv_has_dates_and_a_column_for_each_label_and_is_written_back(
+    shell: Shell, server: FakeServer, tmp_path: Path
+) -> None:
+    server.samples[canonical_labels({"__name__": "down", "value": "x"})] = [(2000, 2.0)]
+    file = tmp_path / "x.csv"
+    shell.ok("query", "--raw", "down", "--address", server.address, *RANGE, "--wide", "-o", file)
+    lines = file.read_text().splitlines()
+    assert lines[0] == '"time","__name__","path","label_value","value"'
+    assert sorted(lines[1:]) == [
+        '"1970-01-01 00:00:01.000","down","/a""b,c",,"5e-324"',
+        '"1970-01-01 00:00:02.000","down",,"x","2"',
+    ]
+    (rows,) = read_rows(io.BytesIO(file.read_bytes()), "x.csv", "csv", now_ms=0)
+    rows = rows.by_time()
+    assert rows.ts_ms.tolist() == [1000, 2000]
+    assert rows.values.tolist() == [5e-324, 2.0]
+    assert rows.labels[rows.codes[0]] == canonical_labels({"__name__": "down", "path": '/a"b,c'})
+
+
+def test_a_wide_parquet_has_timestamps(shell: Shell, server: FakeServer, tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    shell.ok("query", "--raw", "up", "--address", server.address, *RANGE, "--wide", "-o", file)
+    table = pq.read_table(file)
+    assert table.column_names == ["time", "__name__", "job", "value"]
+    assert str(table.schema.field("time").type) == "timestamp[ms, tz=UTC]"
+    assert table["value"].to_numpy().view("i8").tolist() == [
+        int(np.float64(value).view("i8")) for _, value in server.samples[UP]
+    ]
