@@ -47,10 +47,12 @@ from tsdb.model.time_set import TimeSet
 from tsdb.ops.byte_budget import ByteBudget
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter, histogram
+from tsdb.ops.metrics import adder, counter, histogram
 
-_samples = counter("tsdb_ingest_samples_total", "Accepted samples: the log has them, and readers will show them.")
-_requests = counter("tsdb_ingest_requests_total", "Write requests that reached the pipeline.")
+_add_samples = adder(
+    counter("tsdb_ingest_samples_total", "Accepted samples: the log has them, and readers will show them.")
+)
+_add_requests = adder(counter("tsdb_ingest_requests_total", "Write requests that reached the pipeline."))
 _seconds = histogram("tsdb_ingest_write_duration_seconds", "From a request's arrays to its answer.")
 
 logger = get_logger(__name__)
@@ -141,7 +143,7 @@ class WritePipeline:
         Unavailable or Overloaded (send again). A row without samples is ignored. No thread waits meanwhile; the future
         may end on a thread of the log.
         """
-        _requests.inc()
+        _add_requests(1)
         write = _Write(rows)
         try:
             check_shape(rows, self._limits)
@@ -306,7 +308,7 @@ class _Write:
         """The log has the samples of all rows that are not refused."""
         samples = self.rows.samples - refusals.samples.total()
         count_refused_samples(refusals.samples)
-        _samples.inc(samples)
+        _add_samples(samples)
         self._count()
         self.done.set_result(
             AcceptedWrite(

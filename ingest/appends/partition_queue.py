@@ -28,7 +28,7 @@ from tsdb.codec.records.log_record import encoded_size
 from tsdb.log.interface import METRICS, Appended, Log
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import adder, counter
 
 # Lower bound of the learned size: below it one request with long packs would needlessly shrink all other records.
 RECORD_BYTES_LEAST = 16 * 1024
@@ -38,11 +38,13 @@ _halved = counter("tsdb_ingest_records_halved_total", "Log records that the brok
 MEET_S = 0.05
 
 WAIT_S = 0.003  # A third of the time of a write at half load (docs/benchmarks.md).
-_records = counter("tsdb_ingest_records_total", "Log records that the log acknowledged.")
-_record_bytes = counter("tsdb_ingest_record_bytes_total", "Bytes of log records that the log acknowledged.")
-_record_parts = counter(
-    "tsdb_ingest_record_parts_total",
-    "Parts of requests in acknowledged log records: a record has one, or those of requests that met.",
+_add_records = adder(counter("tsdb_ingest_records_total", "Log records that the log acknowledged."))
+_add_record_bytes = adder(counter("tsdb_ingest_record_bytes_total", "Bytes of log records that the log acknowledged."))
+_add_record_parts = adder(
+    counter(
+        "tsdb_ingest_record_parts_total",
+        "Parts of requests in acknowledged log records: a record has one, or those of requests that met.",
+    )
 )
 logger = get_logger(__name__)
 
@@ -302,9 +304,9 @@ def make_part(request: AppendRequest, data: bytes, *, follows: bool = False, alo
 
 def _answer(parts: Sequence[Part], size: int, answer: Appended | TsdbError) -> None:
     if isinstance(answer, Appended):
-        _records.inc()
-        _record_bytes.inc(size)
-        _record_parts.inc(len(parts))
+        _add_records(1)
+        _add_record_bytes(size)
+        _add_record_parts(len(parts))
     for part in parts:
         try:
             if isinstance(answer, TsdbError):

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from ingest.appends.records_kernels import encode_ranges_kernel, join_records_kernel
 from ingest.grouping import Grouped
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encoded_size
-from tsdb.codec.records.log_record_kernels import DELTA_BYTES, PACKS_AT, SAMPLES_AT
+from tsdb.codec.records.log_record_kernels import DELTA_BYTES, PACK_BYTES, PACKS_AT, SAMPLE_BYTES, SAMPLES_AT
 
+_EMPTY_BYTES = encoded_size(0, 0, shared_ts=False)
 _COUNT = Struct("<I")  # Number of packs or samples in a record.
 
 
@@ -105,8 +106,8 @@ def _split(grouped: Grouped, part: RecordRange, bytes_max: int) -> list[RecordRa
 
 def _bound(grouped: Grouped, records: int) -> int:
     """Upper bound of the bytes of all samples in `records` records. Each cut may put one pack into two records."""
-    whole = encoded_size(len(grouped.pack_id) + records, len(grouped.ts_ms), shared_ts=False)
-    return whole + records * encoded_size(0, 0, shared_ts=False)
+    packs, samples = len(grouped.pack_id) + records, len(grouped.ts_ms)
+    return (records + 1) * _EMPTY_BYTES + packs * PACK_BYTES + samples * (SAMPLE_BYTES + DELTA_BYTES)
 
 
 def join_records(records: Sequence[bytes]) -> bytes:

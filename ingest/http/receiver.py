@@ -39,7 +39,7 @@ from tsdb.ops.byte_budget import RequestBytes, Reserved
 from tsdb.ops.http.bodies import REQUEST_BYTES, HttpAnswer, HttpHead, Reply
 from tsdb.ops.lifecycle import Component, Deadline
 from tsdb.ops.logs import get_logger
-from tsdb.ops.metrics import counter
+from tsdb.ops.metrics import adder, counter
 from tsdb.ops.queue_threads import QueueThreads
 
 OPTIONS = "OPTIONS"
@@ -104,8 +104,8 @@ class HttpReceiver(Component):
             for protocol in protocols
             for path in protocol.paths
         }
-        self._requests = {protocol.name: _requests.labels(protocol.name) for protocol in protocols}
-        self._samples = {protocol.name: _samples.labels(protocol.name) for protocol in protocols}
+        self._add_request = {protocol.name: adder(_requests.labels(protocol.name)) for protocol in protocols}
+        self._add_samples = {protocol.name: adder(_samples.labels(protocol.name)) for protocol in protocols}
 
     def route(self, method: str, path: str) -> _Route | None:
         """See BodyRoutes. A wrong method is refused by `check`. A slash at the end of a configured URL is no reason for
@@ -130,7 +130,7 @@ class HttpReceiver(Component):
             message = "the gateway is draining: send to another one"
             self._answer(work, Outcome(error=Unavailable(message, reason="draining", retry_after_s=1.0)))
             return
-        self._requests[work.protocol.name].inc()
+        self._add_request[work.protocol.name](1)
         if len(work.body) > LOOP_BYTES_MAX or work.arrived < self._loop_rests_until:
             self._threads.put(work)
             return
@@ -192,7 +192,7 @@ class HttpReceiver(Component):
         error = future.exception()
         if error is None:
             result = future.result()
-            self._samples[work.protocol.name].inc(result.samples)
+            self._add_samples[work.protocol.name](result.samples)
             self._answer(work, Outcome(result, partial_error(result), decoded))
         else:
             known = error if isinstance(error, TsdbError) else _internal(work, error)

@@ -67,10 +67,11 @@ def remote_write(
         if version is None:
             raise InvalidRequest(_unsupported(call), reason=VERSION)
         wire = decode_wire(call.body, version, limits, call.reserve)
+        if wire.exemplars:
+            _exemplars.inc(wire.exemplars)
         if len(wire.histograms):
             memory.check_wait(may_wait=call.may_wait)
-        _exemplars.inc(wire.exemplars)
-        _histograms.inc(len(wire.histograms))
+            _histograms.inc(len(wire.histograms))
         rows = with_histograms(wire, call.body, memory, accept=native_histograms, reserve=call.reserve)
         received = Received(wire.rows.samples, len(wire.histograms), len(wire.rows), rows.samples - wire.rows.samples)
         return Decoded(rows, _families(wire, call.body, version) if len(wire.metadata) else (), received)

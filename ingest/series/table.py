@@ -107,7 +107,8 @@ class SeriesTable:
                     series.partition,
                     series.known,
                 )
-        _misses.inc(count - hits)
+        if hits < count:
+            _misses.inc(count - hits)
         return found
 
     def recall(self, series: ResolvedSeries, now_ms: int) -> NDArray[np.bool_]:
