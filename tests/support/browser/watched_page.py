@@ -31,6 +31,14 @@ class WatchedPage:
         context.on("page", lambda page: page.on("websocket", self._socket))
         self.page: Page = context.new_page()
 
+    def begin_anew(self) -> None:
+        """Make the page as good as a fresh one, for the next test: what it stored, its faults and the pointer."""
+        self.page.mouse.move(0, 0)
+        self.page.goto("/api/v1/status/buildinfo")  # The same origin: the page keeps its process.
+        self.page.evaluate("localStorage.clear()")
+        self._faults.clear()
+        self._expected.clear()
+
     def expect_error(self, pattern: str) -> None:
         """Accept errors in the console that match: those of a fault that the test makes."""
         self._expected.append(re.compile(pattern))
