@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from support.rules.vmalert import Notifier
 from support.servers.logs import wait_until
 from support.servers.processes import Role
 from tsdb.client import TsdbError, WriteBatch, connect
@@ -105,7 +106,7 @@ def test_recorded_samples_are_exact_and_none_is_missing_over_a_kill(tmp_path: Pa
     rules.write_text(RULES)
     settings = ("--data-dir", str(tmp_path / "data"), "--rules", str(rules), "--rules-grace-s", "2")
     group = GROUP.format(file=rules, name="base")
-    with Role(tmp_path, "standalone", *settings) as role:
+    with Notifier() as notifier, Role(tmp_path, "standalone", *settings, *_alertmanagers(notifier)) as role:
         api = Api(role)
         with written(role):
             wait_until(lambda: len(api.evaluated(group)) > 8, WITHIN_S)
@@ -119,10 +120,17 @@ def test_recorded_samples_are_exact_and_none_is_missing_over_a_kill(tmp_path: Pa
         assert [after - at for at, after in pairwise(times)] == [1000] * (len(times) - 1)
         wait_until(lambda: api.evaluated(GROUP.format(file=rules, name="reads"))[-1] >= times[-1], WITHIN_S)
         _check(api, times)
+        wait_until(lambda: {one["labels"]["job"] for one in notifier.alerts()} == {"a", "b"}, WITHIN_S)
+        ((name, severity),) = {(one["labels"]["alertname"], one["labels"]["severity"]) for one in notifier.alerts()}
+        assert (name, severity) == ("High", "page")
         (base, reads) = api.get("rules")["groups"]
         assert (base["name"], reads["name"]) == ("base", "reads")
         assert {rule["health"] for one in (base, reads) for rule in one["rules"]} == {"ok"}
         assert role.terminate_within(25.0) == 0
+
+
+def _alertmanagers(notifier: Notifier) -> tuple[str, str]:
+    return "--rules-alertmanagers", f"http://{notifier.address}"
 
 
 def _check(api: Api, times: list[int]) -> None:

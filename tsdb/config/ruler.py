@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pathlib import Path
+
+from pydantic import BaseModel, Field, field_validator
 
 from tsdb.config.types import Names
+from tsdb.model.secrets import url_names_a_user
 
 
 class RulerFields(BaseModel):
@@ -40,6 +43,27 @@ class RulerFields(BaseModel):
         description="Series that the expression of a rule may give, some 1 KiB each while it is evaluated; with more "
         "the rule fails.",
     )
+    rules_alertmanagers: Names = Field(
+        (),
+        description="Addresses of Alertmanagers, separated by commas, that get the alerts of rules, each all of them; "
+        "a path in an address stands before /api/v2/alerts.",
+    )
+    rules_alertmanager_token_file: Path | None = Field(
+        None, description="File with a bearer token for the Alertmanagers, read for each request."
+    )
+    rules_alertmanager_tls_ca_file: Path | None = Field(
+        None, description="PEM CA of Alertmanagers with https; without it those of the system."
+    )
     rules_external_url: str = Field(
         "", max_length=2000, description="Address that links in templates of alerts begin with; as --web.external-url."
     )
+
+    @field_validator("rules_alertmanagers")
+    @classmethod
+    def _check_alertmanagers(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"{url!r} does not begin with http:// or https://")
+            if url_names_a_user(url):
+                raise ValueError("an address names a user: give rules_alertmanager_token_file instead")
+        return urls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ from tsdb.rules.completeness import LogCompleteness, ReplayPosition
 from tsdb.rules.document import DocumentError
 from tsdb.rules.files import RuleFile, load_rules
 from tsdb.rules.groups import RuleSample
+from tsdb.rules.notifier import AlertmanagerAccess, Notifier
 from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts
 from tsdb.rules.view import shown_groups
 from tsdb.store.store import Store
@@ -64,12 +66,37 @@ def make_ruler(
             yield RuleRead(storage, replace(options, hold=call.hold_values, check=call.check_going))
 
     ports = RulerPorts(
-        lambda: [file.now() for file in files], open_read, completeness.missing, _writer(gateway, store), clock
+        lambda: [file.now() for file in files],
+        open_read,
+        completeness.missing,
+        _writer(gateway, store),
+        clock,
+        make_notifier(settings),
     )
     offset_ms = round(settings.rules_query_offset_s * 1000)
     ruler = Ruler(ports, RulerOptions(offset_ms, settings.rules_series_max, settings.rules_external_url))
     caller.active = ruler.is_going
     return ruler
+
+
+def make_notifier(settings: StandaloneSettings) -> Notifier | None:
+    """Sends to the Alertmanagers of the settings; None without one. Raises ConfigMismatch for a bad file of a CA."""
+    if not settings.rules_alertmanagers:
+        return None
+    tls: ssl.SSLContext | None = None
+    if settings.rules_alertmanager_tls_ca_file is not None:
+        try:
+            tls = ssl.create_default_context(cafile=str(settings.rules_alertmanager_tls_ca_file))
+        except OSError as error:
+            problem = f"rules_alertmanager_tls_ca_file {settings.rules_alertmanager_tls_ca_file}: {error}"
+            raise ConfigMismatch(problem, reason="tls_file") from error
+    token_file = settings.rules_alertmanager_token_file
+
+    def token() -> str:
+        return "" if token_file is None else token_file.read_text().strip()
+
+    targets = [AlertmanagerAccess(url, token, tls) for url in settings.rules_alertmanagers]
+    return Notifier(targets, settings.rules_external_url, SystemClock())
 
 
 def rule_groups(ruler: Ruler) -> Callable[[], Sequence[dict[str, Any]]]:

@@ -81,7 +81,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
         from tsdb.roles.ruler import make_ruler, rule_groups  # Imported here: most processes have no rules.
 
         made = make_ruler(settings, log, gateway, store, sources, calls)
-        ruler, groups = [made], rule_groups(made)
+        ruler, groups = [*made.notifiers, made], rule_groups(made)
     api = prometheus_api(settings, sources, calls, running, log, held, rule_groups=groups)
     pages = ui_routes(settings, "standalone", sources, api, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())

@@ -24,6 +24,7 @@ from tsdb.rules.alerts import Labels
 from tsdb.rules.files import METRIC_NAME, RuleFile
 from tsdb.rules.groups import STALE, RuleSample, RuleSurroundings, VectorSample, evaluate_group
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
+from tsdb.rules.notifier import Notifier
 from tsdb.rules.restart import last_evaluated, restored_state
 from tsdb.rules.schedule import RuleSchedule, ScheduledGroup, aligned
 from tsdb.rules.vectors import vector_of
@@ -80,7 +81,7 @@ class RulerPorts:
     all samples up to a time are readable, "" when they are.
 
     write: writes samples into the log. It returns the number of refused ones, once readers show the others, and raises
-    Unavailable and Overloaded.
+    Unavailable and Overloaded. notifier: sends the alerts; None: nothing does.
     """
 
     files: Callable[[], Sequence[RuleFile]]
@@ -88,6 +89,7 @@ class RulerPorts:
     missing: Callable[[int], str]
     write: Callable[[Sequence[RuleSample]], int]
     clock: Clock
+    notifier: Notifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,11 @@ class Ruler(Periodic):
         self._schedule = RuleSchedule()
         self._lock = threading.Lock()  # Guards the list below, which the API reads.
         self._shown: tuple[ScheduledGroup, ...] = ()
+
+    @property
+    def notifiers(self) -> list[Notifier]:
+        """The component that sends its alerts, if there is one. It starts before the ruler."""
+        return [] if self._ports.notifier is None else [self._ports.notifier]
 
     def is_going(self) -> bool:
         """Whether the ruler has not been closed."""
@@ -138,8 +145,12 @@ class Ruler(Periodic):
         files = tuple(self._ports.files())
         if [id(one) for one in files] == [id(one) for one in self._files]:
             return
+        before = {one.group.key for one in self._schedule.groups}
         self._files = files
         self._schedule.renew(files)
+        if self._ports.notifier is not None:
+            for gone in before - {one.group.key for one in self._schedule.groups}:
+                self._ports.notifier.remove(gone)
         _groups.set(len(self._schedule.groups))
         _rules.set(sum(file.rules for file in files))
         log.info("rule files taken", files=len(files), rules=sum(file.rules for file in files))
@@ -219,6 +230,8 @@ class Ruler(Periodic):
         self._write([RuleSample(marker, at_ms - offset_ms, float(len(written)))])
         one.state, one.evaluated_ms, one.evaluated_at_ms = state, at_ms, clock.now_ms()
         one.next_ms, one.waits_for = at_ms + one.group.interval_ms, ""
+        if self._ports.notifier is not None:
+            self._ports.notifier.update(one)
         _seconds.observe(one.seconds)
         _evaluations.inc(len(state.rules))
         _failures.inc(sum(bool(rule.error) for rule in state.rules))
