@@ -74,7 +74,7 @@ def make_ruler(
         make_notifier(settings),
     )
     offset_ms = round(settings.rules_query_offset_s * 1000)
-    ruler = Ruler(ports, RulerOptions(offset_ms, settings.rules_series_max, settings.rules_external_url))
+    ruler = Ruler(ports, RulerOptions(offset_ms, grace_ms, settings.rules_series_max, settings.rules_external_url))
     caller.active = ruler.is_going
     return ruler
 

@@ -94,9 +94,11 @@ class RulerPorts:
 
 @dataclass(frozen=True, slots=True)
 class RulerOptions:
-    """query_offset_ms: default of the groups. series_max: series of one expression. external_url: for templates."""
+    """query_offset_ms: default of the groups. grace_ms: no time is complete earlier after it, so nothing looks before.
+    series_max: series of one expression. external_url: for templates."""
 
     query_offset_ms: int = 0
+    grace_ms: int = 0
     series_max: int = 100_000
     external_url: str = ""
     external_labels: dict[str, str] = field(default_factory=dict)
@@ -138,8 +140,14 @@ class Ruler(Periodic):
         if any(went_on):
             return 0.0
         now_ms = self._ports.clock.now_ms()
-        due_ms = min((one.next_ms or 0 for one in self._schedule.groups), default=math.inf)
+        due_ms = min(map(self._due_ms, self._schedule.groups), default=math.inf)
         return min(max(LOOK_S, (due_ms - now_ms) / 1000), IDLE_S)
+
+    def _due_ms(self, one: ScheduledGroup) -> int:
+        """When the next time of a group may be complete, by the clock of this process."""
+        if one.next_ms is None:
+            return 0
+        return max(one.next_ms, one.next_ms - self._offset_ms(one) + self._options.grace_ms)
 
     def _reload(self) -> None:
         files = tuple(self._ports.files())
@@ -163,7 +171,7 @@ class Ruler(Periodic):
             assert one.next_ms is not None, "a restored group has a time"
             now_ms = self._ports.clock.now_ms()
             self._skip_old(one, now_ms)
-            if one.next_ms > now_ms or not one.may_evaluate():
+            if self._due_ms(one) > now_ms or not one.may_evaluate():
                 return False
             missing = self._ports.missing(one.next_ms - self._offset_ms(one))
             if missing:

@@ -116,6 +116,24 @@ def test_a_time_that_is_not_complete_waits_and_is_evaluated_later() -> None:
     assert process.ruler.groups()[0].waits_for == ""
 
 
+def test_nothing_looks_before_a_time_can_be_complete() -> None:
+    process = Process(RECORD)
+    process.new_ruler(RulerOptions(grace_ms=12_000))
+    process.settle()
+    asked: list[int] = []
+    process.missing = asked.append  # type: ignore[method-assign, assignment]  # Records the times alone.
+    ruler = process.new_ruler(RulerOptions(grace_ms=12_000))
+    process.settle()
+    asked.clear()
+    rests = []
+    for _ in range(3):
+        rests.append(ruler.step())
+        process.clock.advance(4_000)
+    assert (asked, rests) == ([], [5.0, 5.0, 4.0])
+    ruler.step()
+    assert asked == [START_MS]
+
+
 @pytest.mark.parametrize("error", [Unavailable("away"), Overloaded("busy", reason="answers_bytes")])
 def test_a_read_or_a_write_that_fails_for_now_is_repeated(error: TsdbError) -> None:
     process = Process(RECORD)
