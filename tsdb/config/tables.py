@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from tsdb.model import defaults
+
 
 def _catalog_url(text: str) -> str:
     for scheme in ("sqlite:///", "pyiceberg://"):
@@ -41,4 +43,11 @@ class TablesFields(BaseModel):
         le=3600,
         description="Seconds from the first new chunk to the snapshot that has it. Shorter intervals make more and "
         "smaller files.",
+    )
+    tables_labels_bytes_max: int = Field(
+        defaults.TABLES_LABELS_BYTES_MAX,
+        ge=1 << 20,
+        le=1 << 40,
+        description="Memory for the labels of all series of the topic series, some 300 bytes each; above it the table "
+        "is not kept, and history is loaded as before.",
     )

@@ -49,5 +49,7 @@ def table_keepers(
     table = table_settings(settings)
     from tsdb.tables.keeper import KeeperOptions, TableKeeper
 
-    options = KeeperOptions(table, settings.times, settings.tables_commit_interval_s, create_buckets)
+    options = KeeperOptions(
+        table, settings.times, settings.tables_commit_interval_s, create_buckets, settings.tables_labels_bytes_max
+    )
     return [TableKeeper(log, options, SystemClock())]

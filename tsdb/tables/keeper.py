@@ -19,6 +19,7 @@ from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk.marker import HoleRecord, decode_hole, decode_progress_marker
 from tsdb.log.interface import CHUNKS, METRICS, EndOfLog, Log, LogReader, LogRecord
+from tsdb.model import defaults
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, CorruptData, TsdbError, Unavailable, worth_retrying
 from tsdb.model.time_set import TimeSet
@@ -77,12 +78,14 @@ lag_records = gauge("tsdb_tables_lag_records", "Records of `chunks` that the tab
 @dataclass(frozen=True, slots=True)
 class KeeperOptions:
     """interval_s: from the first record that waits to the commit. time_set: the log's. create_buckets: metric buckets
-    of the table that the keeper creates if it is missing; None: a missing table is an error."""
+    of the table that the keeper creates if it is missing; None: a missing table is an error. labels_bytes_max: bound of
+    the memory for labels."""
 
     table: TableSettings
     time_set: TimeSet
     interval_s: float = 60.0
     create_buckets: int | None = None
+    labels_bytes_max: int = defaults.TABLES_LABELS_BYTES_MAX
 
 
 @dataclass
@@ -191,7 +194,7 @@ class _Follower:
             # A chunk whose record compaction removed comes again further on, until the end of now. No cut is true
             # before that.
             self._proven_from = log_.high_watermarks(CHUNKS, partitions)
-            self._labels = AnnouncedLabels(log_, partitions)
+            self._labels = AnnouncedLabels(log_, partitions, options.labels_bytes_max)
             self._reader = log_.reader({(CHUNKS, number): at for number, at in self._state.next_offsets.items()})
         except BaseException:
             self.close()

@@ -10,25 +10,27 @@ from tsdb.codec.records.record_status import STATUS_OK
 from tsdb.codec.records.series_record import decode_announcements
 from tsdb.log.interface import SERIES, EndOfLog, Log, LogReader, RecordBatch
 from tsdb.model.clock import Clock
-from tsdb.model.errors import LostOffsets, Unavailable
+from tsdb.model.errors import LostOffsets, Overloaded, Unavailable
 
 POLL_S = 0.2
 POLL_RECORDS_MAX = 20_000
 POLL_BYTES_MAX = 8 << 20
+SERIES_BYTES = 150  # Memory of a series beside its labels: entry of a dict, integer, header of bytes.
 
 
 class AnnouncedLabels:
     """The labels of all announced series: some 300 bytes of memory each. Announced before the first sample is accepted,
     they are on `series` whenever a chunk with the series is on `chunks`."""
 
-    def __init__(self, log: Log, partitions: Sequence[int]) -> None:
+    def __init__(self, log: Log, partitions: Sequence[int], bytes_max: int) -> None:
         self._log = log
         self._canonical: dict[int, bytes] = {}
+        self._bytes_left = bytes_max
         self._next_offset = {number: marks.low for number, marks in log.watermarks(SERIES, list(partitions)).items()}
         self._reader: LogReader = self._open()
 
     def catch_up(self, clock: Clock, timeout_s: float) -> None:
-        """Read to high watermarks taken now. Raises Unavailable (series_behind)."""
+        """Read to high watermarks taken now. Raises Unavailable (series_behind), Overloaded (tables_labels_full)."""
         ends = self._log.high_watermarks(SERIES, sorted(self._next_offset))
         give_up_at = clock.monotonic() + timeout_s
         while any(self._next_offset[number] < end for number, end in ends.items()):
@@ -70,3 +72,10 @@ class AnnouncedLabels:
         for one, start, end in zip(found.series_id[good].tolist(), starts, ends, strict=True):
             if one not in self._canonical:
                 self._canonical[one] = batch.values[start:end]
+                self._bytes_left -= end - start + SERIES_BYTES
+        if self._bytes_left < 0:
+            raise Overloaded(
+                f"labels of {len(self._canonical)} series take more than the limit (tables_labels_bytes_max): raise it,"
+                " or let the topic series forget series that are gone",
+                reason="tables_labels_full",
+            )

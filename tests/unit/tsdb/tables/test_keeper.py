@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkRow
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
 from tsdb.model.clock import SystemClock
-from tsdb.model.errors import ConfigMismatch, TsdbError, Unavailable
+from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
 from tsdb.model.time_set import PRODUCTION
 from tsdb.tables import keeper as keeper_module
 from tsdb.tables.catalog import create_table, load_table, open_catalog
@@ -414,6 +415,20 @@ def test_a_file_that_is_gone_is_named(log: Log, options: KeeperOptions, tmp_path
         one.step(lambda: False)
     one.close()
     assert refused.value.reason == "tables_files_missing"
+
+
+def test_labels_over_their_limit_are_refused_by_name_before_anything_is_committed(
+    log: Log, options: KeeperOptions, tmp_path: Path
+) -> None:
+    rows = random_rows(14, packs=1, windows=1, samples=30)
+    announce(log, rows)
+    append_entries(log, emitted(rows))
+    with pytest.raises(Overloaded, match="tables_labels_bytes_max") as refused:
+        step(log, replace(options, labels_bytes_max=500))
+    assert refused.value.reason == "tables_labels_full"
+    assert table_state(reopened(tmp_path)) is None
+    step(log, options)
+    assert rows_of(reopened(tmp_path)) == expected(fragments(rows))
 
 
 def test_a_refusal_does_not_end_the_process(log: Log, tmp_path: Path) -> None:
