@@ -1,4 +1,4 @@
-"""Fixtures of the tests of pages: one process with samples for all files, one browser for a file, a page for a test."""
+"""Fixtures of the tests of pages: one process with samples for all files, one browser and one page for a file."""
 
 from __future__ import annotations
 
@@ -26,8 +26,16 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def watched(chromium: Browser, served: Seeded) -> Iterator[WatchedPage]:
-    """A page of the process, checked after the test."""
+@pytest.fixture(scope="module")
+def kept(chromium: Browser, served: Seeded) -> Iterator[WatchedPage]:
+    """One page of the process: in a fresh one the browser compiles all scripts again."""
     with watched_page(chromium, served.origin) as page:
         yield page
+
+
+@pytest.fixture
+def watched(kept: WatchedPage) -> Iterator[WatchedPage]:
+    """A page of the process, checked after the test."""
+    kept.begin_anew()
+    yield kept
+    kept.check()

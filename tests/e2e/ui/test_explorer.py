@@ -35,16 +35,8 @@ def server() -> Iterator[UiServer]:
 
 @pytest.fixture(scope="module")
 def kept(chromium: Browser, server: UiServer) -> Iterator[WatchedPage]:
-    """One page for most tests: in a fresh one the browser compiles the library of graphs again, in a second of CPU."""
     with watched_page(chromium, f"http://127.0.0.1:{server.port}") as page:
         yield page
-
-
-@pytest.fixture
-def watched(kept: WatchedPage) -> Iterator[WatchedPage]:
-    kept.begin_anew()
-    yield kept
-    kept.check()
 
 
 @pytest.fixture
