@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,47 +11,58 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pyiceberg.catalog
 import pytest
-from moto.server import ThreadedMotoServer
 from pyiceberg.utils.config import Config
 
+from stack.ports import Ports
 from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, rows_of, state
+from support.servers.logs import wait_until
 from tsdb.model.errors import CorruptData, TsdbError, Unavailable
 from tsdb.tables.catalog import TableSettings, create_table, load_table, open_catalog
 from tsdb.tables.emission import emit, is_conflict
 from tsdb.tables.maintain import compact, expire
 from tsdb.tables.state import table_state
 
+ROOT = Path(__file__).parents[3]
+MOTO = "moto[s3,server]==5.2.5"
+INSTALLED_WITHIN_S = 250.0  # The first run on a machine installs the server.
 BUCKET = "lake"
 KEYS = {"access-key-id": "test", "secret-access-key": "test", "region": "us-east-1"}
 
 
 class ObjectStorage:
-    """An S3 server in this process, with one bucket."""
+    """An S3 server with one bucket, as a process: its packages ask for older ones than ours do."""
 
-    def __init__(self) -> None:
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._server.start()
-        host, port = self._server.get_host_and_port()
-        self.endpoint = f"http://{host}:{port}"
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        command = [str(ROOT / "scripts/run-tool.sh"), MOTO, "moto_server", "-H", "127.0.0.1", "-p", str(port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(lambda: listens(port), INSTALLED_WITHIN_S)
         self.files = pafs.S3FileSystem(
             endpoint_override=self.endpoint, access_key="test", secret_key="test", allow_bucket_creation=True
         )
         self.files.create_dir(BUCKET)
 
     def stop(self) -> None:
-        self._server.stop()
+        self._process.kill()
+        self._process.wait()
 
     def paths(self, suffix: str) -> list[str]:
         found = self.files.get_file_info(pafs.FileSelector(BUCKET, recursive=True))
         return sorted(one.path for one in found if one.path.endswith(suffix))
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture
 def storage() -> Iterator[ObjectStorage]:
-    storage = ObjectStorage()
-    yield storage
-    storage.stop()
+    with Ports(1) as ports:
+        storage = ObjectStorage(ports.numbers[0])
+        yield storage
+        storage.stop()
 
 
 @pytest.fixture
