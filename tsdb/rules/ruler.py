@@ -258,7 +258,9 @@ class Ruler(Periodic):
     def _end_series(self) -> None:
         """Write stale markers for the series of groups that are gone. They are tried again until the log has them."""
         for series, next_ms in list(self._schedule.ended):
-            at_ms = self._ports.clock.now_ms() if next_ms is None else next_ms
+            # The next time of a long interval may be further ahead than the gateway accepts.
+            now_ms = self._ports.clock.now_ms()
+            at_ms = now_ms if next_ms is None else min(next_ms, now_ms)
             try:
                 self._write([RuleSample(labels, at_ms, STALE) for labels in sorted(series)])
             except TsdbError as error:

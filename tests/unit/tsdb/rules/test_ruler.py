@@ -239,10 +239,11 @@ def test_a_group_that_is_gone_ends_its_series() -> None:
     process.change(RECORD.replace("name: g", "name: other").replace("record: a", "record: b"))
     process.write_error = Unavailable("away")
     process.settle()
+    process.run(5, 1.0)
     process.write_error = None
     process.settle()
-    assert process.values(name="a") == [(10, 1.0), (20, None)]
-    process.run(20, 1.0)
+    assert process.values(name="a") == [(10, 1.0), (15, None)]
+    process.run(15, 1.0)
     assert [at for at, _ in process.values(name="b")] == [10, 20, 30]
 
 
