@@ -22,7 +22,12 @@ typedef struct {
     const char *code; /* What the kernel takes next: see caller.h. */
     int64_t *slot;    /* The slot that is filled next. */
     Py_ssize_t place; /* The argument's number in the call. */
+    int64_t elements; /* Of all arrays so far. */
 } Filling;
+
+/* A call over fewer elements takes microseconds: a thread that gives the GIL up for less than that mostly finds it
+ * taken, sleeps, and must be woken. */
+#define SMALL_ELEMENTS (1 << 15)
 
 static PyTypeObject *array_type;
 
@@ -67,8 +72,12 @@ static int fill_array(Filling *filling, PyObject *argument, int dimensions) {
         !PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS) || PyArray_DESCR(array)->byteorder == NPY_OPPBYTE)
         return refused_array(filling, array, wanted, dimensions);
     *filling->slot++ = (int64_t)(intptr_t)PyArray_DATA(array);
-    for (int dimension = 0; dimension < dimensions; dimension++)
+    int64_t elements = 1;
+    for (int dimension = 0; dimension < dimensions; dimension++) {
         *filling->slot++ = PyArray_DIM(array, dimension);
+        elements *= PyArray_DIM(array, dimension);
+    }
+    filling->elements += elements;
     return 0;
 }
 
@@ -156,13 +165,13 @@ static PyObject *call(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
     const Entry *entry = ((Kernel *)self)->entry;
     int64_t slots[SLOTS], results[RESULTS]; /* As many as the largest kernel of the library takes: see link.py. */
     int status;
-    Filling filling = {entry, entry->arguments, slots, 0};
+    Filling filling = {entry, entry->arguments, slots, 0, 0};
     for (; filling.place < count && *filling.code; filling.place++)
         if (fill(&filling, arguments[filling.place]) < 0)
             return NULL;
     if (filling.place < count || *filling.code)
         return PyErr_Format(PyExc_TypeError, "%s: called with %zd arguments; it takes %d", entry->name, count, entry->count);
-    if (entry->keeps_gil) {
+    if (entry->keeps_gil == ALWAYS || (entry->keeps_gil == IF_SMALL && filling.elements < SMALL_ELEMENTS)) {
         status = entry->call(slots, results);
     } else {
         PyThreadState *state = PyEval_SaveThread();
@@ -181,7 +190,7 @@ static PyObject *get_name(PyObject *self, void *unused) {
 
 static PyObject *get_keeps_gil(PyObject *self, void *unused) {
     (void)unused;
-    return PyBool_FromLong(((Kernel *)self)->entry->keeps_gil);
+    return PyBool_FromLong(((Kernel *)self)->entry->keeps_gil == ALWAYS);
 }
 
 static PyMethodDef kernel_methods[] = {
@@ -190,7 +199,7 @@ static PyMethodDef kernel_methods[] = {
 };
 static PyGetSetDef kernel_attributes[] = {
     {"name", get_name, NULL, "Module and name of the function.", NULL},
-    {"keeps_gil", get_keeps_gil, NULL, "Whether a call keeps the GIL.", NULL},
+    {"keeps_gil", get_keeps_gil, NULL, "Whether every call keeps the GIL.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot kernel_slots[] = {

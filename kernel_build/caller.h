@@ -10,9 +10,12 @@ typedef struct {
     const char *arguments;
     const char *result;
     int count; /* Number of arguments. */
-    int keeps_gil;
+    int keeps_gil; /* One of the three below. */
     int (*call)(const int64_t *slots, int64_t *results);
 } Entry;
+
+/* IF_SMALL: a call over small arrays keeps the GIL. tsdb/codec/jit.py has the same numbers. */
+enum { NEVER, ALWAYS, IF_SMALL };
 
 /* Of the library: its kernels, the level of processors that it was made for, and a feature of that level which this
  * processor lacks, or NULL. */

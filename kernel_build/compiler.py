@@ -118,7 +118,7 @@ def _writable(given: Any) -> Any:
 class Kernel(_Function):
     """A kernel: a symbol to the kernels that call it. `code()` compiles it."""
 
-    def __init__(self, function: Any, keeps_gil: bool) -> None:
+    def __init__(self, function: Any, keeps_gil: int) -> None:
         super().__init__(function, HelperCompiler)
         self.keeps_gil = keeps_gil
         self.symbol = f"{function.__module__}.{function.__qualname__}"
@@ -305,7 +305,7 @@ class NumbaCompiler:
     def __init__(self, level: Level) -> None:
         self._level = level
 
-    def kernel(self, function: Callable[..., Any], keeps_gil: bool) -> Kernel:
+    def kernel(self, function: Callable[..., Any], keeps_gil: int) -> Kernel:
         return Kernel(function, keeps_gil)
 
     def helper(self, function: Callable[..., Any]) -> Helper:

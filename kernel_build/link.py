@@ -75,7 +75,7 @@ def table_source(rows: Sequence[Row], level: Level) -> str:
     lines.append("const Entry entries[] = {")
     for number, row in enumerate(rows):
         texts = ", ".join(f'"{text.replace("?", chr(92) + "?")}"' for text in (row.name, row.arguments, row.result))
-        lines.append(f"    {{{texts}, {row.count}, {int(row.keeps_gil)}, entry_{number}}},")
+        lines.append(f"    {{{texts}, {row.count}, {row.keeps_gil}, entry_{number}}},")
     lines += ["    {NULL, NULL, NULL, 0, 0, NULL},", "};", f'const char *const level = "{level.name}";']
     lines += ["#ifndef HAS", "#define HAS(feature) __builtin_cpu_supports(feature)", "#endif"]
     lines.append("const char *missing_feature(void) {")

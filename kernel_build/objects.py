@@ -34,7 +34,7 @@ class Row:
     arguments: str
     result: str
     count: int
-    keeps_gil: bool
+    keeps_gil: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from ingest.influx.text_kernels import (
     string_end,
     value_end,
 )
-from tsdb.codec.jit import Array2, helper, kernel
+from tsdb.codec.jit import Array2, helper, request_kernel
 
 LINE_BYTES_MAX = 256 * 1024  # VictoriaMetrics has the same limit. It bounds the search for the end of a string.
 # The shortest form of a number has at most 24 bytes. Exact forms of up to 1,077 bytes are not sent.
@@ -62,7 +62,7 @@ _TEXTS = np.frombuffer(b"truefalsevalue", np.uint8)
 _FALSE_TEXT, _VALUE_TEXT = 4, 9
 
 
-@kernel
+@request_kernel
 def decode_lines_kernel(
     data: NDArray[np.uint8],
     rules: NDArray[np.int64],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.jit import Array2, helper, kernel
+from tsdb.codec.jit import Array2, helper, request_kernel
 from tsdb.codec.memory_kernels import as_int64, copy_bytes, load_i64
 from tsdb.codec.varint_kernels import get_varint
 
@@ -89,7 +89,7 @@ def count_series(data: NDArray[np.uint8], pos: int, end: int, version: int, tota
     return GOOD
 
 
-@kernel
+@request_kernel
 def count_kernel(data: NDArray[np.uint8], version: int, totals: NDArray[np.int64]) -> int:
     """totals: int64 (TOTALS,), zeros; LABEL_BYTES stays zero. Returns GOOD or the position of the first bad byte."""
     end = len(data)
@@ -302,7 +302,7 @@ def same_metadata(metadata: NDArray[np.int64], at: int) -> bool:
     return different == 0
 
 
-@kernel
+@request_kernel
 def rows_kernel(
     data: NDArray[np.uint8],
     version: int,

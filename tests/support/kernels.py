@@ -20,7 +20,7 @@ from tsdb.codec import (
     xxh3_kernels,
 )
 from tsdb.codec.columns import entropy_kernels, scale_kernels
-from tsdb.codec.jit import Array2, helper, kernel, short_kernel
+from tsdb.codec.jit import Array2, helper, kernel, request_kernel, short_kernel
 from tsdb.head.slices.address_kernels import f64_at, i32_at, i64_at, u8_at, u32_at
 from tsdb.index import series_table_kernels
 
@@ -194,6 +194,11 @@ def allocate(items: int) -> int:
 
 @kernel
 def fill(out: NDArray[np.uint64], rounds: int) -> None:
+    fill_slowly(out, rounds)
+
+
+@request_kernel
+def fill_of_request(out: NDArray[np.uint64], rounds: int) -> None:
     fill_slowly(out, rounds)
 
 

@@ -25,11 +25,13 @@ Array3 = Annotated[NDArray[Scalar], 3]
 class Compiler(Protocol):
     """Compiles the decorated functions, in the process of a build."""
 
-    def kernel(self, function: Callable[..., Any], keeps_gil: bool) -> Any: ...
+    def kernel(self, function: Callable[..., Any], keeps_gil: int) -> Any: ...
     def helper(self, function: Callable[..., Any]) -> Any: ...
     def intrinsic(self, function: Callable[..., Any]) -> Any: ...
     def has_feature(self, feature: str) -> bool: ...
 
+
+NEVER, ALWAYS, IF_SMALL = range(3)  # When a kernel keeps the GIL, as in kernel_build/caller.h.
 
 _compiler: Compiler | None = None
 
@@ -45,19 +47,26 @@ def kernel(function: Function) -> Function:
 
     A kernel checks its own bounds. Division by zero follows numpy (inf, nan, or 0 for integers), it never raises.
     """
-    return _compiled(function, keeps_gil=False)
+    return _compiled(function, keeps_gil=NEVER)
 
 
 def short_kernel(function: Function) -> Function:
-    """A `kernel` that keeps the GIL, for the work of one request or record, which takes microseconds.
+    """A `kernel` that always keeps the GIL, for the work of one request or record, which takes microseconds whatever
+    tables it looks into.
 
     A busy thread takes a GIL that is given up, and the kernel's thread then waits and wakes to have it back. With eight
     such kernels a request, a gateway spent an eighth of its CPU on that.
     """
-    return _compiled(function, keeps_gil=True)
+    return _compiled(function, keeps_gil=ALWAYS)
 
 
-def _compiled(function: Function, *, keeps_gil: bool) -> Function:
+def request_kernel(function: Function) -> Function:
+    """A `kernel` over the bytes of a request. A call over arrays of less than 32,768 elements together keeps the GIL,
+    as for a `short_kernel`: its work must follow the size of its arrays."""
+    return _compiled(function, keeps_gil=IF_SMALL)
+
+
+def _compiled(function: Function, *, keeps_gil: int) -> Function:
     if _compiler is not None:
         return cast(Function, _compiler.kernel(function, keeps_gil))
     return cast(Function, library_of(function.__module__).kernel(f"{function.__module__}.{function.__qualname__}"))

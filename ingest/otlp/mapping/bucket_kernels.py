@@ -33,7 +33,7 @@ from ingest.otlp.wire.field_kernels import (
     POSITIVE_OFFSET,
     SUMMARY,
 )
-from tsdb.codec.jit import Array2, helper, kernel
+from tsdb.codec.jit import Array2, helper, request_kernel
 from tsdb.codec.memory_kernels import as_int64
 
 SCALE_MIN, SCALE_MAX = -4, 8  # The schemas of Prometheus's native histograms.
@@ -55,7 +55,7 @@ def _fractions() -> NDArray[np.float64]:
 FRACTIONS = _fractions()
 
 
-@kernel
+@request_kernel
 def buckets_kernel(
     metrics: Array2[np.int64],
     points: Array2[np.int64],

@@ -46,14 +46,14 @@ from ingest.otlp.wire.field_kernels import (
     POINT_VALUE,
     SUMMARY,
 )
-from tsdb.codec.jit import Array2, kernel
+from tsdb.codec.jit import Array2, request_kernel
 from tsdb.codec.memory_kernels import as_int64
 
 STALE = 0x7FF0000000000002  # Bits of Prometheus's stale marker.
 NS_PER_MS = np.uint64(1_000_000)
 
 
-@kernel
+@request_kernel
 def series_kernel(
     data: NDArray[np.uint8],
     arena: NDArray[np.uint8],

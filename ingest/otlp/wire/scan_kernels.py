@@ -44,11 +44,11 @@ from ingest.otlp.wire.field_kernels import (
     read_attribute,
 )
 from ingest.otlp.wire.point_kernels import scan_point
-from tsdb.codec.jit import helper, kernel
+from tsdb.codec.jit import helper, request_kernel
 from tsdb.codec.protobuf_kernels import LENGTH, VARINT, next_field
 
 
-@kernel
+@request_kernel
 def scan_kernel(
     data: NDArray[np.uint8],
     fill: bool,

@@ -82,10 +82,10 @@ def test_a_call_frees_the_arrays_that_it_allocates() -> None:
     assert library.arrays_alive() == before
 
 
-def seen_in_part(fill: Callable[[NDArray[np.uint64], int], None]) -> bool:
+def seen_in_part(fill: Callable[[NDArray[np.uint64], int], None], elements: int = 400_000, times: int = 100) -> bool:
     """Whether this thread runs while another one is in the kernel."""
-    out = np.zeros(400_000, np.uint64)
-    thread = threading.Thread(target=fill, args=(out, 100))
+    out = np.zeros(elements, np.uint64)
+    thread = threading.Thread(target=fill, args=(out, times))
     thread.start()
     seen = False
     while thread.is_alive():
@@ -99,6 +99,12 @@ def seen_in_part(fill: Callable[[NDArray[np.uint64], int], None]) -> bool:
 def test_a_kernel_releases_the_gil() -> None:
     assert not kernels.fill.__self__.keeps_gil
     while not seen_in_part(kernels.fill):  # On a busy machine this thread may sleep through a whole call.
+        pass
+
+
+def test_a_request_kernel_keeps_the_gil_for_small_arrays_alone() -> None:
+    assert not any(seen_in_part(kernels.fill_of_request, elements=30_000, times=1300) for _ in range(3))
+    while not seen_in_part(kernels.fill_of_request):
         pass
 
 
