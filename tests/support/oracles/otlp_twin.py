@@ -21,6 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from support.data.column_cases import STALE_BITS
 
 CUMULATIVE = 2
+MARK_FOR_MS = 600_000
 
 
 @dataclass
@@ -35,10 +36,24 @@ class TwinRules:
 
 @dataclass
 class TwinSamples:
-    """samples: (labels, ts_ms, bits of the value), in the order of the request. refused: number of points."""
+    """samples: (labels, ts_ms, bits of the value), in the order of the request. refused: number of points. points:
+    samples of the points, before those of the resources. gone: stale markers of boundaries, in any order."""
 
     samples: list[tuple[dict[str, str], int, int]] = field(default_factory=list)
     refused: int = 0
+    points: int = 0
+    gone: list[tuple[dict[str, str], int, int]] = field(default_factory=list)
+
+    def assert_equal(self, found: list[tuple[dict[str, str], int, int]]) -> None:
+        """Markers of boundaries come between the samples of points and those of resources."""
+        end = self.points + len(self.gone)
+        assert found[: self.points] + found[end:] == self.samples
+        marked = [
+            sorted((sorted(labels.items()), ts_ms) for labels, ts_ms, _ in rows)
+            for rows in (found[self.points : end], self.gone)
+        ]
+        assert marked[0] == marked[1]
+        assert {bits for _, _, bits in found[self.points : end]} <= {STALE_BITS}
 
 
 class Refused(Exception):
@@ -46,7 +61,7 @@ class Refused(Exception):
 
 
 def translate(request: ExportMetricsServiceRequest, rules: TwinRules) -> TwinSamples:
-    out, infos = TwinSamples(), []
+    out, infos, histograms = TwinSamples(), [], dict[Any, dict[str, int]]()
     for resource_metrics in request.resource_metrics:
         newest, resource = None, list(resource_metrics.resource.attributes)
         for scope_metrics in resource_metrics.scope_metrics:
@@ -54,12 +69,16 @@ def translate(request: ExportMetricsServiceRequest, rules: TwinRules) -> TwinSam
                 data = getattr(metric, metric.WhichOneof("data") or "gauge")
                 for point in data.data_points:
                     try:
-                        out.samples += point_samples(resource, scope_metrics, metric, point, rules)
+                        found = point_samples(resource, scope_metrics, metric, point, rules)
+                        out.samples += found
+                        if metric.HasField("exponential_histogram"):
+                            out.gone += boundaries_gone(found, point, histograms)
                         newest = max(newest or 0, point.time_unix_nano)
                     except Refused:
                         out.refused += 1
         if newest is not None:
             infos.append((resource, newest // 1_000_000))
+    out.points = len(out.samples)
     for resource, ts_ms in infos:
         labels = target_info(resource, rules)
         if labels and (labels, ts_ms, bits(1.0)) not in out.samples:
@@ -85,6 +104,24 @@ def point_samples(resource: list[KeyValue], scope: Any, metric: Any, point: Any,
         ({**labels, **extra, "__name__": name + suffix}, ts_ms, STALE_BITS if stale else value)
         for suffix, extra, value in found
     ]
+
+
+def boundaries_gone(found: Any, point: Any, histograms: dict[Any, dict[str, int]]) -> Any:
+    """Stale markers of boundaries that an earlier point of a histogram had. histograms: boundary -> time of the last
+    point that had it, and as "" the time of the newest point."""
+    *buckets, (last, ts_ms, _) = [row for row in found if row[0]["__name__"].endswith("_bucket")]
+    known = histograms.setdefault(frozenset((name, value) for name, value in last.items() if name != "le"), {})
+    if ts_ms < known.get("", ts_ms):
+        return
+    known[""] = ts_ms
+    bounds = {labels["le"] for labels, _, _ in buckets}
+    live = set() if point.flags & 1 else bounds
+    known |= dict.fromkeys(live, ts_ms)
+    for bound in known.keys() - live - {""}:
+        if bound not in bounds:
+            yield {**last, "le": bound}, ts_ms, STALE_BITS
+        if ts_ms - known[bound] > MARK_FOR_MS:
+            del known[bound]
 
 
 def number_samples(kind: str, point: Any) -> Any:
