@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 import venv
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy
 import psutil
 import pytest
 
+from support.documents import blocks
 from support.servers.processes import Role
 
 ROOT = Path(__file__).parents[2]
@@ -153,3 +155,27 @@ def test_a_first_start_from_a_wheel_needs_no_compiler_and_no_cache(python: Path,
     assert not (tmp_path / ".cache" / "kafka-tsdb").exists(), "a process built kernels into the cache of its home"
     missing = subprocess.run([str(python), "-P", "-c", "import numba"], capture_output=True, text=True, check=False)
     assert "No module named 'numba'" in missing.stderr
+
+
+@pytest.mark.timeout(BUILD_WITHIN_S + 300)
+def test_a_csv_becomes_the_link_of_a_graph_by_the_commands_of_the_readme(python: Path, tmp_path: Path) -> None:
+    (block,) = [one for one in blocks(ROOT / "README.md") if "rooms.csv" in one.text]
+    with WheelRole(python, tmp_path, "standalone", "--data-dir", str(tmp_path / "data")) as role:
+        # The address of the test's server in place of the default, and the wheel in place of the checkout.
+        _, *commands = [line for line in block.text.splitlines() if "tsdb standalone" not in line]
+        script = "\n".join(["set -eu", "mkdir -p build", *commands])
+        script = script.replace(".venv/bin/tsdb", f"{python} -P -m tsdb.cli.main")
+        places = {"TSDB_ADDRESS": role.grpc, "TSDB_PAGE": role.http}
+        environment = wheel_environment(tmp_path) | places
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "build/rooms.csv: times time, metrics temperature, labels room" in done.stderr
+        assert '{room="kitchen"}   21.5' in done.stdout
+        link = done.stdout.splitlines()[-1]
+        assert link.startswith(f"http://{role.http}/?v=1&range=1h&p0.q=temperature")
+        with urllib.request.urlopen(link, timeout=60) as page:
+            assert b"<textarea" in page.read()
+    help_text = subprocess.run([str(python), "-P", "-m", "tsdb.cli.main", "demo", "--help"], capture_output=True)
+    assert b"--open" in help_text.stdout
