@@ -34,8 +34,7 @@ def deployment(broker: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -
         yield running
 
 
-# The next test has a stop too.
-@pytest.mark.parametrize("strike", [pytest.param(stop, marks=pytest.mark.soak), kill, freeze])
+@pytest.mark.parametrize("strike", [stop, kill, freeze])
 def test_an_outage_costs_no_ok_and_shows(broker: KafkaCluster, deployment: Deployment, strike: Strike) -> None:
     broker_away(broker, deployment, strike, least_s=5.0)
 
