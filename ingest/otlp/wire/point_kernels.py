@@ -129,13 +129,20 @@ def scan_point(
             elif role == QUANTILE:
                 failed = _scan_quantile(data, start, stop, fill, numbers, totals)
             elif role == POSITIVE:
-                row[COUNTS_AT] = totals[COUNTS]
-                failed, row[POSITIVE_OFFSET] = _scan_buckets(data, start, stop, fill, numbers, totals)
-                row[COUNTS_END] = totals[COUNTS]
+                failed = _join_buckets(
+                    data, start, stop, fill, numbers, totals, row[COUNTS_AT : COUNTS_END + 1], row[POSITIVE_OFFSET:]
+                )
             elif role == NEGATIVE:
-                row[NEGATIVES_AT] = totals[COUNTS]
-                failed, row[NEGATIVE_OFFSET] = _scan_buckets(data, start, stop, fill, numbers, totals)
-                row[NEGATIVES_END] = totals[COUNTS]
+                failed = _join_buckets(
+                    data,
+                    start,
+                    stop,
+                    fill,
+                    numbers,
+                    totals,
+                    row[NEGATIVES_AT : NEGATIVES_END + 1],
+                    row[NEGATIVE_OFFSET:],
+                )
             if failed < 0:
                 return failed
     row[BOUNDS_END] = totals[BOUNDS_SIZE]
@@ -246,11 +253,40 @@ def _scan_quantile(
 
 
 @helper
+def _join_buckets(
+    data: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    fill: bool,
+    numbers: Int64Tables,
+    totals: NDArray[np.int64],
+    span: NDArray[np.int64],
+    offset: NDArray[np.int64],
+) -> int:
+    """Scan the Buckets of one sign. span: [first, end) of its counts so far. A message that comes twice is joined, as
+    protobuf does; with the other sign between its parts, which no encoder writes, it is refused. Returns 0 or ~byte."""
+    if span[0] == span[1]:
+        span[0] = totals[COUNTS]
+    elif span[1] != totals[COUNTS]:
+        return ~begin
+    failed, offset[0] = _scan_buckets(data, begin, end, fill, numbers, totals, offset[0])
+    span[1] = totals[COUNTS]
+    return failed
+
+
+@helper
 def _scan_buckets(
-    data: NDArray[np.uint8], begin: int, end: int, fill: bool, numbers: Int64Tables, totals: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    fill: bool,
+    numbers: Int64Tables,
+    totals: NDArray[np.int64],
+    offset: int,
 ) -> tuple[int, int]:
-    """Scan the Buckets of an exponential histogram. Returns (0 or ~byte of an error, offset)."""
-    offset, pos = 0, begin
+    """Scan the Buckets of an exponential histogram. Returns (0 or ~byte of an error, offset). offset: that of a message
+    without one."""
+    pos = begin
     while pos < end:
         pos, number, wire, start, stop = next_field(data, pos, end)
         if pos < 0:

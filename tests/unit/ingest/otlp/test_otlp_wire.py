@@ -49,6 +49,21 @@ MALFORMED = {
     "a cut number in a point": (gauge_of(b"\x19\x00"), 13),
     "bounds that are no whole numbers": (wrapped(field(1, b"h") + field(9, field(1, field(7, b"1234567")))), 15),
     "a cut count of a bucket": (wrapped(field(10, field(1, field(8, field(2, b"\x80"))))), 14),
+    "buckets of one sign around those of the other": (
+        wrapped(
+            field(
+                10,
+                field(
+                    1,
+                    field(8, field(2, b"\x01"))
+                    + field(9, b"")
+                    + field(9, field(2, b"\x01"))
+                    + field(8, field(2, b"\x01")),
+                ),
+            )
+        ),
+        24,
+    ),
     "an attribute's value": (gauge_of(field(7, field(2, b"\x0a\x09x"))), 17),
 }
 
@@ -98,6 +113,16 @@ def test_unknown_fields_and_wrong_wire_types_are_skipped() -> None:
     data = field(1, unknown + field(2, unknown + field(2, unknown + field(1, b"m") + field(5, unknown + field(
         1, strange + point + unknown)))))  # fmt: skip
     assert samples_of(OtlpDecoder().decode(unknown + data)) == samples_of(OtlpDecoder().decode(VALID))
+
+
+@pytest.mark.parametrize("sign", [8, 9])
+def test_buckets_that_come_in_two_messages_are_joined(sign: int) -> None:
+    parts = b"\x08\x02" + field(2, b"\x01\x02"), field(2, b"\x03")
+    points = [field(sign, b"".join(parts)), b"".join(field(sign, part) for part in parts)]
+    requests = [wrapped(field(1, b"h") + field(10, b"\x10\x02" + field(1, point))) for point in points]
+    whole, joined = [samples_of(OtlpDecoder().decode(request)) for request in requests]
+    assert whole == joined
+    assert len(whole) > 3
 
 
 def test_repeated_numbers_may_be_packed_or_single() -> None:
