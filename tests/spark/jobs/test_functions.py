@@ -16,7 +16,7 @@ import spark_backfill
 from spark_backfill import Installation
 from spark_backfill.session import SessionOptions, start_session
 from spark_backfill.user_session import job_session
-from support.servers.logs import LogFactory
+from support.servers.logs import LogFactory, wait_until
 from support.spark.chunk_progress import write_progress
 from support.spark.imports import ImportGround
 from tsdb.codec.records.log_record import encode_tick
@@ -35,6 +35,9 @@ DESCRIPTION = "spark.job.description"
 def installation(embedded: ImportGround) -> Installation:
     """An installation whose chunk stage has emitted everything."""
     write_progress(embedded.log)
+    # A loader that began behind the markers writes `loaded` only once queriers have seen the new generation.
+    topic_id = embedded.log.topic_id(METRICS)
+    wait_until(lambda: len(embedded.history.loaded(topic_id)) == embedded.log.partitions(METRICS))
     return spark_backfill.connect(log=embedded.places.log, history=embedded.places.history)
 
 

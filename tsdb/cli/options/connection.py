@@ -28,7 +28,7 @@ from tsdb.client.channel import check_address
 DEFAULT_ADDRESS = "127.0.0.1:7410"  # The default of the servers' setting `grpc`.
 READ_TIMEOUT = "10s"  # Short, since a person waits for the answer.
 WRITE_TIMEOUT = "60s"  # Longer than a broker fail-over.
-QUIET_S = 0.3  # A restart this short needs no remark; a server that is not there has one within a second.
+QUIET_S = 0.3  # A restart may take this long without a remark. A server that stays away is named within a second.
 TIMEOUT_MAX_MS = 30 * 24 * 3_600_000  # gRPC has an upper bound for deadlines.
 
 AllowStale = Annotated[bool, typer.Option("--allow-stale", help="Answer although a partition lags.")]

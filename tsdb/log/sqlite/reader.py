@@ -69,7 +69,7 @@ class SqliteReader:
     ) -> list[Event]:
         give_up_at = time.monotonic() + timeout_s
         while True:
-            # It sleeps without looking at the arrivals, because each commit would wake each reader for a few records.
+            # A commit does not end this sleep. Otherwise each commit would wake each reader for a few records.
             time.sleep(max(0.0, min(self._rests_until, give_up_at) - time.monotonic()))
             arrived = self._arrival.count
             try:

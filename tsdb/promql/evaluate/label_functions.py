@@ -69,7 +69,7 @@ def label_join(texts: Sequence[str]) -> Relabel:
 def _changed(
     context: EvaluationContext, numbers: NDArray[np.int32], change: Callable[[str], str | None]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Numbers of changed values, and where there is one; each value is changed once."""
+    """The numbers of the values that `change` gives, and whether it gave one. It is called once for each value."""
     found, places = distinct(numbers)
     texts = [change(context.pool.text(number)) for number in found]
     changed = np.array([0 if text is None else context.pool.number(text) for text in texts], np.int32)
