@@ -182,7 +182,7 @@ def show_page(server: Standalone, scratch: Path, stay: bool) -> bool:
     try:
         need_page(page)
     except Unavailable as error:
-        console.print(f"[red]{error.message}[/]")
+        console.print(error.message, style="red", markup=False)
         return False
     link = page_link(page, SHOWN, {"range": "5m", "refresh": "2"})
     console.print(link, soft_wrap=True)

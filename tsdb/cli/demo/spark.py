@@ -41,7 +41,8 @@ def show_spark(console: Console, server: Standalone, scratch: Path, started_ms: 
         require_pyspark()
         require_java()
     except ConfigMismatch as error:
-        console.print(f"no Spark here, so this is left out: {error.message}")
+        # A name such as kafka-tsdb[spark] is no markup.
+        console.print(f"no Spark here, so this is left out: {error.message}", markup=False)
         return True
     data_dir = scratch / "data"
     urls = ("--log", f"sqlite:///{data_dir}/log.sqlite", "--history", f"sqlite:///{data_dir}/history.sqlite")

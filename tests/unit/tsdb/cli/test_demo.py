@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 import socket
+from pathlib import Path
+
+import pytest
+from rich.console import Console
 
 from support.deploy_files import ROOT
+from tsdb.cli.demo import spark
 from tsdb.cli.demo.standalone import free_addresses
 from tsdb.cli.options.connection import DEFAULT_ADDRESS
+from tsdb.model.errors import ConfigMismatch
 
 METRIC = re.compile(r"""\.metric\(["'](\w+)["']""")
 
@@ -18,6 +25,16 @@ def test_every_metric_of_the_demo_is_documented() -> None:
     known = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
     assert len(used) > 10
     assert used - known == set()
+
+
+def test_without_spark_the_demo_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise ConfigMismatch("install the extra, kafka-tsdb[spark]", reason="no_pyspark")
+
+    monkeypatch.setattr(spark, "require_pyspark", missing)
+    shown = io.StringIO()
+    assert spark.show_spark(Console(file=shown), None, Path(), 0)  # type: ignore[arg-type]  # No server is asked.
+    assert "kafka-tsdb[spark]" in shown.getvalue()
 
 
 def test_the_demo_is_at_other_addresses_when_the_defaults_are_in_use() -> None:
