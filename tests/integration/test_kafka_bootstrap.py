@@ -31,18 +31,31 @@ class Front:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.target = ("", 0)
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._copies: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def lead_to(self, bootstrap: str) -> None:
         """Lead new connections to this broker, and cut those to the last one."""
         host, port = bootstrap.split(":")
         self.target = (host, int(port))
+        self._cut()
+
+    def close(self) -> None:
+        """Nothing is left: a socket that ends later is a warning in another test."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # It ends the accept; a close alone does not.
+        self._accepting.join()
+        self._listener.close()
+        self._cut()
+        for copy in self._copies:
+            copy.join()
+        for connection in self._open:
+            connection.close()
+
+    def _cut(self) -> None:
         for connection in self._open:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -55,7 +68,9 @@ class Front:
                     continue
                 self._open += [client, server]
                 for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
+                    copy = threading.Thread(target=_copy, args=(source, sink), daemon=True)
+                    copy.start()
+                    self._copies.append(copy)
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
