@@ -15,12 +15,12 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
 from tsdb.model.clock import Clock
+from tsdb.model.times import time_text
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge
 from tsdb.ops.periodic import Periodic
@@ -66,8 +66,8 @@ class Notice:
         return {
             "labels": dict(alert.labels),
             "annotations": dict(alert.annotations),
-            "startsAt": _time(alert.fired_at_ms if alert.fired_at_ms is not None else alert.active_at_ms),
-            "endsAt": _time(ends_ms),
+            "startsAt": time_text(alert.fired_at_ms if alert.fired_at_ms is not None else alert.active_at_ms),
+            "endsAt": time_text(ends_ms),
             "generatorURL": self.source,
         }
 
@@ -101,21 +101,22 @@ class Notifier:
         found = dict(self._found(one))
         now_ms = self._clock.now_ms()
         with self._lock:
-            for key, known in list(self._notices.items()):
-                if key[0] == one.group.key and key not in found and not known.resolved:
-                    self._notices[key] = _ended(known, now_ms)
+            self._resolve(one.group.key, now_ms)
             self._notices.update(found)
             self._forget(now_ms)
         self._wake()
 
     def remove(self, group: str) -> None:
         """Resolve the alerts of a group that is gone."""
-        now_ms = self._clock.now_ms()
         with self._lock:
-            for key, known in list(self._notices.items()):
-                if key[0] == group and not known.resolved:
-                    self._notices[key] = _ended(known, now_ms)
+            self._resolve(group, self._clock.now_ms())
         self._wake()
+
+    def _resolve(self, group: str, now_ms: int) -> None:
+        for key, known in self._notices.items():
+            if key[0] == group and not known.resolved:
+                alert = replace(known.alert, state=AlertState.INACTIVE, resolved_at_ms=now_ms, kept_since_ms=None)
+                self._notices[key] = replace(known, alert=alert)
 
     def _found(self, one: ScheduledGroup) -> Iterator[tuple[AlertKey, Notice]]:
         lives_ms = LIVES * max(round(RESEND_S * 1000), one.group.interval_ms)
@@ -257,21 +258,3 @@ def _batches(due: Sequence[tuple[AlertKey, Notice]], now_ms: int) -> Iterator[_B
         size += len(text)
     if notices:
         yield _Batch(b"[" + b",".join(texts) + b"]", notices)
-
-
-def _ended(known: Notice, now_ms: int) -> Notice:
-    alert = known.alert
-    ended = Alert(
-        alert.labels,
-        alert.annotations,
-        alert.value,
-        AlertState.INACTIVE,
-        alert.active_at_ms,
-        alert.fired_at_ms,
-        resolved_at_ms=now_ms,
-    )
-    return Notice(ended, known.lives_ms, known.source)
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
