@@ -55,7 +55,7 @@ class FunctionName:
 
 @dataclass(frozen=True, slots=True)
 class FieldAccess:
-    """FieldAccess of a value, one after another: `$value.Labels.job`."""
+    """Fields of a value, one after another: `$value.Labels.job`."""
 
     of: Operand
     names: tuple[str, ...]
