@@ -16,10 +16,11 @@ from support.servers.loaders import OPTIONS, assert_holds
 from support.servers.logs import LogFactory, wait_until
 from support.shared_servers import contract_history
 from tsdb.history.interface import ChunkStore, Loaded
-from tsdb.history.loader.loader import CHUNKS_TRIMMED, LONG_AGO_MS, SERIES_TRIMMED, Loader
+from tsdb.history.loader.loader import CHUNKS_TRIMMED, SERIES_TRIMMED, Loader
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
 from tsdb.log.records import first_records
 from tsdb.model.clock import SystemClock
+from tsdb.model.window import LONG_AGO_MS
 
 PARTITIONS, WINDOWS, PACKS = 3, 4, 4
 ENDS_WITHIN_S = 20.0

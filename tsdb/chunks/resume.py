@@ -11,10 +11,9 @@ from tsdb.chunks.progress import Progress
 from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker
 from tsdb.model.errors import LostOffsets
 from tsdb.model.time_set import TimeSet
-from tsdb.model.window import ceil_to, floor_to
+from tsdb.model.window import LONG_AGO_MS, ceil_to, floor_to
 
 TRIMMED_START, GAP_ACCEPTED, TRIMMED_NEAR = "trimmed_start", "gap_accepted", "trimmed_near"
-LONG_AGO_MS = -(1 << 60)  # A time before any sample.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 TIME_MAX_MS = 1 << 61  # Bound of a read. Ranges beyond it would leave 64 bits in the arithmetic of steps.
+LONG_AGO_MS = -(1 << 60)  # A time before any sample.
 EPOCH_MS = 30 * 24 * 3600 * 1000  # Length of an index epoch: 30 days of sample time.
 
 

@@ -18,18 +18,20 @@ from pyiceberg.table import Table
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk.marker import HoleRecord, decode_hole, decode_progress_marker
+from tsdb.history.loader.loss import loss_at
 from tsdb.log.interface import CHUNKS, METRICS, EndOfLog, Log, LogReader, LogRecord
 from tsdb.model import defaults
 from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, CorruptData, TsdbError, Unavailable, worth_retrying
 from tsdb.model.time_set import TimeSet
+from tsdb.model.times import DAY_MS
+from tsdb.model.window import LONG_AGO_MS
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge, histogram
 from tsdb.ops.threads import ThreadComponent
 from tsdb.tables.catalog import CONFLICT, TableSettings, create_table, load_table, open_catalog
 from tsdb.tables.emission import Emitted, emit, is_conflict
 from tsdb.tables.labels import AnnouncedLabels
-from tsdb.tables.rows import DAY_MS
 from tsdb.tables.state import HOLES_MAX, LogCut, TableState, table_state
 
 IDLE_POLL_S = 30.0  # A poll returns with the first record, and at `close`.
@@ -42,7 +44,6 @@ STAND_BY_INTERVALS = 3  # Intervals without a commit of the other keeper, after 
 TRIMMED, OTHER_LOG = "chunks_trimmed", "tables_other_log"
 # Samples outside the years 1 to 9999 have no timestamp in readers.
 FIRST_MS, END_MS = -62_135_596_800_000, 253_402_300_800_000
-LONG_AGO_MS = -(1 << 60)
 
 log = get_logger(__name__)
 
@@ -283,7 +284,8 @@ class _Follower:
         try:
             self._decode(partition, record)
         except CorruptData as error:
-            self._waiting.holes.append(self._loss(partition, record, error.reason))
+            loss = loss_at(record.key, record.broker_ms, self._options.time_set)
+            self._waiting.holes.append(loss.hole(partition, error.reason, record.offset))
             self._note_change()
 
     def _decode(self, partition: int, record: LogRecord) -> None:
@@ -309,18 +311,6 @@ class _Follower:
                 self._note_change()
             case WindowKey():
                 pass
-
-    def _loss(self, partition: int, record: LogRecord, reason: str) -> HoleRecord:
-        times = self._options.time_set
-        try:
-            key = decode_key(record.key or b"")
-        except CorruptData:
-            key = None
-        if isinstance(key, ChunkKey):
-            end_ms = key.window_start_ms + times.window_ms
-            return HoleRecord(partition, key.pack_id, key.window_start_ms, end_ms, reason, record.offset)
-        first_ms, end_ms = record.broker_ms - times.accept_past_ms, record.broker_ms + times.ahead_ms
-        return HoleRecord(partition, 0, first_ms, end_ms, reason, record.offset)
 
     def _commit(self) -> None:
         assert self._labels is not None, "it is open"

@@ -33,6 +33,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import ConfigMismatch, LostOffsets, TsdbError, Unavailable
 from tsdb.model.meta import PART_BYTES_MAX
 from tsdb.model.time_set import TimeSet
+from tsdb.model.window import LONG_AGO_MS
 from tsdb.ops.health import PartitionHealth
 from tsdb.ops.lifecycle import Deadline
 from tsdb.ops.logs import get_logger
@@ -59,7 +60,6 @@ POLL_RECORDS_MIN = 128
 DRAIN_S_MAX = 300.0  # A group expels members that do not poll for this long, and a drain polls nothing.
 ALIVE_WITHIN_S = 120.0  # A step waits for at most one answer of log or history, and each has a shorter timeout.
 CHUNKS_TRIMMED, SERIES_TRIMMED = "chunks_trimmed", "series_trimmed"
-LONG_AGO_MS = -(1 << 60)  # A time before any sample.
 # Offset below which all records of a partition are finished; None when the partition is not assigned here.
 Positions = Callable[[TopicPartition], int | None]
 

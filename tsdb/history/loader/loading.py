@@ -175,7 +175,7 @@ class Loading:
 
     def _give_up(self, record: Record, error: TsdbError, done: Done) -> None:
         """Write the hole first, then the dead letter, so that no read in between misses the loss."""
-        hole = loss_of(record, self._time_set).hole(record, error.reason)
+        hole = loss_of(record, self._time_set).hole(record.partition, error.reason, record.offset)
 
         def hole_written(write_error: TsdbError | None) -> None:
             if write_error is not None:

@@ -20,9 +20,9 @@ class Loss:
     start_ms: int
     end_ms: int
 
-    def hole(self, record: Record, reason: str) -> HoleRecord:
+    def hole(self, partition: int, reason: str, record_offset: int) -> HoleRecord:
         """The loss as a hole of history."""
-        return HoleRecord(record.partition, self.pack_id, self.start_ms, self.end_ms, reason, record.offset)
+        return HoleRecord(partition, self.pack_id, self.start_ms, self.end_ms, reason, record_offset)
 
     def key(self, record_offset: int) -> HoleKey:
         """The key of that hole on `chunks`. A null record with this key removes the hole."""
@@ -30,12 +30,17 @@ class Loss:
 
 
 def loss_of(record: Record, time_set: TimeSet) -> Loss:
-    """Pack and window of a chunk. For a record without a readable chunk key: all times that its broker time allows."""
-    if record.topic == CHUNKS:
-        try:
-            key = decode_key(record.key or b"")
-        except CorruptData:
-            key = None
-        if isinstance(key, ChunkKey):
-            return Loss(key.pack_id, key.window_start_ms, key.window_start_ms + time_set.window_ms)
-    return Loss(0, record.timestamp_ms - time_set.accept_past_ms, record.timestamp_ms + time_set.ahead_ms)
+    """The loss of a record of `chunks` or `series`."""
+    return loss_at(record.key if record.topic == CHUNKS else None, record.timestamp_ms, time_set)
+
+
+def loss_at(key: bytes | None, broker_ms: int, time_set: TimeSet) -> Loss:
+    """Pack and window of the chunk with this key. Without a readable chunk key: all times that the broker time
+    allows."""
+    try:
+        found = decode_key(key or b"")
+    except CorruptData:
+        found = None
+    if isinstance(found, ChunkKey):
+        return Loss(found.pack_id, found.window_start_ms, found.window_start_ms + time_set.window_ms)
+    return Loss(0, broker_ms - time_set.accept_past_ms, broker_ms + time_set.ahead_ms)

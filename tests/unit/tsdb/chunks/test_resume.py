@@ -7,7 +7,6 @@ import pytest
 from support.data.heads import SMALL_TIMES as TIMES
 from tsdb.chunks.progress import Progress
 from tsdb.chunks.resume import (
-    LONG_AGO_MS,
     LogFacts,
     check_gap,
     first_progress,
@@ -17,6 +16,7 @@ from tsdb.chunks.resume import (
     seek_offset,
 )
 from tsdb.model.errors import LostOffsets
+from tsdb.model.window import LONG_AGO_MS
 
 # Windows of 400 ms, grace 5, ahead 15, accept_past 100,000.
 AT = Progress(position=50, emitted_through_ms=4_000)
