@@ -33,7 +33,7 @@ from support.promql.differential.queries.dialect import RENAMED, dialect_of
 from support.promql.differential.queries.generator import Generator
 from support.promql.differential.queries.selectors import Times
 from support.promql.differential.targets import HttpTarget
-from tsdb.rules.unit_tests.notation import STALE
+from tsdb.model.stale import STALE
 
 COPIES = 5  # Number of series with a label `instance`. All series together are some 500.
 CLIENTS = 8

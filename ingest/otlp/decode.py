@@ -36,7 +36,7 @@ from ingest.otlp.mapping.label_kernels import (
     TOO_MANY_ATTRIBUTES,
 )
 from ingest.otlp.mapping.names import OtlpRules
-from ingest.otlp.mapping.series_kernels import STALE, series_kernel
+from ingest.otlp.mapping.series_kernels import series_kernel
 from ingest.otlp.wire.field_kernels import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
@@ -57,6 +57,7 @@ from ingest.otlp.wire.values import Buffer
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
+from tsdb.model.stale import STALE_BITS
 from tsdb.ops.logs import get_logger
 
 _LE = b"\xffle\xff"
@@ -365,7 +366,7 @@ def _rows(
         label_starts = np.concatenate([label_starts, used + np.cumsum(list(map(len, more)))])
         ts_ms = np.concatenate([ts_ms, np.array([*gone.ts_ms, *(time for _, time in info)], np.int64)])
         bits = np.concatenate(
-            [values.view(np.int64), np.full(len(gone.labels), STALE), np.ones(len(info)).view(np.int64)]
+            [values.view(np.int64), np.full(len(gone.labels), STALE_BITS), np.ones(len(info)).view(np.int64)]
         )
         values = bits.view(np.float64)
     return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors)

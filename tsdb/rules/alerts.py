@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tsdb.rules.files import ALERT_NAME, METRIC_NAME, AlertingRule
+from tsdb.rules.files import ALERT_NAME, AlertingRule
+from tsdb.selector.selectors import METRIC_NAME
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]  # Sorted by name, without empty values.
 

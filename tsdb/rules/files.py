@@ -18,10 +18,10 @@ from tsdb.promql.syntax.tree import Expression, ValueType
 from tsdb.rules.document import Place, Reading, YamlFields, YamlItems, YamlNode, parse_document
 from tsdb.rules.templates.syntax import TemplateError
 from tsdb.rules.templates.template import Template
+from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import QueryError
 
 ALERT_NAME = "alertname"
-METRIC_NAME = "__name__"
 INTERVAL_MS = 60_000  # A group without an interval has this one, as in Prometheus.
 NO_FEATURES = Features()
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.model.stale import STALE
 from tsdb.rules.alerts import Alert, AlertState, FoundAlert, Labels, active, alert_labels, alert_series, next_alerts
-from tsdb.rules.files import METRIC_NAME, AlertingRule, RecordingRule, Rule, RuleGroup
+from tsdb.rules.files import AlertingRule, RecordingRule, Rule, RuleGroup
 from tsdb.rules.templates.functions import TemplateContext, TemplateSample
 from tsdb.rules.templates.template import TemplateData
+from tsdb.selector.selectors import METRIC_NAME
 
-STALE = float(np.array([0x7FF0_0000_0000_0002], np.uint64).view(np.float64)[0])
 TOO_LARGE = ("read_timeout", "answer_too_large")  # Reasons of Overloaded that concern the read alone.
 TEMPLATE_SERIES_MAX = 10_000  # Series that a query of a template may give.
 SAME_LABELS = "vector contains metrics with the same labelset after applying"

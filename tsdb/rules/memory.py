@@ -12,8 +12,7 @@ from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.rules.alerts import Labels
-from tsdb.rules.files import METRIC_NAME
-from tsdb.selector.pattern import compile_pattern
+from tsdb.selector.selectors import METRIC_NAME, matches
 
 SELECTIONS_MAX = 10_000  # Remembered selections; all are forgotten when there are more, or when a series is new.
 
@@ -92,8 +91,8 @@ class MemoryStorage:
         if found is None:
             if len(self._selections) >= SELECTIONS_MAX:
                 self._selections.clear()
-            matches = label_filter(matchers)
-            found = [column for column in self._candidates(matchers) if matches(column.labels)]
+            holds = label_filter(matchers)
+            found = [column for column in self._candidates(matchers) if holds(column.labels)]
             found.sort(key=lambda column: column.labels)
             self._selections[matchers] = found
         return found
@@ -144,22 +143,9 @@ def _samples(stored: StoredSeries, row: int) -> tuple[NDArray[np.int64], NDArray
 
 def label_filter(matchers: Sequence[Matcher]) -> Callable[[Labels], bool]:
     """Whether a series matches. An absent label has the value ""."""
-    conditions = [(matcher.name, _condition(matcher)) for matcher in matchers]
 
-    def matches(labels: Labels) -> bool:
+    def holds(labels: Labels) -> bool:
         values = dict(labels)
-        return all(holds(values.get(name, "")) for name, holds in conditions)
+        return all(matches(matcher, values.get(matcher.name, "")) for matcher in matchers)
 
-    return matches
-
-
-def _condition(matcher: Matcher) -> Callable[[str], bool]:
-    wanted = matcher.value
-    match matcher.type:
-        case MatchType.EQUAL:
-            return lambda value: value == wanted
-        case MatchType.NOT_EQUAL:
-            return lambda value: value != wanted
-    pattern = compile_pattern(wanted)
-    negated = matcher.type is MatchType.NOT_REGEX
-    return lambda value: pattern.matches(value.encode()) is not negated
+    return holds

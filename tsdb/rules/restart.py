@@ -13,6 +13,7 @@ import numpy as np
 
 from tsdb.model.labels import parse_labels
 from tsdb.model.selector import Matcher, MatchType
+from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.rules.alerts import (
     ALERTS,
@@ -23,11 +24,11 @@ from tsdb.rules.alerts import (
     Labels,
     alert_series,
 )
-from tsdb.rules.files import ALERT_NAME, METRIC_NAME, AlertingRule, RuleGroup
+from tsdb.rules.files import ALERT_NAME, AlertingRule, RuleGroup
 from tsdb.rules.groups import RuleGroupState, RuleState, RuleSurroundings, conditions, evaluate_group, new_state
+from tsdb.selector.selectors import METRIC_NAME
 
 KEPT_STEPS_MAX = 1_000  # Steps back in which the end of a kept alert's condition is searched.
-_STALE_BITS = 0x7FF0_0000_0000_0002
 
 
 def last_evaluated(storage: Storage, labels: Mapping[str, str], start_ms: int, end_ms: int) -> int | None:
@@ -111,7 +112,7 @@ def _values(storage: Storage, metric: str, alert: str, ts_ms: int) -> dict[Label
     """Values of the series of an alert at a time, by labels without the name of the metric."""
     matchers = [Matcher(MatchType.EQUAL, METRIC_NAME, metric), Matcher(MatchType.EQUAL, ALERT_NAME, alert)]
     found = storage.select(matchers, ts_ms, ts_ms)
-    is_stale = found.values.view(np.int64) == _STALE_BITS
+    is_stale = found.values.view(np.int64) == STALE_BITS
     return {
         _without(parse_labels(labels), METRIC_NAME): float(found.values[start])
         for labels, start, end in zip(found.labels, found.starts[:-1].tolist(), found.starts[1:].tolist(), strict=True)

@@ -15,19 +15,22 @@ from dataclasses import dataclass, field, replace
 
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.model.stale import STALE
+from tsdb.model.window import ceil_to
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge, histogram
 from tsdb.ops.periodic import Periodic
 from tsdb.promql.evaluate.query import QueryOptions, instant_query
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.rules.alerts import Labels
-from tsdb.rules.files import METRIC_NAME, RuleFile
-from tsdb.rules.groups import STALE, RuleSample, RuleSurroundings, VectorSample, evaluate_group
+from tsdb.rules.files import RuleFile
+from tsdb.rules.groups import RuleSample, RuleSurroundings, VectorSample, evaluate_group
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
 from tsdb.rules.notifier import Notifier
 from tsdb.rules.restart import last_evaluated, restored_state
-from tsdb.rules.schedule import RuleSchedule, ScheduledGroup, aligned
+from tsdb.rules.schedule import RuleSchedule, ScheduledGroup
 from tsdb.rules.vectors import vector_of
+from tsdb.selector.selectors import METRIC_NAME
 
 LOOK_S = 0.2  # Time between two looks while a time is not complete yet.
 IDLE_S = 5.0  # Longest time until a look, for files that change.
@@ -188,7 +191,7 @@ class Ruler(Periodic):
 
     def _skip_old(self, one: ScheduledGroup, now_ms: int) -> None:
         assert one.next_ms is not None, "a restored group has a time"
-        first_ms = aligned(now_ms - CATCH_UP_MS, one.group.interval_ms)
+        first_ms = ceil_to(now_ms - CATCH_UP_MS, one.group.interval_ms)
         if one.next_ms < first_ms:
             steps = (first_ms - one.next_ms) // one.group.interval_ms
             _skipped.inc(steps)
@@ -209,12 +212,12 @@ class Ruler(Periodic):
             marker = {METRIC_NAME: EVALUATED, GROUP_LABEL: group.key}
             last_ms = last_evaluated(read.storage, marker, now_ms - CATCH_UP_MS, now_ms)
             if last_ms is None:
-                one.next_ms = aligned(now_ms, group.interval_ms)
+                one.next_ms = ceil_to(now_ms, group.interval_ms)
                 return True
             last_ms += offset_ms
             surroundings = self._surroundings(MemoryStorage(), lambda samples: None)
             one.state = restored_state(group, last_ms, offset_ms, read.storage, surroundings)
-        one.next_ms = aligned(last_ms + 1, group.interval_ms)
+        one.next_ms = ceil_to(last_ms + 1, group.interval_ms)
         log.info("rule group restored", group=group.key, last_ms=last_ms)
         return True
 

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tsdb.model.selector import MatchType
+from tsdb.model.window import ceil_to
 from tsdb.promql.syntax.tree import VectorSelector, post_order
 from tsdb.rules.alerts import ALERTS, ALERTS_FOR_STATE, Labels
-from tsdb.rules.files import METRIC_NAME, AlertingRule, RuleFile, RuleGroup
+from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup
 from tsdb.rules.groups import RuleGroupState, carried_state, new_state
+from tsdb.selector.selectors import METRIC_NAME
 
 
 @dataclass(slots=True)
@@ -57,18 +59,13 @@ class RuleSchedule:
             state = carried_state(group, known.group, known.state)
             next_ms = known.next_ms
             if next_ms is not None:
-                next_ms = aligned(next_ms, group.interval_ms)
+                next_ms = ceil_to(next_ms, group.interval_ms)
             found.append(ScheduledGroup(group, state, next_ms, evaluated_ms=known.evaluated_ms))
         for gone in before.values():
             series = gone.state.leftover.union(*(rule.series for rule in gone.state.rules))
             if series:
                 self.ended.append((series, gone.next_ms))
         self.groups = _ordered(found)
-
-
-def aligned(at_ms: int, interval_ms: int) -> int:
-    """The first multiple of the interval that is not before a time."""
-    return -(-at_ms // interval_ms) * interval_ms
 
 
 def _ordered(groups: Sequence[ScheduledGroup]) -> list[ScheduledGroup]:

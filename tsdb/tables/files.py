@@ -31,7 +31,8 @@ from pyiceberg.types import LongType
 
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.model.errors import ConfigMismatch
-from tsdb.tables.rows import BLOCK_ROWS, DAY_MS, BucketRows, arrow_blocks, encoded_schema
+from tsdb.model.times import DAY_MS
+from tsdb.tables.rows import BLOCK_ROWS, BucketRows, arrow_blocks, encoded_schema
 from tsdb.tables.state import CHANGED
 
 ZSTD_LEVEL = 3

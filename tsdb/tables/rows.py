@@ -18,9 +18,9 @@ from pyiceberg.types import StringType
 
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge import merge
-from tsdb.model.labels import METRIC_NAME, SEPARATOR
+from tsdb.model.labels import METRIC_NAME, SEPARATOR, metric_name
+from tsdb.model.times import DAY_MS
 
-DAY_MS = 86_400_000
 TENANT = b"__tenant__"
 BLOCK_ROWS = 1 << 17  # Rows of a row group. The labels of a row take some 200 bytes before they are encoded.
 
@@ -85,7 +85,7 @@ def groups_of(
     for (day, _), some in sorted(of_pack.items()):
         merged = merge(some)
         canonical = [one or b"" for one in labels(merged.series_id.tolist())]
-        bucket = np.array([bucket_of(_metric(one)) for one in canonical])
+        bucket = np.array([bucket_of(metric_name(one)) for one in canonical])
         for number in np.unique(bucket).tolist():
             chosen = np.flatnonzero(bucket == number)
             parts[day, number].append((_taken(merged, chosen), [canonical[at] for at in chosen.tolist()]))
@@ -104,7 +104,7 @@ def _group(day: int, bucket: int, parts: Sequence[tuple[Fragment, list[bytes]]])
         np.concatenate([fragment.order for fragment, _ in parts]),
     )
     canonical = [one for _, some in parts for one in some]
-    metrics = [_metric(one) for one in canonical]
+    metrics = [metric_name(one) for one in canonical]
     signed = joined.series_id.view(np.int64).tolist()
     by_name = np.array(sorted(range(len(signed)), key=lambda at: (metrics[at], signed[at])), np.int64)
     return BucketRows(day, bucket, _taken(joined, by_name), [canonical[at] for at in by_name.tolist()])
@@ -137,11 +137,6 @@ class _Buckets:
             assert found is not None, "no metric is null"
             self._known[metric] = found
         return self._known[metric]
-
-
-def _metric(canonical: bytes) -> bytes:
-    parts = canonical.split(SEPARATOR)
-    return parts[parts.index(METRIC_NAME) + 1] if METRIC_NAME in parts[::2] else b""
 
 
 def _text(part: bytes) -> str:

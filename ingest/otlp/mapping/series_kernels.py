@@ -48,8 +48,8 @@ from ingest.otlp.wire.field_kernels import (
 )
 from tsdb.codec.jit import Array2, request_kernel
 from tsdb.codec.memory_kernels import as_int64
+from tsdb.model.stale import STALE_BITS
 
-STALE = 0x7FF0000000000002  # Bits of Prometheus's stale marker.
 NS_PER_MS = np.uint64(1_000_000)
 
 
@@ -138,5 +138,5 @@ def series_kernel(
         for row in range(first, rows):
             ts_ms[row], row_points[row] = time_ms, p
             if point[POINT_FLAGS] & NO_RECORDED_VALUE:
-                bits[row] = STALE
+                bits[row] = STALE_BITS
     return rows

@@ -16,7 +16,7 @@ from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_bu
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
 from tsdb.model.family import Family
-from tsdb.rules.unit_tests.notation import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
 from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}

@@ -24,7 +24,7 @@ from support.promql.differential.prometheus import write
 from support.servers.processes import TSDB
 from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
-from tsdb.rules.unit_tests.notation import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
 from tsdb.ui.sources import UiOptions
 
 RANGE = {"start": START_MS, "end": END_MS}

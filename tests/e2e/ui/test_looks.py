@@ -15,7 +15,7 @@ from support.browser.explorer import END_MS, START_MS, Explorer, add_buckets, ad
 from support.browser.pictures import check_picture
 from support.browser.watched_page import watched_page
 from tsdb.model.family import Family
-from tsdb.rules.unit_tests.notation import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
 from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}

@@ -24,7 +24,7 @@ from support.promql.differential.prometheus import prometheus, write
 from support.senders.prometheus import binary
 from support.servers.logs import wait_until
 from support.servers.processes import Role
-from tsdb.rules.unit_tests.notation import STALE
+from tsdb.model.stale import STALE
 
 STEP_MS = 5_000
 SAMPLES_EACH = 360

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from playwright.sync_api import Locator, Page, expect
 
 from support.api.prometheus_server import NOW_MS, Samples
-from tsdb.rules.unit_tests.notation import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
 
 STEP_MS = 15_000
 END_MS = NOW_MS // 60_000 * 60_000

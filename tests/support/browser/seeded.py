@@ -13,7 +13,7 @@ from support.promql.differential.dataset import StoredSamples
 from support.promql.differential.prometheus import write
 from support.servers.logs import wait_until
 from support.servers.processes import Role, tsdb_json
-from tsdb.rules.unit_tests.notation import METRIC_NAME
+from tsdb.selector.selectors import METRIC_NAME
 
 STEP_MS = 15_000
 SAMPLES = 80  # Samples of each series: twenty minutes.

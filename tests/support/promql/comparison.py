@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
+from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
-from tsdb.rules.unit_tests.notation import STALE_BITS, Labels, SeriesPoints, labels_of, shown_labels
+from tsdb.rules.unit_tests.notation import Labels, SeriesPoints, labels_of, shown_labels
 
 EPSILON = 1e-6  # Relative error that Prometheus's own runner allows.
 

@@ -14,7 +14,8 @@ from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Call, Expression, VectorSelector, children
 from tsdb.rules.memory import label_filter
-from tsdb.rules.unit_tests.notation import METRIC_NAME, Labels, labels_of
+from tsdb.rules.unit_tests.notation import Labels, labels_of
+from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import QueryError
 
 WHOLE_FILES = {

@@ -7,12 +7,11 @@ Without a marker a query shows the last value of such a series for its whole loo
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]  # Prometheus's stale marker, a NaN.
+from tsdb.model.stale import STALE
 
 
 @dataclass(frozen=True, slots=True)

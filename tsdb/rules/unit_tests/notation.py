@@ -10,15 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
+from tsdb.model.stale import STALE
 from tsdb.promql.syntax.literals import duration_ms_of
+from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import string_of
 
-METRIC_NAME = "__name__"
 POINTS_MAX = 10_000_000
-STALE_BITS = 0x7FF0_0000_0000_0002
-STALE = float(np.array([STALE_BITS], np.uint64).view(np.float64)[0])
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]  # The labels are sorted by name and have no empty values.
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from tsdb.rules.unit_tests.notation import METRIC_NAME, STALE, Labels, labels_of
+from tsdb.model.stale import STALE
+from tsdb.rules.unit_tests.notation import Labels, labels_of
+from tsdb.selector.selectors import METRIC_NAME
 
 BASE_MS = 1_699_999_200_000  # A whole hour, so that multiples of a step lie at the same places after any other hour.
 GRID_MS = 15_000

@@ -12,7 +12,7 @@ from support.promql.differential.prometheus import write
 from support.promql.differential.targets import HttpTarget
 from support.servers.logs import wait_until
 from support.servers.processes import Role
-from tsdb.rules.unit_tests.notation import STALE
+from tsdb.model.stale import STALE
 
 HOUR_MS = 3_600_000
 VISIBLE_WITHIN_S = 60.0

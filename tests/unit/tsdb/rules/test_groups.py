@@ -23,8 +23,9 @@ from tsdb.rules.groups import (
     rule_state,
 )
 from tsdb.rules.memory import MemoryStorage
-from tsdb.rules.unit_tests.notation import METRIC_NAME, labels_of, parse_series
+from tsdb.rules.unit_tests.notation import labels_of, parse_series
 from tsdb.rules.vectors import vector_query
+from tsdb.selector.selectors import METRIC_NAME
 
 STEP_MS = 60_000
 STALE = None  # Stands for a stale marker below.

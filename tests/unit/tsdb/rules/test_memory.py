@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.labels import canonical_labels
+from tsdb.model.stale import STALE
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
-from tsdb.rules.unit_tests.notation import STALE, labels_of
+from tsdb.rules.unit_tests.notation import labels_of
 from tsdb.selector.selectors import parse_selector
 
 SERIES: list[dict[str, str]] = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tsdb.model.window import ceil_to
 from tsdb.rules.alerts import Labels
 from tsdb.rules.files import RuleFile, parse_rules
 from tsdb.rules.groups import RuleGroupState, RuleState
-from tsdb.rules.schedule import RuleSchedule, aligned
+from tsdb.rules.schedule import RuleSchedule
 
 
 def file(name: str, **groups: str) -> RuleFile:
@@ -30,7 +31,7 @@ def names(schedule: RuleSchedule) -> list[str]:
     ("at_ms", "expected"), [(0, 0), (1, 60_000), (60_000, 60_000), (60_001, 120_000), (-1, 0), (-60_001, -60_000)]
 )
 def test_times_are_multiples_of_the_interval(at_ms: int, expected: int) -> None:
-    assert aligned(at_ms, 60_000) == expected
+    assert ceil_to(at_ms, 60_000) == expected
 
 
 def test_groups_come_after_those_whose_records_they_read() -> None:

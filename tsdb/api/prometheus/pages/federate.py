@@ -15,13 +15,13 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.parameters import selectors
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
+from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.storage import StoredSeries
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8"
 LINES_A_PIECE = 1000
 LINE_COPIES = 3
 LINE_BYTES = 64  # Value, time and punctuation of a line.
-_STALE = 0x7FF0000000000002  # Bits of Prometheus's stale marker.
 
 Labels = tuple[tuple[str, str], ...]
 Latest = dict[bytes, tuple[int, float]]
@@ -49,7 +49,7 @@ def _take(stored: StoredSeries, latest: Latest) -> None:
     bits = stored.values.view(np.int64)
     ends = stored.starts[1:].tolist()
     for labels, start, end in zip(stored.labels, stored.starts[:-1].tolist(), ends, strict=True):
-        if end > start and bits[end - 1] != _STALE:
+        if end > start and bits[end - 1] != STALE_BITS:
             latest[labels] = int(stored.ts_ms[end - 1]), float(stored.values[end - 1])
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.jit import Array2, kernel
-
-STALE_BITS = 0x7FF0000000000002  # Prometheus's stale marker, a NaN of these bits.
+from tsdb.model.stale import STALE_BITS
 
 
 @kernel

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.stale import STALE_BITS
 from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
-from tsdb.promql.evaluate.selection.newest_kernels import STALE_BITS, newest_kernel, smoothed_kernel
+from tsdb.promql.evaluate.selection.newest_kernels import newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, no_labels, parsed

@@ -11,10 +11,11 @@ import pytest
 from support.promql.comparison import Mismatch, almost_equal, check_annotations, check_failure, check_result
 from support.promql.evaluation import Evaluation
 from support.promql.script import commands
+from tsdb.model.stale import STALE
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, label_sets
-from tsdb.rules.unit_tests.notation import METRIC_NAME, STALE
+from tsdb.selector.selectors import METRIC_NAME
 
 NAN = math.nan
 INSTANT = "eval instant at 1m q\n"

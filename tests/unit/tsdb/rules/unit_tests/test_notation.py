@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from tsdb.rules.unit_tests.notation import STALE, Histogram, Point, parse_series
+from tsdb.model.stale import STALE
+from tsdb.rules.unit_tests.notation import Histogram, Point, parse_series
 
 ONE = Histogram("{{schema:0 sum:1 count:1}}")
 
