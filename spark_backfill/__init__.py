@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_backfill.functions import downsample, export, import_files, merge_late, rebuild, verify
+from spark_backfill.functions import downsample, export, import_files, merge_late, migrate, rebuild, verify
 from spark_backfill.installation import Installation, connect
 from spark_backfill.result import (
     DownsampleResult,
@@ -17,6 +17,7 @@ from spark_backfill.result import (
     JobResult,
     MergeLatePlan,
     MergeLateResult,
+    MigrateResult,
     RebuildResult,
     VerifyResult,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "JobResult",
     "MergeLatePlan",
     "MergeLateResult",
+    "MigrateResult",
     "RebuildResult",
     "VerifyResult",
     "connect",
@@ -39,6 +41,7 @@ __all__ = [
     "export",
     "import_files",
     "merge_late",
+    "migrate",
     "rebuild",
     "register",
     "verify",

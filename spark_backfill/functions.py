@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ImportResult,
         MergeLatePlan,
         MergeLateResult,
+        MigrateResult,
         RebuildResult,
         VerifyResult,
     )
@@ -238,8 +239,11 @@ def rebuild(
     packs: only these, as 16 hexadecimal digits; no window marker is written then, because it counts all packs. job_id:
     the id of an interrupted run continues that run.
 
-    Raises InvalidRequest (not_whole_windows, range_empty, too_recent, bad_job_id), LostOffsets (before_retention),
-    ConfigMismatch (other_rebuild), WrongTopic (topic_recreated); a note of the error names the job id to run again.
+    Windows that the log no longer has whole are copied from history. ok: no row of history was refused.
+
+    Raises InvalidRequest (not_whole_windows, range_empty, too_recent, bad_job_id), LostOffsets (before_retention)
+    without a history, Unavailable (history_behind, history_replaced), ConfigMismatch (other_rebuild), WrongTopic
+    (topic_recreated); a note of the error names the job id to run again.
     """
     from spark_backfill.building.plan import range_of
     from spark_backfill.jobs.rebuild.job import rebuild as job
@@ -292,6 +296,34 @@ def verify(
             loader_timeout_s=wait_s,
         )
         return job(session, installation.build_options(shared), options)
+
+
+def migrate(
+    spark: SparkSession, installation: Installation, to: str, *, job_id: str | None = None, group: str = ""
+) -> MigrateResult:
+    """Copy all of history to the one at URL `to`, and compare both. ok: both have the same rows.
+
+    to: an empty history that `tsdb history create` made for this log; the connection settings are those of
+    `installation`. job_id: the id of an interrupted run continues that run. group: the group of the loaders of
+    `installation`, if it is not the default.
+
+    Raises InvalidRequest (same_history, history_not_empty, history_replaced, other_topic, bad_job_id), ConfigMismatch
+    (history_url, history_schema, other_migration), WrongTopic (topic_recreated); a note of the error
+    names the job id to run again.
+    """
+    from spark_backfill.jobs.migrate.job import MigrateOptions
+    from spark_backfill.jobs.migrate.job import migrate as job
+    from spark_backfill.writing.import_run import check_job_id, new_job_id
+    from tsdb.history.loader.loader import GROUP
+
+    run_id = new_job_id() if job_id is None else check_job_id(job_id)
+    with job_session(spark) as session:
+        shared = installation.checked(history=True)
+        try:
+            return job(session, installation.places, shared, MigrateOptions(to, group or GROUP, run_id))
+        except Exception as error:
+            error.add_note(f"to continue the same migration: job_id={run_id!r}")
+            raise
 
 
 def _optional(name: str, time: Time | None) -> int | None:

@@ -128,16 +128,19 @@ class ImportResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildResult(JobResult):
-    """from_ms, to_ms: the windows that were built, [from_ms, to_ms). items: tasks of the job. items_before: those that
-    earlier runs with the same job_id had finished; the counts include them.
+    """ok: nothing was refused. from_ms, to_ms: the windows that were built, [from_ms, to_ms); those from log_from_ms on
+    come from the log, earlier ones from history. items: tasks of the job. items_before: those that earlier runs with
+    the same job_id had finished; the counts include them.
 
     base_chunks, late_chunks: chunks written. windows: window markers written; 0 with selected packs. bytes: keys and
-    values of all records written.
+    values of all records written. history_chunks: chunks of any kind that were copied from history; holes: named losses
+    that were. refused: rows of history that do not decode; they are not written.
     """
 
     job: str = "rebuild"
     from_ms: int
     to_ms: int
+    log_from_ms: int
     job_id: str | None = None
     items: int
     items_before: int = 0
@@ -145,6 +148,9 @@ class RebuildResult(JobResult):
     late_chunks: int
     windows: int
     bytes: int
+    history_chunks: int = 0
+    holes: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,35 @@ class PackDifference:
     place: str
     problem: str
     keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrateResult(JobResult):
+    """ok: both histories have the same rows, and no row was refused. rows: the first 1,000 differences by time.
+
+    items: parts of the copy; items_before: those that earlier runs with the same job_id had finished; the counts
+    include them. chunks, series, holes: rows written. bytes: size of the chunks. refused: chunks that do not decode;
+    they are not written. compared: rows of both histories. missing, differing, extra: chunks that the target lacks, has
+    with other bytes, or has alone. series_differing: rows of the series index that differ. loader_goes_on: a loader of
+    the target begins at the source's commits from before the copy; else at the first records of `chunks` and `series`.
+    """
+
+    job: str = "migrate"
+    rows: tuple[PackDifference, ...] = ()
+    job_id: str
+    chunks: int
+    series: int
+    holes: int
+    bytes: int
+    refused: int
+    items: int
+    items_before: int
+    compared: int
+    missing: int
+    differing: int
+    extra: int
+    series_differing: int
+    loader_goes_on: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

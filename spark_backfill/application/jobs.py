@@ -17,7 +17,7 @@ from spark_backfill.application.runner import Job
 from spark_backfill.application.runs import DOWNSAMPLE, MERGE_LATE, VERIFY, JobRun
 from spark_backfill.application.scheduler import Scheduler
 from spark_backfill.building.options import BuildOptions
-from spark_backfill.building.plan import whole_from_ms
+from spark_backfill.building.plan import first_whole_ms
 from spark_backfill.failures import translate_spark_errors
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
 from spark_backfill.jobs.merge_late.job import MergeLateOptions, merge_late
@@ -26,7 +26,6 @@ from spark_backfill.result import JobResult, VerifyResult
 from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.interface import METRICS, Log
-from tsdb.log.records import first_records
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.model.meta import MetaSettings
@@ -153,7 +152,7 @@ def verify_range(log: Log, build: BuildOptions, since_ms: int | None, *, history
     wanted_ms = end_ms - WINDOWS_MIN * window_ms
     if since_ms is not None:
         wanted_ms = min(wanted_ms, floor_to(since_ms, window_ms))
-    start_ms = max(wanted_ms, _first_whole_ms(log, build, numbers))
+    start_ms = max(wanted_ms, first_whole_ms(log, build.times))
     unverified = 0 if since_ms is None else max(min(start_ms, end_ms) - since_ms, 0) // window_ms
     if start_ms >= end_ms:
         return VerifyRange(None, unverified)
@@ -179,11 +178,3 @@ def _loaded_ms(build: BuildOptions, numbers: range) -> int:
     with build.places.open_history() as history:
         loaded = history.loaded(build.topic_id)
     return min(loaded[number].emitted_through_ms if number in loaded else 0 for number in numbers)
-
-
-def _first_whole_ms(log: Log, build: BuildOptions, numbers: range) -> int:
-    """Start of the first window that a trimmed log has whole in all partitions; 0 for a log that was never trimmed."""
-    marks = log.watermarks(METRICS, numbers)
-    trimmed = {number: marks[number].low for number in numbers if 0 < marks[number].low < marks[number].high}
-    first = first_records(log, METRICS, trimmed)
-    return max((whole_from_ms(one.broker_ms, build.times) for one in first.values() if one is not None), default=0)

@@ -107,6 +107,17 @@ def whole_from_ms(began_ms: int, times: TimeSet) -> int:
     return ceil_to(began_ms + 2 * times.ahead_ms, times.window_ms)
 
 
+def first_whole_ms(log: Log, times: TimeSet) -> int:
+    """Start of the first window that a trimmed log has whole in all partitions; 0 for a log that was never trimmed.
+
+    A partition that was trimmed whole has no record whose time could be asked; it counts as one without samples.
+    """
+    marks = log.watermarks(METRICS, range(log.partitions(METRICS)))
+    trimmed = {number: each.low for number, each in marks.items() if 0 < each.low < each.high}
+    first = first_records(log, METRICS, trimmed)
+    return max((whole_from_ms(one.broker_ms, times) for one in first.values() if one is not None), default=0)
+
+
 def _first_at(log: Log, times_ms: dict[int, int]) -> dict[int, int]:
     """`first_at` of each partition. The record exists, because the windows are closed and the last record was found."""
     found = {number: first for number, first in log.offsets_for_times(METRICS, times_ms).items() if first is not None}

@@ -89,7 +89,7 @@ def _part(folder: BackupFolder, source: BackupSource, plan: BackupPlan, part: st
     with TableWriter(folder, part, table) as writer:
         for columns, size in rows:
             writer.add(columns, size)
-    check_same(folder, plan, source.log, source.store)
+    check_same(f"the backup in {folder.name}", plan, source.log, source.store, "give a new folder")
     folder.put(note, encode_files(writer.files))
     return writer.files
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from tsdb.backup.folder import BackupFolder
-from tsdb.backup.manifest import MANIFEST, BackupFile, Manifest, decode_manifest
+from tsdb.backup.manifest import MANIFEST, BackupFile, BackupPlan, Manifest, decode_manifest
 from tsdb.history.interface import ChunkStore
 from tsdb.history.shared_settings import HINT, HistoryAdmin
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
@@ -71,30 +71,29 @@ def check_settings(manifest: Manifest, admin: HistoryAdmin) -> None:
         raise ConfigMismatch(f"history is not as it must be: {'; '.join(found)}", reason="history_schema")
 
 
-def check_empty(manifest: Manifest, store: ChunkStore) -> None:
-    """Raises InvalidRequest (history_not_empty)."""
+def check_empty(topic_id: str, store: ChunkStore) -> None:
+    """Raises InvalidRequest (history_not_empty). topic_id: the id of the log whose `loaded` must not be there."""
     has_chunks = any(piece for split in store.row_splits(1) for piece in store.scan(split))
     rows = {
         "chunks": has_chunks,
         "series": bool(store.epochs()),
-        "loaded": bool(store.loaded(manifest.plan.topic_ids[METRICS])),
+        "loaded": bool(store.loaded(topic_id)),
         "holes": bool(store.holes(None, -EVER_MS, EVER_MS)),
     }
     full = [table for table, found in rows.items() if found]
     if full:
         raise InvalidRequest(
-            f"history is not empty: it has rows of {', '.join(full)}; restore into a new keyspace or file: {HINT}",
+            f"history is not empty: it has rows of {', '.join(full)}; use a new keyspace or file: {HINT}",
             reason="history_not_empty",
         )
 
 
-def check_continuation(manifest: Manifest, log: Log, topics: TopicAdmin, now_ms: int) -> None:
+def check_continuation(plan: BackupPlan, log: Log, topics: TopicAdmin, now_ms: int) -> None:
     """Raises InvalidRequest (backup_too_old, other_topic) when a loader cannot go on where the backup ends.
 
     Records that compaction removed since then were repeated later, so `loaded` would be true only at the end of the
     topics. Compaction leaves a record alone for min.compaction.lag.ms.
     """
-    plan = manifest.plan
     for topic in (CHUNKS, SERIES):
         if plan.topic_ids[topic] != log.topic_id(topic):
             raise InvalidRequest(f"topic {topic} was made anew since the backup: {FROM_ZERO}", reason="other_topic")

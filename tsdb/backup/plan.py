@@ -43,30 +43,31 @@ def begin_plan(
     check_history(admin, require_meta(log))
     if folder.has(PLAN):
         plan = decode_plan(folder.read(PLAN), f"{folder.name}/{PLAN}")
-        check_same(folder, plan, log, store)
+        check_same(f"the backup in {folder.name}", plan, log, store, "give a new folder")
         return plan
     if not folder.is_empty():
         raise InvalidRequest(f"{folder.name} has files of something else: give a new folder", reason="folder_exists")
-    plan = _new_plan(log, store, admin, group_id, topics, clock)
+    plan = new_plan(log, store, admin, group_id, topics, clock)
     folder.put(PLAN, encode_plan(plan))
     return plan
 
 
-def check_same(folder: BackupFolder, plan: BackupPlan, log: Log, store: ChunkStore) -> None:
-    """Check that what a plan claims is still there: the same log, and a history that has had all its rows since.
+def check_same(work: str, plan: BackupPlan, log: Log, store: ChunkStore, advice: str) -> None:
+    """Check that what a plan claims is still there: the same log, and a history that has had all its rows since. work:
+    names the work that began with the plan.
 
     Raises InvalidRequest (other_log, other_topic, history_replaced).
     """
     if plan.topic_ids[METRICS] != log.topic_id(METRICS):
         raise InvalidRequest(
-            f"{folder.name} has an interrupted backup of the log with topic id {plan.topic_ids[METRICS]}, not of"
-            f" this one, {log.topic_id(METRICS)}: give a new folder",
+            f"{work} began with the log of topic id {plan.topic_ids[METRICS]}, not with this one,"
+            f" {log.topic_id(METRICS)}: {advice}",
             reason="other_log",
         )
     anew = [topic for topic, topic_id in plan.topic_ids.items() if topic_id != log.topic_id(topic)]
     if anew:
         raise InvalidRequest(
-            f"topic {anew[0]} was made anew since the backup in {folder.name} began: give a new folder",
+            f"topic {anew[0]} was made anew since {work} began: {advice}",
             reason="other_topic",
         )
     try:
@@ -75,14 +76,15 @@ def check_same(folder: BackupFolder, plan: BackupPlan, log: Log, store: ChunkSto
         if error.reason != HISTORY_REPLACED:
             raise
         raise InvalidRequest(
-            f"{error.message}: the backup in {folder.name} would claim rows that it does not have; give a new folder",
+            f"{error.message}: {work} would claim rows that it does not have; {advice}",
             reason=HISTORY_REPLACED,
         ) from error
 
 
-def _new_plan(
+def new_plan(
     log: Log, store: ChunkStore, admin: HistoryAdmin, group_id: str, topics: Sequence[str], clock: Clock
 ) -> BackupPlan:
+    """A plan of the present state. group_id: the group of the history's loaders."""
     now_ms = clock.now_ms()
     # The order matters: records below a commit were in history before it, and history has all that `loaded` claims.
     positions = read_positions(log, group_id, now_ms)

@@ -27,8 +27,8 @@ from tsdb.history.claims import RestoredClaim, restored_rows
 from tsdb.history.interface import ChunkStore, OnDone
 from tsdb.history.shared_settings import HistoryAdmin
 from tsdb.log.interface import CHUNKS as CHUNKS_TOPIC
+from tsdb.log.interface import METRICS, Log, Position, TopicPartition
 from tsdb.log.interface import SERIES as SERIES_TOPIC
-from tsdb.log.interface import Log, Position, TopicPartition
 from tsdb.log.topics import TopicAdmin
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
@@ -57,10 +57,10 @@ def check_restore(manifest: Manifest, target: RestoreTarget, now_ms: int, *, fro
     """Check all but the files. Raises as the checks do, and Unavailable (group_in_use) while a loader runs."""
     check_log(manifest, target.log)
     check_settings(manifest, target.admin)
-    check_empty(manifest, target.store)
+    check_empty(manifest.plan.topic_ids[METRICS], target.store)
     check_no_member(target.log, target.group_id, "loader")
     if not from_zero:
-        check_continuation(manifest, target.log, target.topics, now_ms)
+        check_continuation(manifest.plan, target.log, target.topics, now_ms)
 
 
 def restore_rows(folder: BackupFolder, manifest: Manifest, store: ChunkStore, clock: Clock, advance: Advance) -> None:
@@ -78,13 +78,18 @@ def restore_progress(manifest: Manifest, target: RestoreTarget, clock: Clock) ->
     plan = manifest.plan
     if not plan.loaded:
         return
-    positions = _positions(plan, target.log)
     # Jobs that wait for loaders read the commits.
-    set_positions(target.log, target.group_id, positions)
+    set_positions(target.log, target.group_id, _positions(plan, target.log))
+    write_claims(plan, target.store, target.log, clock)
+
+
+def write_claims(plan: BackupPlan, store: ChunkStore, log: Log, clock: Clock) -> None:
+    """Write where loaders of the copied rows begin, and the claims of the history that they were copied from."""
+    positions = _positions(plan, log)
     for number, loaded in plan.loaded.items():
         chunks, series = (positions[topic, number].next_offset for topic in (CHUNKS_TOPIC, SERIES_TOPIC))
-        rows = restored_rows(target.log, RestoredClaim(chunks, series, loaded))
-        write_all([partial(target.store.write_loaded, row) for row in rows], clock)
+        rows = restored_rows(log, RestoredClaim(chunks, series, loaded))
+        write_all([partial(store.write_loaded, row) for row in rows], clock)
 
 
 def _positions(plan: BackupPlan, log: Log) -> dict[TopicPartition, Position]:

@@ -17,7 +17,7 @@ from tsdb.codec.chunk.cover import COVERED_KEYS_MAX, KEY_BYTES_MAX, Cover, add_c
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge
-from tsdb.model.errors import CorruptData, InvalidRequest
+from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # Samples of a fold in memory at one time: about 100 MB.
 
@@ -85,17 +85,32 @@ def redundant(fold_rows: Sequence[ChunkRow], covered: Sequence[ChunkRow]) -> boo
     return _same(merge([folded, *_fragments(covered)]), folded)
 
 
+def decoded_row(row: ChunkRow) -> Fragment:
+    """The fragment of a row. Raises CorruptData (corrupt_chunk, wrong_chunk), UnknownVersion."""
+    fragment, key = decode_chunk(row.value), row.key
+    if (fragment.pack_id, fragment.window_start_ms) != (key.pack_id, key.window_start_ms):
+        raise CorruptData(
+            f"chunk of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} under the key of pack"
+            f" {key.pack_id:016x}, window {key.window_start_ms}",
+            reason="wrong_chunk",
+        )
+    return fragment
+
+
+def is_sound(row: ChunkRow) -> bool:
+    """Whether a row decodes, and is a chunk of its key."""
+    try:
+        decoded_row(row)
+    except (CorruptData, UnknownVersion):
+        return False
+    return True
+
+
 def _fragments(rows: Iterable[ChunkRow]) -> Iterable[Fragment]:
     """Decoded fragments. Raises InvalidRequest (fold_too_large) above FRAGMENT_SAMPLES_MAX."""
     samples = 0
     for row in rows:
-        fragment, key = decode_chunk(row.value), row.key
-        if (fragment.pack_id, fragment.window_start_ms) != (key.pack_id, key.window_start_ms):
-            raise CorruptData(
-                f"chunk of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} under the key of pack"
-                f" {key.pack_id:016x}, window {key.window_start_ms}",
-                reason="wrong_chunk",
-            )
+        fragment, key = decoded_row(row), row.key
         samples += fragment.samples
         if samples > FRAGMENT_SAMPLES_MAX:
             raise InvalidRequest(

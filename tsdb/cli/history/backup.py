@@ -279,17 +279,18 @@ def _restore_detached(
 ) -> None:
     """Without progress, so that a later loader starts from zero."""
     from tsdb.backup.checks import check_empty, check_settings
+    from tsdb.log.interface import METRICS
 
     with _history(settings) as (store, admin):
         if not admin.differences():
             check_settings(manifest, admin)
-            check_empty(manifest, store)
+            check_empty(manifest.plan.topic_ids[METRICS], store)
         _check_files(place, manifest)
         if dry_run:
             return
         admin.create(manifest.plan.shared, replication=replication)
         check_settings(manifest, admin)
-        check_empty(manifest, store)
+        check_empty(manifest.plan.topic_ids[METRICS], store)
         _restore_rows(place, manifest, store)
 
 

@@ -63,7 +63,8 @@ def rebuild(
 ) -> None:
     """Build the chunks of whole windows again, base and late, and write them under their existing keys.
 
-    With --pack no window marker is written, because it counts all packs.
+    With --history, windows that the log no longer has are copied from there. With --pack no window marker is written,
+    because it counts all packs.
     """
     from spark_backfill.building.plan import range_of
     from spark_backfill.jobs.rebuild.job import rebuild as rebuild_all

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
-from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
 
 import spark_backfill.jobs.rebuild.job as job
 from spark_backfill.building.build import build
@@ -17,11 +14,12 @@ from spark_backfill.building.items import BaseItem, Item, LateItem
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import plan_partitions
 from spark_backfill.jobs.rebuild.job import rebuild
-from spark_backfill.jobs.rebuild.resume import begin_rebuild, item_key
+from spark_backfill.jobs.rebuild.resume import HistoryItem, RebuildItem, begin_rebuild, item_key
 from spark_backfill.places import Places
 from spark_backfill.worker_log import close_worker_log
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.logs import LogFactory
+from support.spark.local_rows import LOCAL
 from support.spark.pipelines import build_options, still
 from tsdb.chunks.late_scan import Windows
 from tsdb.log.interface import CHUNKS, META, METRICS, Log
@@ -35,35 +33,6 @@ PARTITIONS = 2
 RECORDED = RecordedLog(PARTITIONS, windows=6)
 FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)
 RANGE = Windows(FIRST_MS, FIRST_MS + 4 * DEMO.window_ms)
-
-
-class Rows:
-    """An RDD of one process, evaluated at its action, one partition after another."""
-
-    def __init__(self, parts: Iterator[Iterable[object]]) -> None:
-        self._parts = parts
-
-    def mapPartitions(self, of: Callable[[Iterable[object]], Iterable[object]]) -> Rows:  # Spark's name
-        return Rows(of(part) for part in self._parts)
-
-    def fold(self, zero: object, plus: Callable[[object, object], object]) -> object:
-        return reduce(plus, (row for part in self._parts for row in part), zero)
-
-
-class Context:
-    def setJobDescription(self, text: str) -> None:  # Spark's name
-        assert text
-
-    def parallelize(self, items: list[object], parts: int) -> Rows:
-        assert parts == len(items), "one item a task"
-        return Rows(iter([[item] for item in items]))
-
-
-class Session:
-    sparkContext = Context()  # Spark's name
-
-
-SPARK = cast(SparkSession, Session())
 
 
 class Ground:
@@ -109,19 +78,19 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 @pytest.mark.slow
 def test_a_rebuild_that_is_killed_five_times_builds_each_item_once(ground: Ground) -> None:
-    whole = rebuild(SPARK, ground.options, RANGE)
+    whole = rebuild(LOCAL, ground.options, RANGE)
     wanted, items = ground.chunks(), list(ground.built)
     assert len(items) == whole.items >= 10
     ground.built.clear()
     for kill in range(1, 6):
         ground.kill_at = kill * len(items) // 6
         with pytest.raises(KeyboardInterrupt):
-            rebuild(SPARK, ground.options, RANGE, job_id="month")
+            rebuild(LOCAL, ground.options, RANGE, job_id="month")
         assert len(ground.built) == ground.kill_at
         # The log grows meanwhile; the items stay those of the first run.
         ground.log.append_sync(METRICS, kill % PARTITIONS, b"", timestamp_ms=RECORDED.end_ms + kill * DEMO.window_ms)
     ground.kill_at = None
-    done = rebuild(SPARK, ground.options, RANGE, job_id="month")
+    done = rebuild(LOCAL, ground.options, RANGE, job_id="month")
     assert sorted(map(repr, ground.built)) == sorted(map(repr, items)), "each item was built once"
     assert done == replace(whole, job_id="month", items_before=5 * len(items) // 6)
     assert ground.chunks() == wanted
@@ -129,24 +98,24 @@ def test_a_rebuild_that_is_killed_five_times_builds_each_item_once(ground: Groun
 
 
 def test_a_finished_id_begins_anew(ground: Ground) -> None:
-    first = rebuild(SPARK, ground.options, RANGE, job_id="twice")
+    first = rebuild(LOCAL, ground.options, RANGE, job_id="twice")
     ground.built.clear()
-    assert rebuild(SPARK, ground.options, RANGE, job_id="twice") == first
+    assert rebuild(LOCAL, ground.options, RANGE, job_id="twice") == first
     assert len(ground.built) == first.items
 
 
 def test_a_note_of_a_task_that_outlived_its_job_is_not_of_a_later_job(ground: Ground) -> None:
     ground.kill_at = 2
     with pytest.raises(KeyboardInterrupt):
-        rebuild(SPARK, ground.options, RANGE, job_id="twice")
+        rebuild(LOCAL, ground.options, RANGE, job_id="twice")
     late = ground.notes()
     ground.kill_at = None
-    first = rebuild(SPARK, ground.options, RANGE, job_id="twice")
+    first = rebuild(LOCAL, ground.options, RANGE, job_id="twice")
     for key, value in late.items():
         if b"/plan/" not in key:
             ground.log.append_sync(META, 0, value, key=key)
     ground.built.clear()
-    again = rebuild(SPARK, ground.options, RANGE, job_id="twice")
+    again = rebuild(LOCAL, ground.options, RANGE, job_id="twice")
     assert len(ground.built) == again.items == first.items
     assert again.items_before == 0
     assert ground.notes() == {}
@@ -155,16 +124,16 @@ def test_a_note_of_a_task_that_outlived_its_job_is_not_of_a_later_job(ground: Gr
 def test_an_id_stands_for_one_range_and_its_packs(ground: Ground) -> None:
     ground.kill_at = 3
     with pytest.raises(KeyboardInterrupt):
-        rebuild(SPARK, ground.options, RANGE, job_id="one")
+        rebuild(LOCAL, ground.options, RANGE, job_id="one")
     for windows, packs in ((Windows(RANGE.start_ms, RANGE.end_ms - DEMO.window_ms), None), (RANGE, {77})):
-        with pytest.raises(ConfigMismatch, match="a job id stands for one range") as refused:
-            rebuild(SPARK, ground.options, windows, packs, "one")
+        with pytest.raises(ConfigMismatch, match="a job id stands for one work") as refused:
+            rebuild(LOCAL, ground.options, windows, packs, "one")
         assert refused.value.reason == "other_rebuild"
     with pytest.raises(InvalidRequest) as bad:
-        rebuild(SPARK, ground.options, RANGE, job_id="a/b")
+        rebuild(LOCAL, ground.options, RANGE, job_id="a/b")
     assert bad.value.reason == "bad_job_id"
     ground.kill_at = None
-    assert rebuild(SPARK, ground.options, RANGE, {77}, "other").items_before == 0, "another id is another rebuild"
+    assert rebuild(LOCAL, ground.options, RANGE, {77}, "other").items_before == 0, "another id is another rebuild"
 
 
 def test_of_two_first_runs_at_once_both_have_the_plan_that_came_first(ground: Ground) -> None:
@@ -204,11 +173,14 @@ def test_a_damaged_plan_is_refused(ground: Ground) -> None:
 
 
 def test_keys_of_items_differ() -> None:
-    items: list[Item] = [
+    items: list[RebuildItem] = [
         BaseItem(0, 0, 400),
         BaseItem(1, 0, 400),
         BaseItem(0, 400, 800),
         LateItem(0, 0, 400),
         LateItem(0, 0, 800),
+        HistoryItem(Windows(0, 400), 0, 2),
+        HistoryItem(Windows(0, 400), 1, 2),
+        HistoryItem(Windows(400, 800), 1, 2),
     ]
-    assert len({item_key("a", one) for one in items}) == len(items)
+    assert len({item_key(one) for one in items}) == len(items)

@@ -19,7 +19,9 @@ from spark_backfill.result import (
     RefusedCount,
 )
 
-REBUILT = RebuildResult(from_ms=0, to_ms=14_400_000, items=3, base_chunks=2, late_chunks=1, windows=1, bytes=900)
+REBUILT = RebuildResult(
+    from_ms=0, to_ms=14_400_000, log_from_ms=0, items=3, base_chunks=2, late_chunks=1, windows=1, bytes=900
+)
 FOLDED = MergeLateResult(
     ok=False,
     rows=(PartitionFolds(partition=2, before=Fragments(chunks=1, fragments=9), after=Fragments(chunks=1)),),
@@ -42,6 +44,7 @@ def test_a_result_is_one_json_object_with_its_job_and_figures() -> None:
         "ok": True,
         "from_ms": 0,
         "to_ms": 14_400_000,
+        "log_from_ms": 0,
         "job_id": None,
         "items": 3,
         "items_before": 0,
@@ -49,6 +52,9 @@ def test_a_result_is_one_json_object_with_its_job_and_figures() -> None:
         "late_chunks": 1,
         "windows": 1,
         "bytes": 900,
+        "history_chunks": 0,
+        "holes": 0,
+        "refused": 0,
     }
 
 
@@ -63,7 +69,7 @@ def test_figures_of_inner_values_and_reasons_have_names_of_one_level() -> None:
 def test_a_result_prints_its_known_figures_a_line_each() -> None:
     lines = str(REBUILT).splitlines()
     assert lines[0] == "rebuild"
-    assert "  late_chunks   1" in lines
+    assert "  late_chunks     1" in lines
     imported = ImportResult(
         job_id="<b>",
         rows_valid=0,

@@ -75,7 +75,7 @@ FULL: dict[str, Callable[[ChunkStore, str], None]] = {
 @pytest.mark.parametrize("table", FULL)
 def test_a_history_with_any_row_is_refused(saved: Ground, tmp_path: Path, table: str) -> None:
     FULL[table](saved.histories.open(), saved.log.topic_id(METRICS))
-    refused(saved, tmp_path / "backup", InvalidRequest, "history_not_empty", f"rows of {table}; restore into a new")
+    refused(saved, tmp_path / "backup", InvalidRequest, "history_not_empty", f"rows of {table}; use a new")
 
 
 def test_a_history_for_other_settings_is_refused(saved: Ground, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_folder_with_other_files_gets_no_backup(saved: Ground, tmp_path: Path)
 def test_an_interrupted_backup_of_another_log_is_not_continued(saved: Ground, tmp_path: Path) -> None:
     (tmp_path / "backup" / "manifest.json").unlink()
     with ground(f"sqlite:///{tmp_path}/log2.db", f"sqlite:///{tmp_path}/history2.db") as other:
-        with pytest.raises(InvalidRequest, match="interrupted backup of the log") as error:
+        with pytest.raises(InvalidRequest, match="began with the log of topic id") as error:
             other.back_up(tmp_path / "backup")
         assert error.value.reason == "other_log"
 
