@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_backfill.pipeline.result import PipelineResult
-from spark_backfill.result import VerifyResult
+from spark_backfill.result import JobResult, VerifyResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,14 @@ class ApplicationResult(PipelineResult):
     """The figures are those of the stream. rows: the runs of jobs, a row for each kind."""
 
     job: str = "run"
+    rows: tuple[KindRuns, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerResult(JobResult):
+    """rows: the runs of jobs, a row for each kind."""
+
+    job: str = "scheduler"
     rows: tuple[KindRuns, ...] = ()
 
 

@@ -93,6 +93,8 @@ class JobRunner:
         self._ends: SimpleQueue[End] = SimpleQueue()
         self._unrecorded: dict[str, End] = {}
         self._is_open = False
+        self.superseded = False
+        """Whether the runner ended because another application runs the jobs."""
         self._failure: BaseException | None = None
         self._main = new_thread(self._run, "spark-jobs")
 
@@ -125,7 +127,7 @@ class JobRunner:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.wait(self._turn_s):
+            while not self.superseded and not self._stopping.wait(self._turn_s):
                 self._guarded(self._turn)
             self._drain()
         except BaseException as error:
@@ -136,8 +138,13 @@ class JobRunner:
         if not self._is_open:
             self._scheduler.open()
             self._is_open = True
+        due_now = self._scheduler.due()
+        if self._scheduler.superseded:
+            log.warning("another application runs the scheduled jobs: those of this one end")
+            self.superseded = True
+            return
         self._record_ends()
-        for kind, due in self._scheduler.due():
+        for kind, due in due_now:
             self._begin(kind, due.cause)
         self._scheduler.beat()
 
@@ -188,7 +195,8 @@ class JobRunner:
                 self._take(self._ends.get(timeout=CANCEL_EVERY_S))
         for begins in self._begins.values():
             begins.put(False)
-        if self._is_open:
+        # The records of an application that was superseded are now those of the other one.
+        if self._is_open and not self.superseded:
             self._guarded(self._record_ends)
             self._guarded(lambda: self._scheduler.beat(ended=True))
 

@@ -56,6 +56,14 @@ class Scheduler:
             if runs.is_running:
                 self.end(kind, INTERRUPTED, now_ms)
 
+    @property
+    def superseded(self) -> bool:
+        """Whether another application has begun since, as of the last call of `due`. Of two, the later one works."""
+        newest = self._journal.view.application
+        if self._beat_ms is None or newest is None or newest.record.ended:
+            return False
+        return newest.record.since_ms != self._record.since_ms
+
     def due(self) -> list[tuple[str, Due]]:
         """Kinds whose next run may begin now. Reads new pauses and requests first; raises as Journal.refresh."""
         self._journal.refresh()

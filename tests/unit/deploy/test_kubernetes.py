@@ -43,7 +43,9 @@ def test_an_overlay_has_every_role_and_one_engine_of_the_chunk_stage(overlay: st
     commands = Counter(command for one in OVERLAYS[overlay] for command in _commands(one))
     assert commands.keys() >= ROLES
     engines = {name: count for name, count in commands.items() if name in ("chunker", "run", "pipeline")}
-    assert engines == ({"run": 1} if overlay in ON_SPARK else {"chunker": 1})
+    assert engines == ({"pipeline": 1} if overlay in ON_SPARK else {"chunker": 1})
+    # Jobs never wait for cores of the stream, nor the stream for theirs.
+    assert commands["scheduler"] == (overlay in ON_SPARK)
 
 
 def test_the_default_is_the_chunk_stage_on_spark_without_an_operator() -> None:
@@ -120,7 +122,7 @@ def test_spark_has_warm_workers_settings_on_its_executors_and_needs_no_volume(ov
     assert settings["spark.python.daemon.module"] == "spark_backfill.worker_daemon"
     assert settings["spark.executorEnv.TSDB_CONFIG"] == "/etc/kafka-tsdb/tsdb.toml"
     assert [one.name for one in objects if one.value["kind"] == "PersistentVolumeClaim"] == []
-    (arguments,) = (args for one in objects for args in _arguments(one) if args[0] == "spark")
+    (arguments,) = _of_stream(objects)
     assert not [word for word in arguments if word.startswith("--checkpoint")], "no folder would outlive the pod"
 
 
@@ -175,7 +177,9 @@ def test_both_forms_of_the_application_have_the_same_size_and_arguments() -> Non
     }
     assert {name: plain[name] for name in sizes} == sizes
     assert plain["spark.driver.memory"] == operator["driver"]["memory"]
-    (words,) = (args for one in OVERLAYS["overlays/spark"] for args in _arguments(one) if args[0] == "spark")
+    (words,) = (
+        args for one in OVERLAYS["overlays/spark"] for args in _arguments(one) if args[:2] == ["spark", "pipeline"]
+    )
     assert [word for word in words if not word.startswith("--conf=")] == operator["arguments"]
 
 
@@ -226,8 +230,13 @@ def _arguments(one: Manifest) -> list[list[str]]:
     return [*found, one.value["spec"]["arguments"]] if "arguments" in one.value.get("spec", {}) else found
 
 
+def _of_stream(objects: list[Manifest]) -> list[list[str]]:
+    """Arguments of the streams."""
+    return [args for one in objects for args in _arguments(one) if args[:2] == ["spark", "pipeline"]]
+
+
 def _commands(one: Manifest) -> set[str]:
-    """Roles and jobs that an object runs; "run" is the stream on Spark with its jobs."""
+    """Roles and jobs that an object runs; "pipeline" is the stream on Spark."""
     found = {tuple(args[:2]) for args in _arguments(one)}
     return {words[1] if words[0] == "spark" else words[0] for words in found}
 

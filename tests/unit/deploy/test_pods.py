@@ -21,6 +21,7 @@ READERS = {
     "gateway": ["store:7411", "loader:7411", "chunker:7411", "spark.kafka-tsdb-spark:7411"],
     "chunker": ["loader:7411", "querier-pods:7411"],
     "spark": ["loader.kafka-tsdb:7411", "querier-pods.kafka-tsdb:7411"],
+    "spark-jobs": ["loader.kafka-tsdb:7411", "querier-pods.kafka-tsdb:7411"],
 }
 by_overlay = pytest.mark.parametrize("overlay", OVERLAYS, ids=[name or "default" for name in OVERLAYS])
 
@@ -156,7 +157,7 @@ def test_roles_that_serve_callers_start_the_new_pod_before_the_old_one_goes(over
 def test_a_pod_answers_for_a_while_after_kubernetes_has_taken_its_address_away(overlay: str) -> None:
     for one in servers(OVERLAYS[overlay]):
         pod = one.value["spec"]["template"]["spec"]
-        if one.name != "spark":  # Only its executors call it.
+        if role_of(one) != "spark":  # Only executors call the driver, and nobody the jobs.
             pause_s = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
             assert pause_s >= 10
             drain_s = CommonSettings.model_fields["drain_s"].default
@@ -171,7 +172,8 @@ def test_a_writer_waits_for_the_readers_of_its_records(overlay: str) -> None:
         for init in one.value["spec"]["template"]["spec"].get("initContainers", [])
     }
     assert {name: arguments[0] for name, arguments in waiting.items()} == dict.fromkeys(waiting, "await-release")
-    chunk_stage = ["chunker"] if overlay in SMALL else [] if overlay == "overlays/spark-operator" else ["spark"]
+    on_spark = ["spark-jobs"] if overlay == "overlays/spark-operator" else ["spark", "spark-jobs"]
+    chunk_stage = ["chunker"] if overlay in SMALL else on_spark
     secured = ["--tls-ca=/etc/kafka-tsdb-tls/ca.crt"] if overlay.startswith("overlays/secure") else []
     assert {name: arguments[1:] for name, arguments in waiting.items()} == {
         name: [*READERS[name], *secured] for name in ["gateway", *chunk_stage]
@@ -221,6 +223,10 @@ def test_the_executors_template_is_the_one_that_pods_of_this_file_check() -> Non
 
 def servers(objects: list[Manifest]) -> list[Manifest]:
     return [one for one in objects if one.value["kind"] in ("Deployment", "StatefulSet")]
+
+
+def role_of(one: Manifest) -> str:
+    return str(one.value["spec"]["template"]["metadata"]["labels"]["role"])
 
 
 def shards(objects: list[Manifest]) -> list[Manifest]:

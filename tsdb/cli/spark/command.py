@@ -9,8 +9,9 @@ from tsdb.cli.spark.export import export
 from tsdb.cli.spark.import_files import import_files
 from tsdb.cli.spark.jobs import jobs
 from tsdb.cli.spark.merge_late import merge_late
+from tsdb.cli.spark.migrate import migrate
 from tsdb.cli.spark.pipeline import pipeline
-from tsdb.cli.spark.run import run
+from tsdb.cli.spark.run import run, scheduler
 
 spark = Commands("Spark jobs over large amounts of data; on any Spark master, by default on this machine.")
 spark.command("run")(run)
@@ -18,7 +19,9 @@ spark.command("jobs")(jobs)
 spark.command("export")(export)
 spark.command("import")(import_files)
 spark.command("merge-late")(merge_late)
+spark.command("migrate")(migrate)
 spark.command("pipeline")(pipeline)
 spark.command("rebuild")(rebuild)
+spark.command("scheduler")(scheduler)
 spark.command("verify")(verify)
 spark.command("downsample")(downsample)

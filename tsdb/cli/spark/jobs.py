@@ -1,4 +1,4 @@
-"""`tsdb spark jobs` shows the scheduled jobs of `tsdb spark run`, from anywhere with access to the log."""
+"""`tsdb spark jobs` shows the scheduled jobs of a log, from anywhere with access to the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def jobs(
     ] = None,
     output: TableOrJson = "table",
 ) -> None:
-    """List the scheduled jobs of `tsdb spark run`; pause one, resume one, or run one now.
+    """List the scheduled jobs of `tsdb spark scheduler` or `tsdb spark run`; pause one, resume one, or run one now.
 
     A pause ends no run that has begun. `run` begins a run also during a pause; without an application it begins when
     one starts.
@@ -79,7 +79,7 @@ def _change(journal: Journal, action: Action, kind: str, output: str) -> None:
     if output == "json":
         print_json({"kind": kind, "action": action, "live": seen is not None})
     elif seen is None:
-        note(f"{action} {kind}: recorded; no application runs, so it has its effect when `tsdb spark run` starts")
+        note(f"{action} {kind}: recorded; no application runs, so it has its effect when one starts")
     else:
         note(f"{action} {kind}: recorded; the application follows within a second")
 
@@ -101,7 +101,7 @@ def _list(journal: Journal, output: str) -> None:
         return
     print_table(COLUMNS, map(_cells, rows), right=("took",))
     if not live:
-        note("no application runs: start `tsdb spark run`")
+        note("no application runs: start `tsdb spark scheduler`, or `tsdb spark run`")
 
 
 def _application(seen: NewestRecord | None, live: bool) -> dict[str, Any] | None:

@@ -1,14 +1,16 @@
-"""`tsdb spark run` runs the chunk stage's stream and the scheduled jobs in one application."""
+"""`tsdb spark run` runs the chunk stage's stream and the scheduled jobs in one application; `tsdb spark scheduler` runs
+the jobs alone."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.arguments import Milliseconds, TableOrJson
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.spark.merge_late import DeleteAfter, MinFragments, OlderThan
 from tsdb.cli.spark.pipeline import (
@@ -27,11 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_backfill.application.application import Application, ApplicationOptions
-    from spark_backfill.application.result import ApplicationResult, KindRuns
+    from spark_backfill.application.jobs import JobOptions
+    from spark_backfill.application.result import ApplicationResult, KindRuns, SchedulerResult
+    from spark_backfill.application.schedule import Schedule
+    from spark_backfill.application.scheduler import Scheduler
     from spark_backfill.installation import Installation
     from tsdb.log.interface import Log
     from tsdb.model.meta import MetaSettings
-    from tsdb.ops.health import Readiness
+    from tsdb.ops.health import Details, Readiness
 
 
 def _cron(text: str) -> str:
@@ -49,19 +54,63 @@ def _schedule(kind: str, help: str) -> Any:
     return typer.Option(f"--{kind}", parser=_cron, metavar="CRON", help=f"{help} Or off: only on request.")
 
 
+MergeLateCron = Annotated[
+    str | None, _schedule("merge-late", "When to fold late samples, in cron's form, UTC; by default '10 * * * *'.")
+]
+DownsampleCron = Annotated[str | None, _schedule("downsample", "When to downsample; by default '40 * * * *'.")]
+VerifyCron = Annotated[
+    str | None,
+    _schedule("verify", "When to compare log, chunks and history since the last ok run; by default '20 3 * * *'."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """Values of the options of scheduled jobs. crons: text by kind; None: the default. rule: options of merge-late."""
+
+    crons: dict[str, str | None]
+    rule: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        merge_late: str | None,
+        downsample: str | None,
+        verify: str | None,
+        min_fragments: int,
+        older_than: Milliseconds | None,
+        delete_after: Milliseconds | None,
+    ) -> JobPlan:
+        """The values of a command's options."""
+        folding = {"older_than_ms": older_than, "delete_after_ms": delete_after}
+        given = {name: time.ms for name, time in folding.items() if time is not None}
+        crons = {"merge-late": merge_late, "downsample": downsample, "verify": verify}
+        return cls(crons, {"fragments_max": min_fragments, **given})
+
+    def checked(
+        self, installation: Installation, log: Log, meta: MetaSettings
+    ) -> tuple[JobOptions, dict[str, Schedule | None]]:
+        """Options and schedules, after a check of all that can be checked without a session."""
+        from spark_backfill.application.jobs import JobOptions
+        from spark_backfill.application.journal import Journal
+        from spark_backfill.application.schedule import schedules_of
+        from spark_backfill.jobs.merge_late.job import MergeLateOptions
+        from tsdb.model.clock import SystemClock
+
+        build = installation.build_options(meta)
+        schedules = schedules_of(self.crons, meta, build.topic_id, history=bool(build.places.history))
+        Journal(log, SystemClock()).refresh()
+        return JobOptions(build, meta, MergeLateOptions(apply=True, **self.rule)), schedules
+
+
 @with_settings(CommonSettings, only=STREAM_SETTINGS)
 def run(
     settings: CommonSettings,
     checkpoint: Checkpoint = None,
     trigger: Trigger = "1s",  # type: ignore[assignment]  # parsed as if typed
-    merge_late: Annotated[
-        str | None, _schedule("merge-late", "When to fold late samples, in cron's form, UTC; by default '10 * * * *'.")
-    ] = None,
-    downsample: Annotated[str | None, _schedule("downsample", "When to downsample; by default '40 * * * *'.")] = None,
-    verify: Annotated[
-        str | None,
-        _schedule("verify", "When to compare log, chunks and history since the last ok run; by default '20 3 * * *'."),
-    ] = None,
+    merge_late: MergeLateCron = None,
+    downsample: DownsampleCron = None,
+    verify: VerifyCron = None,
     min_fragments: MinFragments = 8,
     older_than: OlderThan = None,
     delete_after: DeleteAfter = None,
@@ -73,44 +122,76 @@ def run(
     SIGTERM.
 
     The stream is that of `tsdb spark pipeline`. A failed job is reported and tried again; it never ends the stream. See
-    and control the jobs with `tsdb spark jobs`. Without --history only the stream and verify run.
+    and control the jobs with `tsdb spark jobs`. Without --history only the stream and verify run. Stream and jobs share
+    the cores: where the stream must not wait, run `tsdb spark pipeline` and `tsdb spark scheduler`.
+    """
+    from spark_backfill.application.application import SESSION_CONF, ApplicationOptions
+    from spark_backfill.pipeline.pipeline import PipelineOptions
+    from tsdb.roles.log import connect
+
+    plan = JobPlan.of(merge_late, downsample, verify, min_fragments, older_than, delete_after)
+    job = CommonJobOptions(settings, master, {**SESSION_CONF, **spark_conf(conf)}, output)
+    meta = job.installation.checked()
+    with connect(settings) as log, stop_signals() as stopping:
+        jobs, schedules = plan.checked(job.installation, log, meta)
+        stream = PipelineOptions(jobs.build, checkpoint, trigger.ms / 1000)
+        options = ApplicationOptions(stream, jobs, schedules)
+        job.run("run", lambda spark: _serve(spark, log, options, settings, stopping), progress=False)
+
+
+@with_settings(CommonSettings, only=STREAM_SETTINGS)
+def scheduler(
+    settings: CommonSettings,
+    merge_late: MergeLateCron = None,
+    downsample: DownsampleCron = None,
+    verify: VerifyCron = None,
+    min_fragments: MinFragments = 8,
+    older_than: OlderThan = None,
+    delete_after: DeleteAfter = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    output: TableOrJson = "table",
+) -> None:
+    """Run merge-late, downsample and verify by schedules, without the stream; ends on SIGTERM.
+
+    For beside `tsdb spark pipeline`, or beside Python chunkers: the jobs have their own cores, so they never delay
+    the chunk stage. The jobs are those of `tsdb spark run`, and `tsdb spark jobs` controls them. Waits for the end of
+    another application with jobs for 3 minutes, and refuses to start beside one.
     """
     from spark_backfill.application.application import SESSION_CONF
     from tsdb.roles.log import connect
 
-    given = {"merge-late": merge_late, "downsample": downsample, "verify": verify}
-    folding = {"older_than_ms": older_than, "delete_after_ms": delete_after}
-    rule = {"fragments_max": min_fragments, **{name: time.ms for name, time in folding.items() if time is not None}}
+    plan = JobPlan.of(merge_late, downsample, verify, min_fragments, older_than, delete_after)
     job = CommonJobOptions(settings, master, {**SESSION_CONF, **spark_conf(conf)}, output)
     meta = job.installation.checked()
     with connect(settings) as log, stop_signals() as stopping:
-        options = _options(job.installation, log, meta, given, rule, checkpoint, trigger.ms / 1000)
-        job.run("run", lambda spark: _serve(spark, log, options, settings, stopping), progress=False)
+        jobs, schedules = plan.checked(job.installation, log, meta)
+        job.run(
+            "scheduler", lambda spark: _schedule_jobs(spark, log, jobs, schedules, settings, stopping), progress=False
+        )
 
 
-def _options(
-    installation: Installation,
+def _schedule_jobs(
+    spark: SparkSession,
     log: Log,
-    meta: MetaSettings,
-    given: dict[str, str | None],
-    rule: dict[str, int],
-    checkpoint: str | None,
-    trigger_s: float,
-) -> ApplicationOptions:
-    """Options, after a check of all that can be checked without a session."""
-    from spark_backfill.application.application import ApplicationOptions
-    from spark_backfill.application.jobs import JobOptions
-    from spark_backfill.application.journal import Journal
-    from spark_backfill.application.schedule import schedules_of
-    from spark_backfill.jobs.merge_late.job import MergeLateOptions
-    from spark_backfill.pipeline.pipeline import PipelineOptions
+    jobs: JobOptions,
+    schedules: dict[str, Schedule | None],
+    settings: CommonSettings,
+    stopping: threading.Event,
+) -> SchedulerResult:
+    from spark_backfill.application.jobs_alone import JobsAlone
+    from spark_backfill.application.result import SchedulerResult
     from tsdb.model.clock import SystemClock
+    from tsdb.ops.health import Readiness
 
-    build = installation.build_options(meta)
-    schedules = schedules_of(given, meta, build.topic_id, history=bool(build.places.history))
-    Journal(log, SystemClock()).refresh()
-    jobs = JobOptions(build, meta, MergeLateOptions(apply=True, **rule))
-    return ApplicationOptions(PipelineOptions(build, checkpoint, trigger_s), jobs, schedules)
+    running = JobsAlone(spark, log, jobs, schedules, SystemClock(), stopping=stopping)
+
+    def readiness() -> Readiness:
+        return Readiness("" if running.runner.is_started else "starting", {}, jobs=_job_states(running.scheduler))
+
+    with served(settings, readiness):
+        running.run()
+    return SchedulerResult(rows=_rows(running.scheduler))
 
 
 def _serve(
@@ -131,33 +212,38 @@ def _serve(
     with served(settings, _readiness(running)):
         totals = running.run(GroupMembership(log, clock))
     sums: dict[str, Any] = totals.sums
-    return ApplicationResult(batches=totals.batches, items=totals.items, rows=_rows(running), **sums)
+    return ApplicationResult(batches=totals.batches, items=totals.items, rows=_rows(running.scheduler), **sums)
 
 
 def _readiness(running: Application) -> Callable[[], Readiness]:
-    from spark_backfill.application.health import job_health
     from spark_backfill.pipeline.pipeline import pipeline_health
     from tsdb.ops.health import Readiness
 
     def readiness() -> Readiness:
-        scheduler = running.scheduler
-        jobs = {}
-        for kind in scheduler.kinds:
-            due = scheduler.next_due(kind)
-            jobs[kind] = job_health(scheduler.state(kind), due.at_ms if due else None)
         pipeline = running.pipeline
+        jobs = _job_states(running.scheduler)
         return Readiness("" if pipeline.committed else "starting", pipeline_health(pipeline), jobs=jobs)
 
     return readiness
 
 
-def _rows(running: Application) -> tuple[KindRuns, ...]:
+def _job_states(scheduler: Scheduler) -> dict[str, Details]:
+    """Health of each kind of job."""
+    from spark_backfill.application.health import job_health
+
+    jobs = {}
+    for kind in scheduler.kinds:
+        due = scheduler.next_due(kind)
+        jobs[kind] = job_health(scheduler.state(kind), due.at_ms if due else None)
+    return jobs
+
+
+def _rows(scheduler: Scheduler) -> tuple[KindRuns, ...]:
     """Runs that ended in this application, a row for each kind."""
     from spark_backfill.application.result import KindRuns
     from spark_backfill.application.runs import RunResult
 
-    results = running.scheduler.results
+    results = scheduler.results
     return tuple(
-        KindRuns(kind, **{result.value: results[kind, result] for result in RunResult})
-        for kind in running.scheduler.kinds
+        KindRuns(kind, **{result.value: results[kind, result] for result in RunResult}) for kind in scheduler.kinds
     )
