@@ -47,7 +47,7 @@ Difference = tuple[RowKey, Digests]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class HistoryComparison:
     """compared: rows of both histories. missing, differing, extra: chunks that the target lacks, has with other bytes,
     or has alone. series: rows of the series index that differ in any way. rows: the first differences by window."""
 
@@ -64,7 +64,7 @@ class Comparison:
         return self.missing + self.differing + self.extra + self.series
 
 
-def compare_histories(spark: SparkSession, source: Places, target: Places, plan: BackupPlan) -> Comparison:
+def compare_histories(spark: SparkSession, source: Places, target: Places, plan: BackupPlan) -> HistoryComparison:
     """Compare all rows. plan: its positions are the commits of the source's loaders before the copy."""
     context = spark.sparkContext
     context.setJobDescription("migrate: compare")
@@ -81,7 +81,7 @@ def compare_histories(spark: SparkSession, source: Places, target: Places, plan:
         with persisted(lasting) as left:
             problems = Counter(dict(left.map(_problem).reduceByKey(add, 1).collect()))
             rows = left.filter(_is_chunk).map(_place).reduceByKey(add, 1).takeOrdered(ROWS_MAX)
-    return Comparison(
+    return HistoryComparison(
         compared=compared,
         missing=problems[CHUNKS, Problem.MISSING.value],
         differing=problems[CHUNKS, Problem.DIFFERING.value],
