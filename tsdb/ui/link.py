@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tsdb.api.prometheus.parameters import Form
-from tsdb.promql.syntax.literals import duration_ms_of
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.times import parse_duration, parse_instant
 
 VERSION = "1"
 PANELS_MAX = 12
@@ -31,6 +32,8 @@ UNITS = ("", "bytes", "seconds", "percent", "ratio", "per_second")
 AXES = ("linear", "log", "buckets")
 TITLE_CHARS_MAX = 200
 _TITLE_ALLOWED = f"a title of at most {TITLE_CHARS_MAX} characters"
+_ALERTS_ALLOWED = f"the name of an alert of at most {TITLE_CHARS_MAX} characters, or *"
+_TIMES_ALLOWED = "milliseconds since 1970, or a time such as 2026-01-31T12:00Z, -1h or yesterday"
 _DEFAULT_RANGE = "15m"
 
 Value = TypeVar("Value")
@@ -74,7 +77,7 @@ class View:
     board: bool = False
 
 
-def view_of(form: Form) -> tuple[View, Sequence[str]]:
+def view_of(form: Form, now_ms: int) -> tuple[View, Sequence[str]]:
     """The view of a link, and a sentence for each part that could not be read."""
     problems: list[str] = []
     version = form.get("v")
@@ -86,7 +89,7 @@ def view_of(form: Form) -> tuple[View, Sequence[str]]:
     elif form.get("g0.expr"):
         return _of_prometheus(form, problems)
     read = _Reader(form, problems)
-    range_text, start_ms, end_ms = _times(read)
+    range_text, start_ms, end_ms = _times(read, now_ms)
     refresh_s = int(read.choice("refresh", tuple(map(str, REFRESHES_S)), "0"))
     panels: list[Panel] = []
     while len(panels) < PANELS_MAX and (form.get(f"p{len(panels)}.q") or form.get(f"p{len(panels)}.view")):
@@ -101,8 +104,8 @@ def view_of(form: Form) -> tuple[View, Sequence[str]]:
 def range_ms(text: str) -> int:
     """Parse a range such as 15m to milliseconds. Raises ValueError."""
     try:
-        found = duration_ms_of(text) if text.isascii() else 0
-    except ValueError:
+        found = parse_duration(text)
+    except InvalidRequest:
         found = 0
     if not 1000 <= found <= RANGE_MS_MAX:
         raise ValueError(f"{_shown(text)} is no range from 1s to 100y, such as 15m")
@@ -152,9 +155,14 @@ class _Reader:
         return ()
 
 
-def _times(read: _Reader) -> tuple[str, int | None, int | None]:
-    start_ms = read.value("start", int, None, "a time in milliseconds since 1970")
-    end_ms = read.value("end", int, None, "a time in milliseconds since 1970")
+def _times(read: _Reader, now_ms: int) -> tuple[str, int | None, int | None]:
+    def instant(text: str) -> int:
+        try:
+            return parse_instant(text, now_ms)
+        except InvalidRequest as error:
+            raise ValueError(error.message) from None
+
+    start_ms, end_ms = (read.value(name, instant, None, _TIMES_ALLOWED) for name in ("start", "end"))
     if start_ms is not None and end_ms is not None and 0 < end_ms - start_ms <= RANGE_MS_MAX:
         return "", start_ms, end_ms
     if start_ms is not None and end_ms is not None:
@@ -192,8 +200,10 @@ def _panel(read: _Reader, prefix: str) -> Panel:
 
 
 def _step(text: str) -> str:
-    if not text.isascii() or duration_ms_of(text) <= 0:
-        raise ValueError("no step")
+    try:
+        parse_duration(text)
+    except InvalidRequest as error:
+        raise ValueError(error.message) from None
     return text
 
 

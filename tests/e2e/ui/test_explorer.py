@@ -365,7 +365,7 @@ def test_times_have_the_zone_of_the_browser_and_utc_on_demand(chromium: Browser,
 def test_times_are_typed_in_the_form_in_which_they_are_shown(explorer: Explorer) -> None:
     explorer.open("load", **RANGE)
     begin = explorer.page.locator("#from")
-    begin.fill("yesterday")
+    begin.fill("tomorrow")
     begin.press("Tab")
     assert begin.evaluate("one => one.validationMessage").startswith("A time is such as 2026-01-31 12:00:00")
     assert explorer.parameters()["start"] == str(START_MS)
@@ -373,6 +373,14 @@ def test_times_are_typed_in_the_form_in_which_they_are_shown(explorer: Explorer)
     begin.press("Tab")
     explorer.page.wait_for_url(lambda url: f"start={END_MS - 10 * 60_000}" in url)
     expect(begin).to_have_value("2015-07-01 20:00:00")
+    explorer.page.locator("#to").fill("yesterday")
+    explorer.page.locator("#to").press("Tab")
+    explorer.page.wait_for_url(lambda url: f"end={END_MS}" not in url)
+    assert int(explorer.parameters()["end"]) % (24 * HOUR_MS) == 0
+    explorer.page.locator("#range").select_option("other")
+    explorer.page.locator("#length").fill("1.5h")
+    explorer.page.locator("#length").press("Tab")
+    explorer.page.wait_for_url(lambda url: "range=90m" in url)
     explorer.wait()
 
 

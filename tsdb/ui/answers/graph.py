@@ -21,13 +21,15 @@ from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import range_result
 from tsdb.api.prometheus.parameters import POINTS_MAX, QuerySteps, integer
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.times import parse_duration
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import LabelSets
-from tsdb.promql.syntax.literals import duration_ms_of, shown_duration
+from tsdb.promql.syntax.literals import shown_duration
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.ui.answers.evidence import evidence
 from tsdb.ui.answers.variables import replaced
-from tsdb.ui.link import range_ms
+from tsdb.ui.link import TITLE_CHARS_MAX, range_ms
 from tsdb.ui.pages.page import PageCall
 
 POINTS_MIN = 16  # Points of a line, however many lines there are.
@@ -161,11 +163,9 @@ def steps_asked(call: ApiCall, start_ms: int, end_ms: int) -> QuerySteps:
     if not text:
         return steps_of(start_ms, end_ms, points_of(call))
     try:
-        step_ms = duration_ms_of(text)
-    except ValueError:
-        step_ms = 0
-    if step_ms <= 0:
-        raise BadParameter("step", f"{text[:40]!r} is no step, such as 15s")
+        step_ms = parse_duration(text)
+    except InvalidRequest:
+        raise BadParameter("step", f"{text[:40]!r} is no step, such as 15s") from None
     first_ms, last_ms = -(-start_ms // step_ms) * step_ms, end_ms // step_ms * step_ms
     count = (last_ms - first_ms) // step_ms + 1
     if count > POINTS_MAX:

@@ -35,7 +35,7 @@ _UNIT_NAMES = {
 
 def values(asked: PageCall) -> Mapping[str, Any]:
     """The variables of the template: the view that the link describes, and why parts of it were not read."""
-    view, problems = view_of(asked.call.form)
+    view, problems = view_of(asked.call.form, asked.call.sources.clock.now_ms())
     bounds = {"panels_max": PANELS_MAX, "series_max": SERIES_MAX, "series_chars_max": SERIES_CHARS_MAX}
     state = {**asdict(view), "panels": [_panel(one) for one in view.panels], "version": VERSION, **bounds}
     state["title"] = valid_text(view.title)

@@ -52,15 +52,6 @@ export function moment(ms) {
   return `${time(ms)} ${zoneName(ms)}`;
 }
 
-const TYPED = /^\s*(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?))?\s*$/;
-
-// The time of a text such as 2026-01-31 12:00:00, by the clock of the zone; the clock, or its seconds, may be left out.
-// NaN for another text.
-export function typedMs(text) {
-  const [, day, clock = "00:00"] = TYPED.exec(text) ?? [];
-  return day === undefined ? NaN : Date.parse(`${day}T${clock}${isUtc ? "Z" : ""}`);
-}
-
 const DAY_MS = 86_400_000;
 
 // The texts of an axis of time: as short as the distance of its ticks allows; the first tick of a day has the date.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.cli import Shell
+from support.times import NOW_MS
 from tsdb.api.prometheus.parameters import Form
 from tsdb.cli.options.connection import DEFAULT_ADDRESS
 from tsdb.cli.page import DEFAULT_PAGE, PANELS_MAX, PROBED
@@ -47,7 +48,7 @@ def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def view(printed: str) -> View:
-    found, problems = view_of(Form.of(HttpHead("GET", "/", printed.strip().partition("?")[2], {}), b""))
+    found, problems = view_of(Form.of(HttpHead("GET", "/", printed.strip().partition("?")[2], {}), b""), NOW_MS)
     assert list(problems) == []
     return found
 

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from support.times import DAY_MS, HOUR_MS, NOW_MS, TODAY_MS
 from tsdb.api.prometheus.parameters import Form
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.ui.link import PANELS_MAX, QUERY_CHARS_MAX, SERIES_CHARS_MAX, Panel, View, range_ms, view_of
@@ -15,7 +16,7 @@ def view(**parameters: str) -> tuple[View, list[str]]:
     query = urlencode(
         {name.replace("_", ".", 1) if name[1:2].isdigit() else name: text for name, text in parameters.items()}
     )
-    found, problems = view_of(Form.of(HttpHead("GET", "/", query, {}), b""))
+    found, problems = view_of(Form.of(HttpHead("GET", "/", query, {}), b""), NOW_MS)
     return found, list(problems)
 
 
@@ -92,6 +93,12 @@ def test_a_part_that_cannot_be_read_is_named_and_has_its_default(parameters: dic
     assert found == View([Panel(parameters.get("p0_q", "")[:QUERY_CHARS_MAX] if len(parameters) > 1 else "")])
 
 
+def test_a_link_that_a_person_wrote_has_times_as_in_commands() -> None:
+    found, problems = view(start="yesterday", end="2015-07-04T08:00Z", p0_q="up")
+    assert (found.start_ms, found.end_ms, found.range) == (TODAY_MS - DAY_MS, TODAY_MS + 8 * HOUR_MS, "")
+    assert problems == []
+
+
 def test_more_panels_than_allowed_are_named() -> None:
     found, problems = view(**{f"p{index}_q": "up" for index in range(PANELS_MAX + 1)})
     assert len(found.panels) == PANELS_MAX
@@ -104,7 +111,9 @@ def test_a_link_of_prometheus_opens() -> None:
     assert problems == []
 
 
-@pytest.mark.parametrize(("text", "want"), [("1s", 1000), ("1h30m", 5_400_000), ("100y", 3_153_600_000_000)])
+@pytest.mark.parametrize(
+    ("text", "want"), [("1s", 1000), ("5", 5000), ("1.5h", 5_400_000), ("100y", 3_153_600_000_000)]
+)
 def test_ranges_are_durations(text: str, want: int) -> None:
     assert range_ms(text) == want
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
+from support.times import DURATIONS, INSTANTS, NOW_MS
 from tsdb.api.prometheus.parameters import Form
 from tsdb.ops.http.bodies import HttpHead
 from tsdb.ui.files import OWN
@@ -114,10 +115,45 @@ def test_times_have_the_zone_of_the_browser_until_utc_is_chosen() -> None:
     assert script("format.js", "m.zoneName(0)", "Asia/Kolkata") == "UTC+5:30"
 
 
+def read(function: str, texts: Collection[str], *arguments: str, zone: str = "UTC") -> dict[str, int | None]:
+    """The number that a function of times.js reads from each text; None where it refuses the text."""
+    call = f"((text) => {{ try {{ return m.{function}(text, {', '.join(arguments)}) }} catch {{ return null }} }})"
+    found = script("times.js", f"{json.dumps(list(texts))}.map({call})", zone)
+    return dict(zip(texts, found, strict=True))
+
+
+def test_the_page_reads_times_and_durations_as_the_commands_do() -> None:
+    assert read("instantMs", INSTANTS, str(NOW_MS)) == INSTANTS
+    assert read("durationMs", DURATIONS) == DURATIONS
+
+
 def test_a_typed_time_is_one_of_the_zone() -> None:
-    texts = ["2015-07-04 10:53:20", "2015-07-04T10:53:20.5", "2015-07-04", "1h", "2015-07-04 25:00", ""]
-    found = [1436000000000, 1436000000500, 1435960800000, None, None, None]
-    assert script("format.js", f"{json.dumps(texts)}.map(m.typedMs)", BERLIN) == found
+    wanted = {
+        "2015-07-04 10:53:20": 1_436_000_000_000,
+        "2015-07-04T10:53:20.5": 1_436_000_000_500,
+        "2015-07-04": 1_435_960_800_000,
+        "2015-07-04T08:53:20Z": 1_436_000_000_000,
+        "today": 1_435_960_800_000,
+        "yesterday": 1_435_874_400_000,
+        "2015-07-04 25:00": None,
+    }
+    assert read("instantMs", wanted, str(NOW_MS), zone=BERLIN) == wanted
+    # The day before had 23 hours.
+    assert read("instantMs", ["yesterday"], "Date.parse('2015-03-30T10:00Z')", zone=BERLIN) == {
+        "yesterday": 1_427_583_600_000
+    }
+
+
+def test_a_number_in_another_unit_names_the_milliseconds() -> None:
+    call = "(() => { try { m.instantMs('1436000000', 0) } catch (error) { return error.message } })()"
+    assert script("times.js", call) == (
+        "1436000000 looks like seconds; a number is milliseconds since 1970: 1436000000000."
+    )
+
+
+@pytest.mark.parametrize(("ms", "text"), [(5_400_000, "90m"), (172_800_000, "2d"), (1_500, "1500ms"), (90_000, "90s")])
+def test_a_duration_has_the_largest_unit_with_a_whole_number(ms: int, text: str) -> None:
+    assert script("times.js", f"m.durationText({ms})") == text
 
 
 def test_an_axis_of_time_names_each_day_once() -> None:
@@ -288,7 +324,7 @@ VIEW = {"times": {"range": "1h"}, "refresh_s": 5, "title": "A & B", "board": Tru
 def test_a_board_comes_back_from_its_file_and_the_server_reads_its_link() -> None:
     link = script("board.js", f"m.linkOf({json.dumps(VIEW)}, '1').toString()")
     assert script("board.js", f"m.linkOf(m.viewOf(m.textOf({json.dumps(VIEW)})), '1').toString()") == link
-    view, problems = view_of(Form.of(HttpHead("GET", "/", link, {}), b""))
+    view, problems = view_of(Form.of(HttpHead("GET", "/", link, {}), b""), NOW_MS)
     assert problems == []
     assert (view.title, view.board, view.range, view.refresh_s) == ("A & B", True, "1h", 5)
     assert view.panels == [
