@@ -258,6 +258,20 @@ def test_labels_complete_with_their_values(explorer: Explorer) -> None:
     expect(explorer.panel().locator(".completions li").first).to_contain_text("kitchen")
 
 
+def test_completions_name_functions_in_words_and_that_there_are_more(explorer: Explorer, server: UiServer) -> None:
+    for number in range(70):
+        server.api.samples.add({METRIC_NAME: "wide", "number": str(number)}, [(END_MS, 1.0)])
+    explorer.open(**RANGE)
+    box = explorer.panel().locator("textarea")
+    items = explorer.panel().locator(".completions li")
+    box.press_sequentially("ra")
+    expect(items.first).to_contain_text("rate(range vector)")
+    expect(items.first).to_contain_text("function · The increase of a counter per second")
+    box.fill("")
+    box.press_sequentially('wide{number="')
+    expect(items.last).to_have_text("There are more: type a letter more.")
+
+
 @pytest.mark.parametrize("view", ["graph", "table", "samples"])
 def test_hostile_labels_are_text(explorer: Explorer, view: str) -> None:
     explorer.open("hostile", **{**RANGE, "p0.view": view})

@@ -17,9 +17,10 @@ from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.model.selector import MATCH_TYPES, Matcher, MatchType
-from tsdb.promql.syntax.functions import AGGREGATIONS, EXPERIMENTAL_AGGREGATIONS, FUNCTIONS
+from tsdb.promql.syntax.functions import FUNCTIONS
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import PLAIN_LABEL, QueryError, Token, TokenKind, tokens_of
+from tsdb.ui.answers.functions import function_helps
 from tsdb.ui.answers.variables import NAMES, replaced
 from tsdb.ui.link import QUERY_CHARS_MAX
 from tsdb.ui.pages.page import PageCall
@@ -28,11 +29,6 @@ ITEMS_MAX = 60
 SCANNED_MAX = 200_000  # Names or values that are compared for one request; the others are left out.
 _DURATIONS = ("30s", "1m", "5m", "10m", "15m", "30m", "1h", "6h", "1d", "7d")
 _KEYWORDS = ("by", "without", "offset", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "bool")
-# The functions that most expressions have, so that "ra" completes to rate and not to rad.
-_COMMON = (
-    *("rate", "sum", "avg", "max", "min", "count", "topk", "histogram_quantile", "increase", "irate", "delta"),
-    *("avg_over_time", "max_over_time", "min_over_time", "sum_over_time", "last_over_time", "label_replace", "absent"),
-)
 _VARIABLE = re.compile(r"\$\w*\Z")
 _PLAIN_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
@@ -43,13 +39,14 @@ _OPEN, _CLOSED = frozenset("({["), frozenset(")}]")
 @dataclass(frozen=True, slots=True)
 class Item:
     """One completion. text: the text in the list. insert: replaces the prefix. kind: kind of the item, for people.
-    detail: "" for an item without details.
+    signature: the arguments of a function. help: a sentence; "" where nothing is known.
     """
 
     text: str
     insert: str
     kind: str
-    detail: str = ""
+    signature: str = ""
+    help: str = ""
 
 
 def completion(asked: PageCall) -> bytes:
@@ -65,7 +62,13 @@ def completion(asked: PageCall) -> bytes:
         "prefix": valid_text(place.prefix),
         "more": len(items) > ITEMS_MAX,
         "items": [
-            {"text": valid_text(one.text), "insert": valid_text(one.insert), "kind": one.kind, "detail": one.detail}
+            {
+                "text": valid_text(one.text),
+                "insert": valid_text(one.insert),
+                "kind": one.kind,
+                "signature": one.signature,
+                "help": valid_text(one.help),
+            }
             for one in items[:ITEMS_MAX]
         ],
     }
@@ -114,21 +117,8 @@ def _items(call: ApiCall, place: CursorContext) -> Iterator[Item]:
 def _functions(call: ApiCall, prefix: str) -> Iterator[Item]:
     if not prefix:  # A list of metrics helps more than one of all functions.
         return
-    experimental = call.options.query.features.experimental_functions
-    items = {
-        **{
-            name: Item(name, f"{name}(", "aggregation", f"{name} by (label) (instant vector)")
-            for name in AGGREGATIONS
-            if experimental or name not in EXPERIMENTAL_AGGREGATIONS
-        },
-        **{
-            name: Item(name, f"{name}(", "function", f"{name}({', '.join(one.value for one in function.args)})")
-            for name, function in FUNCTIONS.items()
-            if experimental or not function.experimental
-        },
-    }
-    yield from (items.pop(name) for name in _COMMON if name in items)
-    yield from items.values()
+    for one in function_helps(experimental=call.options.query.features.experimental_functions):
+        yield Item(one.name, f"{one.name}(", one.kind, one.signature, one.help)
 
 
 def _metrics(call: ApiCall) -> Iterator[Item]:
@@ -136,7 +126,9 @@ def _metrics(call: ApiCall) -> Iterator[Item]:
     for name in _found(call, CursorContext(CompletionKind.VALUE, ""), METRIC_NAME):
         family = families.get(name)
         insert = name if _PLAIN_METRIC.fullmatch(name) else "{" + _quoted(name) + "}"
-        yield Item(name, insert, "metric" if family is None else family.kind or "metric", family.help if family else "")
+        yield Item(
+            name, insert, "metric" if family is None else family.kind or "metric", "", family.help if family else ""
+        )
 
 
 def _found(call: ApiCall, place: CursorContext, label: str | None) -> list[str]:

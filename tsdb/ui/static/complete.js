@@ -4,7 +4,7 @@ import { element, say } from "./dom.js";
 import { visible } from "./format.js";
 
 const WAIT_MS = 80;
-const DETAIL_CHARS_MAX = 120;
+const HELP_CHARS_MAX = 120;
 
 export class Completion {
   constructor(input, list) {
@@ -99,9 +99,7 @@ export class Completion {
       return;
     }
     this.list.replaceChildren(
-      ...this.items.map(({ text, kind, detail }, index) =>
-        element("li", { role: "option", id: `${this.list.id}-${index}`, "aria-selected": "false" }, element("span", {}, visible(text)), element("span", { class: "kind" }, detail ? `${kind} · ${visible(detail.slice(0, DETAIL_CHARS_MAX))}` : kind)),
-      ),
+      ...this.items.map((item, index) => option(item, `${this.list.id}-${index}`)),
       ...(this.isMore ? [element("li", { role: "presentation", class: "rest" }, "There are more: type a letter more.")] : []),
     );
     this.selected = -1;
@@ -173,6 +171,13 @@ export class Completion {
     event.stopPropagation();
     action();
   }
+}
+
+// A line of the list: the text, the arguments of a function, and what it is.
+function option({ text, kind, signature, help }, id) {
+  const shown = element("span", {}, visible(text), element("span", { class: "signature" }, signature.slice(text.length)));
+  const about = element("span", { class: "kind" }, help ? `${kind} · ${visible(help.slice(0, HELP_CHARS_MAX))}` : kind);
+  return element("li", { role: "option", id, "aria-selected": "false" }, shown, about);
 }
 
 // What closes an inserted text: the bracket of a function, the quote of a value; "" where it is closed already. before,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 from support.api.prometheus_server import NOW_MS
 from support.api.ui_server import UiServer, ui_server
 from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
+from tsdb.model.stale import STALE
+from tsdb.promql.syntax.functions import AGGREGATIONS, FUNCTIONS
+from tsdb.ui.answers.functions import HELP, function_helps
 from tsdb.ui.sources import UiOptions
 from tsdb.v1 import common_pb2
 
@@ -240,7 +244,32 @@ def test_completions_fit_the_cursor(served: UiServer, before: str, prefix: str, 
 def test_the_function_that_most_expressions_have_comes_first(served: UiServer, before: str, first: str) -> None:
     answer = served.ask("/ui/complete", before=before).json
     assert answer["items"][0]["text"] == first
-    assert answer["items"][0]["detail"].startswith(first)
+    assert answer["items"][0]["signature"].startswith(f"{first}(" if first != "sum" else "sum by (label) (")
+    assert answer["items"][0]["help"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"),
+    [
+        ("rate", "rate(range vector)"),
+        ("time", "time()"),
+        ("hour", "hour([instant vector])"),
+        ("round", "round(instant vector[, scalar])"),
+        ("label_join", "label_join(instant vector, string, string[, string, ...])"),
+        ("sum", "sum by (label) (instant vector)"),
+        ("topk", "topk by (label) (scalar, instant vector)"),
+    ],
+)
+def test_a_signature_has_the_types_of_all_arguments(name: str, signature: str) -> None:
+    (found,) = (one for one in function_helps(experimental=False) if one.name == name)
+    assert found.signature == signature
+
+
+def test_each_function_and_aggregation_has_one_sentence_of_help() -> None:
+    assert HELP.keys() == FUNCTIONS.keys() | AGGREGATIONS.keys()
+    assert [one for one in HELP.values() if not re.fullmatch(r"[^.]{10,118}\.", one.replace("0.5", ""))] == []
+    assert {one.name for one in function_helps(experimental=True)} == HELP.keys()
+    assert "limitk" not in {one.name for one in function_helps(experimental=False)}
 
 
 def test_completions_name_that_there_are_more(served: UiServer) -> None:
