@@ -1,11 +1,11 @@
 """Link: encodes the view of an explorer in the URL, so that a copied address shows the same view.
 
-`v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (ms since epoch UTC);
-`refresh` (seconds; 0: by hand); `title`, `board` (1: the look of a page that is read). Of panel N: `pN.q`, `pN.view`,
-`pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`, `pN.symbols`, `pN.step` (a duration), `pN.low` and `pN.high` (the ends of
-the axis of values), `pN.title`, `pN.compare` (a duration); `pN.hide` and `pN.only` for each series that is hidden or
-shown alone (its labels as a JSON object). A value that cannot be read keeps its default and is named, so an old or
-broken link still opens.
+`v` is the version. Shared by all panels: `range` (a duration before now), or `start` and `end` (times as in commands;
+the page writes ms since the epoch); `refresh` (seconds; 0: by hand); `title`, `board` (1: the look of a page that is
+read). Of panel N: `pN.q`, `pN.view`, `pN.unit`, `pN.axis`, `pN.stack`, `pN.losses`, `pN.symbols`, `pN.step` (a
+duration), `pN.low` and `pN.high` (the ends of the axis of values), `pN.title`, `pN.compare` (a duration), `pN.alerts`
+(a name, or `*`); `pN.hide` and `pN.only` for each series that is hidden or shown alone (its labels as a JSON object). A
+value that cannot be read keeps its default and is named, so an old or broken link still opens.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Panel:
     names. hide: series that are not drawn. only: if it is not empty, only these series are drawn. symbols: lines differ
     by dashes and symbols. step: a duration; "" for one that fits the width. low, high: the ends of the axis of values;
     "" for one that fits them. title: the heading on a board. compare: a duration; lines of that time before are drawn
-    too."""
+    too. alerts: the alert whose times of firing are marked, `*` for all."""
 
     query: str = ""
     view: str = "graph"
@@ -61,6 +61,7 @@ class Panel:
     high: str = ""
     title: str = ""
     compare: str = ""
+    alerts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ def _panel(read: _Reader, prefix: str) -> Panel:
         high=read.value(prefix + "high", end_of_axis, "", "a number"),
         title=read.value(prefix + "title", _title, "", _TITLE_ALLOWED),
         compare=read.value(prefix + "compare", checked_range, "", "a duration such as 1d"),
+        alerts=read.value(prefix + "alerts", _title, "", _ALERTS_ALLOWED),
     )
 
 

@@ -16,6 +16,7 @@ from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_bu
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
 from tsdb.model.family import Family
+from tsdb.model.stale import STALE
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.v1 import common_pb2
 
@@ -622,6 +623,25 @@ def test_lines_are_compared_with_those_of_an_earlier_range(explorer: Explorer, s
     row = explorer.panel().locator(".readout tr.nearest")
     expect(row).to_contain_text("1d before: 3")
     expect(row).to_contain_text("8")
+
+
+def test_the_times_at_which_alerts_fired_are_marked_and_named(explorer: Explorer, server: UiServer) -> None:
+    labels = {METRIC_NAME: "ALERTS", "alertname": "Warm", "alertstate": "firing", "host": "attic"}
+    fired = [(ms, 1.0) for ms in range(START_MS + 300_000, START_MS + 600_001, STEP_MS)]
+    server.api.samples.add(labels, [*fired, (START_MS + 600_001, STALE)])
+    explorer.open("load", **{**RANGE, "p0.step": "1s"})
+    assert explorer.drawn("alerts") == {"left": [], "right": []}
+    explorer.panel().get_by_label("Alerts").fill("Warm")
+    explorer.panel().get_by_label("Alerts").press("Tab")
+    explorer.page.wait_for_url(lambda url: "p0.alerts=Warm" in url)
+    explorer.wait()
+    strips = explorer.drawn("alerts")
+    assert (strips["left"], strips["right"]) == ([START_MS + 299_500], [START_MS + 600_500])
+    assert explorer.evidence("alerts") == "1 alert fired: Warm"
+    explorer.point_at(START_MS + 450_000, 10)
+    expect(explorer.panel().locator(".readout .firing")).to_have_text('⚠ Warm{host="attic"} fires')
+    explorer.point_at(START_MS + 900_000, 10)
+    expect(explorer.panel().locator(".readout .firing")).to_have_count(0)
 
 
 def test_buckets_of_a_histogram_are_a_heatmap(explorer: Explorer, server: UiServer) -> None:

@@ -22,6 +22,7 @@ THEMES = ("light", "dark")
 _TEXT = {"light": "#4a5160", "dark": "#aeb6c4"}
 _GRID = {"light": "#e4e7ee", "dark": "#2b313d"}
 _HISTORY = {"light": "#8a6d3b", "dark": "#d9b26f"}
+_ALERT = {"light": "#b45309", "dark": "#fbbf24"}
 _HOLE = {"light": "#b3261e", "dark": "#ff8a80"}
 
 _one_at_a_time = threading.Lock()  # Bokeh's models have a default document for all threads.
@@ -116,6 +117,16 @@ def _figure(theme: str, axis: str, low: float | None, high: float | None) -> Fig
     plot.patches("xs", "ys", source=areas, fill_color="color", fill_alpha=0.3, line_alpha=0)
     history = ColumnDataSource({"left": [], "right": []}, name="history")
     plot.vstrip("left", "right", source=history, fill_color=_HISTORY[theme], fill_alpha=0.08, line_alpha=0)
+    alerts = ColumnDataSource({"left": [], "right": []}, name="alerts")
+    plot.vstrip(
+        "left",
+        "right",
+        source=alerts,
+        fill_color=_ALERT[theme],
+        fill_alpha=0.16,
+        line_color=_ALERT[theme],
+        line_width=1,
+    )
     seams = ColumnDataSource({"x": []}, name="seams")
     plot.vspan("x", source=seams, line_color=_HISTORY[theme], line_width=2, line_dash="dashed")
     holes = ColumnDataSource({"left": [], "right": []}, name="holes")

@@ -34,6 +34,9 @@ from tsdb.ui.pages.page import PageCall
 
 POINTS_MIN = 16  # Points of a line, however many lines there are.
 
+ALL_ALERTS = "*"
+ALERTS_MAX = 50  # Series of alerts whose times are named.
+
 STEP_MS_MIN = 1000
 STEPS = 480  # About one point for two pixels of a wide graph.
 STEPS_ASKED_MAX = 2000
@@ -66,6 +69,7 @@ def graph(asked: PageCall) -> bytes:
         "at": np.ascontiguousarray(drawn.at) if drawn.at.shape[1] < block.steps else None,
         "values": np.ascontiguousarray(drawn.values),
         "earlier": _earlier(call, query.text, steps, block, drawn),
+        "alerts": _alerts(call, steps),
         "statistics": _statistics(block.values, block.present),
         "warnings": texts(evaluated.found.warnings, "warning"),
         "infos": [*query.notes, *texts(evaluated.found.infos, "info")],
@@ -97,6 +101,40 @@ def _earlier(call: ApiCall, query: str, steps: QuerySteps, block: Block, drawn: 
             values[index] = np.where(found.present[row], found.values[row], np.nan)
     points = np.ascontiguousarray(np.take_along_axis(values, drawn.at, axis=1))
     return {"before": text, "before_ms": before_ms, "values": points, "left_out": len(found) - matched}
+
+
+def _alerts(call: ApiCall, steps: QuerySteps) -> dict[str, Any] | None:
+    """The times at which alerts fired: those of the name `alerts`, or all for ALL_ALERTS. strips: times at which any of
+    them did. series: labels and times of the first ALERTS_MAX. None without `alerts`. Raises BadParameter and the
+    errors of `query_range`."""
+    wanted = call.form.get("alerts")
+    if not wanted:
+        return None
+    if len(wanted) > TITLE_CHARS_MAX:
+        raise BadParameter("alerts", f"it has {len(wanted)} characters; the limit is {TITLE_CHARS_MAX}")
+    named = "" if wanted == ALL_ALERTS else f",alertname={quoted(wanted)}"
+    firing = f'ALERTS{{alertstate="firing"{named}}}'
+    # The second part has the alerts that fired between two steps alone.
+    query = f"{firing} or last_over_time({firing}[{shown_duration(steps.step_ms)}])"
+    block = range_result(call, query, steps).found.value
+    assert isinstance(block, Block), "a range query has a vector"
+    shown = block.take(np.arange(min(len(block), ALERTS_MAX)))
+    return {
+        "strips": _stretches(np.logical_or.reduce(block.present), steps),
+        "series": [
+            {"labels": labels, "times": _stretches(present, steps)}
+            for labels, present in zip(labels_of(shown.labels), shown.present, strict=True)
+        ],
+        "series_total": len(block),
+    }
+
+
+def _stretches(present: NDArray[np.bool_], steps: QuerySteps) -> list[tuple[int, int]]:
+    """The stretches of steps without a gap, each from half a step before its first to half a step after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], present, [False])).astype(np.int8)))
+    half_ms = steps.step_ms // 2
+    times_ms = (steps.start_ms + edges * steps.step_ms - half_ms).reshape(-1, 2).tolist()
+    return [(start_ms, end_ms) for start_ms, end_ms in times_ms]
 
 
 def labels_of(labels: LabelSets) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ import { save } from "./copying.js";
 const KIND = "kafka-tsdb board";
 const VERSION = 1;
 const BYTES_MAX = 1 << 20;
-const TEXTS = ["view", "unit", "axis", "step", "low", "high", "title", "compare"];
+const TEXTS = ["view", "unit", "axis", "step", "low", "high", "title", "compare", "alerts"];
 const FLAGS = ["stack", "symbols", "losses"];
 const LISTS = ["hide", "only"];
 const DEFAULTS = { view: "graph", axis: "linear" };

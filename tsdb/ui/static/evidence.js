@@ -1,19 +1,19 @@
 // Evidence: what an answer rests on, as pairs of a term and a sentence.
 import { element } from "./dom.js";
-import { count, duration, moment, time, zoneName } from "./format.js";
+import { alertText, count, cut, duration, moment, time, zoneName } from "./format.js";
 
 const STALE_MS = 5 * 60_000;
 const AHEAD_MS = 60_000;
 const FRESH_MS = 1_000;  // The freshness objective.
 
-export function evidence({ view, evidence: found, end_ms: end, step_ms: step }) {
+export function evidence({ view, evidence: found, end_ms: end, step_ms: step, alerts = null }) {
   const pairs = [
     ["newest sample", freshness(found, end)],
     ["from", origin(found)],
     ["lag", lag(found)],
     ["holes", holes(found)],
     ["read", read(found)],
-    ["took", took(found)],
+    alerts === null ? null : ["alerts", fired(alerts)],
     view === "graph" ? ["step", { text: duration(step) }] : view === "table" ? ["evaluated at", { text: moment(end) }] : null,
   ].filter((one) => one !== null);
   return pairs.map(([term, { text, bad = false, title = null }]) =>
@@ -60,6 +60,15 @@ function holes({ holes: found, holes_total: total }) {
   if (!total) return { text: "none" };
   const title = found.map((one) => `partition ${one.partition}: ${time(one.start_ms)} to ${moment(one.end_ms)}, ${one.reason}`).join("\n");
   return { text: `${count(total, "hole")}: ${found[0].reason}`, bad: true, title };
+}
+
+// The alerts that fired in the range; the tooltip has their times.
+function fired({ series: found, series_total: total }) {
+  if (!total) return { text: "none fired" };
+  const names = [...new Set(found.map(({ labels }) => labels.alertname ?? ""))];
+  const title = found.map(({ labels, times }) => `${alertText(labels)}: ${times.map(([from, to]) => `${time(from)} to ${moment(to)}`).join(", ")}`).join("\n");
+  const more = names.length > NAMES_MAX ? ", …" : "";
+  return { text: `${count(total, "alert")} fired: ${names.slice(0, NAMES_MAX).map(cut).join(", ")}${more}`, title };
 }
 
 function read({ samples, series }) {

@@ -55,7 +55,7 @@ const times = new Times(
   showAll,
 );
 
-function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [], step: "", low: "", high: "", title: "", compare: "" }) {
+function add(settings = { query: "", view: "graph", unit: "", axis: "linear", stack: false, symbols: false, losses: false, hide: [], only: [], step: "", low: "", high: "", title: "", compare: "", alerts: "" }) {
   const panel = new Panel(page, { ...settings });
   panels.push(panel);
   container.append(panel.root);

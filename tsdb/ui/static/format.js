@@ -187,6 +187,11 @@ export function series(labels) {
   return cut(name) + (pairs.length || !name ? `{${pairs.join(", ")}}` : "");
 }
 
+// An alert by its name and its other labels.
+export function alertText({ alertname = "", __name__: _, alertstate: __, ...rest }) {
+  return series({ __name__: alertname, ...rest });
+}
+
 // Series in the order that people expect: label by label, numbers by size (`le`, +Inf last), texts by letters.
 export function compareSeries(one, other) {
   const names = [...new Set([...Object.keys(one), ...Object.keys(other)])].sort();

@@ -53,6 +53,8 @@ export class Graph {
     model("seams").data = { x: seams };
     const past = seams.length ? [answer.start_ms] : evidence.from_memory === 0 && evidence.has_history && evidence.partitions.length ? [answer.start_ms] : [];
     model("history").data = { left: past, right: past.map(() => (seams.length ? seams.at(-1) : answer.end_ms)) };
+    const strips = answer.alerts?.strips ?? [];
+    model("alerts").data = { left: strips.map(([from]) => from), right: strips.map(([, to]) => to) };
     model("holes").data = { left: evidence.holes.map((one) => one.start_ms), right: evidence.holes.map((one) => one.end_ms) };
     model("time_axis").axis_label = zoneName(answer.end_ms);
     this.settingRange = true;

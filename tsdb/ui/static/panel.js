@@ -127,11 +127,11 @@ export class Panel {
   #parameters() {
     const losses = this.state.losses ? { allow_holes: "1", allow_stale: "1" } : {};
     const points = Math.max(POINTS_MIN, this.find(".graph").clientWidth);
-    const { query, stack, step, compare, view, axis } = this.state;
+    const { query, stack, step, compare, alerts, view, axis } = this.state;
     // Bands and cells are added step by step, so all series need the same steps.
     const isAdded = stack || axis === "buckets";
     const isCompared = compare && view === "graph" && !isAdded;
-    return { query, points: String(points), stack: isAdded ? "1" : "0", ...(step ? { step } : {}), ...(isCompared ? { compare } : {}), ...losses, ...this.page.times() };
+    return { query, points: String(points), stack: isAdded ? "1" : "0", ...(step ? { step } : {}), ...(isCompared ? { compare } : {}), ...(alerts && view === "graph" ? { alerts } : {}), ...losses, ...this.page.times() };
   }
 
   #bind() {
@@ -179,7 +179,7 @@ export class Panel {
     this.find(".unit").addEventListener("change", (event) => set("unit", event.target.value, false));
     this.find(".axis").addEventListener("change", (event) => set("axis", event.target.value, [event.target.value, this.state.axis].includes("buckets")));
     for (const name of ["stack", "losses"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.checked, true));
-    for (const name of ["step", "compare"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value.trim(), true));
+    for (const name of ["step", "compare", "alerts"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value.trim(), true));
     for (const name of ["low", "high"]) this.find(`.${name}`).addEventListener("change", (event) => set(name, event.target.value.trim(), true));
     this.find(".title").addEventListener("change", (event) => set("title", event.target.value.trim(), false));
     this.find(".symbols").addEventListener("change", (event) => set("symbols", event.target.checked, false));
@@ -192,11 +192,11 @@ export class Panel {
     this.find(".axis").value = this.state.axis;
     this.find(".stack").checked = this.state.stack;
     this.find(".losses").checked = this.state.losses;
-    for (const name of ["step", "compare", "low", "high", "title"]) this.find(`.${name}`).value = this.state[name];
+    for (const name of ["step", "compare", "alerts", "low", "high", "title"]) this.find(`.${name}`).value = this.state[name];
     this.#showTitle();
     this.find(".symbols").checked = this.state.symbols;
     for (const button of this.root.querySelectorAll(".views button")) button.setAttribute("aria-pressed", String(button.dataset.view === this.state.view));
-    for (const name of ["axis", "stack", "symbols", "step", "compare", "low"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
+    for (const name of ["axis", "stack", "symbols", "step", "compare", "alerts", "low"]) this.find(`.${name}`).parentElement.hidden = this.state.view !== "graph";
   }
 
   // The heading on a board.

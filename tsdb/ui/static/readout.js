@@ -1,11 +1,13 @@
 // Readout: the values of all series at the time under the pointer, sorted, with the nearest line or band marked.
 import { element, swatch } from "./dom.js";
-import { moment, scaled, scaleOf, series, value } from "./format.js";
+import { alertText, moment, scaled, scaleOf, series, value } from "./format.js";
 import { boundText } from "./graph.js";
 import { bucketsOf, countsAt } from "./heatmap.js";
 import { look } from "./look.js";
 
 const ROWS_MAX = 16; // The rows around the nearest; a higher box would cover the graph.
+
+const ALERTS_MAX = 5;
 
 export class Readout {
   constructor(box) {
@@ -33,10 +35,19 @@ export class Readout {
       ...(from ? [element("p", { class: "quiet" }, `${from} more above`)] : []),
       element("table", {}, element("tbody", {}, ...shown.map((one) => row(one, answer, options)))),
       ...(below ? [element("p", { class: "quiet" }, `${below} more below`)] : []),
+      ...firing(answer.alerts, at),
     );
     this.box.classList.toggle("at-left", isRight);
     this.box.hidden = false;
   }
+}
+
+// A line for each alert that fires at a time.
+function firing(alerts, at) {
+  const found = alerts?.series.filter(({ times }) => times.some(([from, to]) => from <= at && at <= to)) ?? [];
+  const lines = found.slice(0, ALERTS_MAX).map(({ labels }) => element("p", { class: "firing" }, `⚠ ${alertText(labels)} fires`));
+  const more = found.length - lines.length;
+  return more ? [...lines, element("p", { class: "quiet" }, `${more} more fire`)] : lines;
 }
 
 // The counts of the buckets at a time; null without buckets.

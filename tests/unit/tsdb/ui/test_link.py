@@ -41,6 +41,7 @@ def test_all_of_a_view_is_in_its_link() -> None:
         p0_low="-1.5",
         p0_high="1e6",
         p0_title="Requests & errors",
+        p0_alerts="High",
         title="Shop",
         board="1",
         p0_hide='{"job":"a"}',
@@ -61,6 +62,7 @@ def test_all_of_a_view_is_in_its_link() -> None:
         low="-1.5",
         high="1e6",
         title="Requests & errors",
+        alerts="High",
     )
     panels = [first, Panel("up", "samples", only=('{"job":"b"}',))]
     assert found == View(panels, "", 1000, 61_000, 5, "Shop", board=True)
@@ -74,6 +76,7 @@ def test_all_of_a_view_is_in_its_link() -> None:
         ({"range": "soon"}, "range='soon'"),
         ({"range": "1000000y"}, "range='1000000y'"),
         ({"title": "x" * 201}, "a title of at most 200 characters"),
+        ({"p0_q": "up", "p0_alerts": "x" * 201}, "the name of an alert of at most 200 characters, or *"),
         ({"p0_q": "up", "p0_low": "inf"}, "p0.low='inf'; allowed is a number"),
         ({"p0_q": "up", "p0_high": "x"}, "p0.high='x'; allowed is a number"),
         ({"refresh": "3"}, "refresh='3'; allowed is 0, 1, 2, 5"),

@@ -215,6 +215,31 @@ def test_a_range_in_the_past_is_not_stale(newest_s: int, end_s: int, now_s: int,
     assert (shown["text"], shown.get("bad", False)) == (text, is_bad)
 
 
+@pytest.mark.parametrize(
+    ("index", "total", "options", "has_dash", "has_symbol"),
+    [
+        (1, 3, {}, False, False),
+        (1, 3, {"symbols": True}, True, True),
+        (1, 3, {"symbols": True, "stack": True}, False, False),
+        (9, 20, {}, True, False),
+        (9, 20, {"stack": True}, False, False),
+        (1, 40, {"symbols": True}, False, False),
+        (9, 40, {"symbols": True}, True, False),
+    ],
+)
+def test_dashes_and_symbols_come_where_they_help(
+    index: int, total: int, options: dict[str, bool], has_dash: bool, has_symbol: bool
+) -> None:
+    drawn = json.dumps({"theme": "light", "stack": False, "symbols": False, **options})
+    found = script("look.js", f"m.look({index}, {total}, {drawn})")
+    assert (found["dash"] != [], found["marker"] is not None) == (has_dash, has_symbol)
+
+
+def test_an_alert_has_its_name_before_its_other_labels() -> None:
+    labels = {"__name__": "ALERTS", "alertname": "Warm", "alertstate": "firing", "host": "attic"}
+    assert script("format.js", f"m.alertText({json.dumps(labels)})") == 'Warm{host="attic"}'
+
+
 def test_a_log_axis_counts_what_it_leaves_out() -> None:
     assert script("panel.js", "m.notPositive({ values: [[1, 0, -1, null], [null, 2]] })") == 2
 

@@ -325,7 +325,9 @@ def test_an_unknown_form_of_copies_is_refused(served: UiServer) -> None:
 def test_the_figure_has_the_sources_that_scripts_fill(served: UiServer, axis: str) -> None:
     item = served.get("/ui/figure", axis=axis, theme="dark").json
     text = json.dumps(item)
-    assert all(f'"name": "{name}"' in text for name in ("lines", "points", "areas", "seams", "history", "holes"))
+    assert all(
+        f'"name": "{name}"' in text for name in ("lines", "points", "areas", "alerts", "seams", "history", "holes")
+    )
     assert all(f'"name": "{name}"' in text for name in ("time_axis", "number_axis"))
     assert ("LogScale" in text or "LogAxis" in text) == (axis == "log")
     assert "CustomJS" not in text
@@ -348,3 +350,39 @@ def test_a_graph_has_the_values_of_an_earlier_range_for_the_same_labels(served: 
     )
     assert ask(served, "/ui/graph", "c")["earlier"] is None
     assert "compare" in refused(served, "/ui/graph", "c", compare="soon")["error"]
+
+
+def fire(server: UiServer, name: str, state: str, *times_ms: int) -> None:
+    labels = {"__name__": "ALERTS", "alertname": name, "alertstate": state, "job": HOSTILE}
+    server.api.samples.add(labels, [sample for at_ms in times_ms for sample in ((at_ms, 1.0), (at_ms + 1, STALE))])
+
+
+def test_a_graph_has_the_times_at_which_alerts_fired(served: UiServer) -> None:
+    fire(served, "High", "firing", START_MS + 60_000, START_MS + 120_000, START_MS + 420_001)
+    fire(served, "High", "pending", START_MS + 300_000)
+    fire(served, 'Other"', "firing", START_MS + 180_001)  # No step is at this time.
+    high = [[START_MS + 30_000, START_MS + 150_000], [START_MS + 450_000, START_MS + 510_000]]
+    other = [[START_MS + 210_000, START_MS + 270_000]]
+    alerts = ask(served, "/ui/graph", "sum(m)", step="1m", alerts="*")["alerts"]
+    assert alerts["strips"] == [high[0], *other, high[1]]
+    assert [(one["labels"]["alertname"], one["times"]) for one in alerts["series"]] == [
+        ("High", high),
+        ('Other"', other),
+    ]
+    named = ask(served, "/ui/graph", "sum(m)", step="1m", alerts='Other"')["alerts"]
+    assert (named["series_total"], named["strips"]) == (1, other)
+    assert ask(served, "/ui/graph", "sum(m)", alerts="Absent")["alerts"] == {
+        "strips": [],
+        "series": [],
+        "series_total": 0,
+    }
+    assert ask(served, "/ui/graph", "sum(m)")["alerts"] is None
+    assert "the limit is 200" in refused(served, "/ui/graph", "m", alerts="x" * 201)["error"]
+
+
+def test_the_named_times_of_alerts_are_bounded_and_the_marked_ones_are_whole(served: UiServer) -> None:
+    for number in range(60):
+        fire(served, f"A{number}", "firing", START_MS + 10_000 * number)
+    alerts = ask(served, "/ui/graph", "sum(m)", alerts="*", step="10s")["alerts"]
+    assert (len(alerts["series"]), alerts["series_total"]) == (50, 60)
+    assert alerts["strips"] == [[START_MS - 5_000, START_MS + 595_000]]
