@@ -50,6 +50,11 @@ class Api:
         with urllib.request.urlopen(url, timeout=30) as answer:
             return json.load(answer)["data"]
 
+    def page(self, name: str) -> str:
+        """The HTML of a page about the system."""
+        with urllib.request.urlopen(f"http://{self._role.http}/ui/{name}", timeout=30) as answer:
+            return str(answer.read().decode())
+
     def samples(self, selector: str, last: str = "10m") -> dict[str, list[tuple[int, float]]]:
         """Samples in ms by the labels of their series."""
         found = self.get("query", query=f"{selector}[{last}]")["result"]
@@ -126,6 +131,9 @@ def test_recorded_samples_are_exact_and_none_is_missing_over_a_kill(tmp_path: Pa
         (base, reads) = api.get("rules")["groups"]
         assert (base["name"], reads["name"]) == ("base", "reads")
         assert {rule["health"] for one in (base, reads) for rule in one["rules"]} == {"ok"}
+        page = api.page("rules")
+        assert [name for name in ("High", "sum_sum_x", "twice", str(rules)) if name not in page] == []
+        assert "failed" not in page
         assert role.terminate_within(25.0) == 0
 
 

@@ -31,8 +31,9 @@ def _group(one: ScheduledGroup) -> dict[str, Any]:
         "limit": group.limit,
         "evaluationTime": one.seconds,
         "lastEvaluation": _time(one.evaluated_at_ms),
-        # Beside Prometheus's fields: the time up to which the group is evaluated, and why it goes no further.
+        # Beside Prometheus's fields: the time up to which the group is evaluated, its next time, and why it waits.
         "evaluatedThrough": _time(one.evaluated_ms),
+        "nextEvaluation": _time(one.next_ms),
         "waitsFor": one.waits_for,
     }
 
@@ -51,6 +52,7 @@ def _rule(rule: Rule, state: RuleState) -> dict[str, Any]:
         "health": "err" if state.error else "unknown" if state.evaluated_at_ms is None else "ok",
         "evaluationTime": state.seconds,
         "lastEvaluation": _time(state.evaluated_at_ms),
+        "samples": state.samples,
         "type": "alerting" if isinstance(rule, AlertingRule) else "recording",
     }
     return {**found, "lastError": state.error} if state.error else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +49,8 @@ def ui_server(
     api_options: ApiOptions = ApiOptions(),
     families: dict[str, Family] | None = None,
     cardinality: reader_pb2.CardinalityResponse = reader_pb2.CardinalityResponse(groups_total=0),
+    rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
+    role: str = "querier",
 ) -> Iterator[UiServer]:
     known = list(states)
     sources = UiSources(
@@ -56,7 +58,7 @@ def ui_server(
         coverage=lambda _caller: reader_pb2.CoverageResponse(partitions=known),
         has_history=has_history,
         partitions=len(known),
-        role="querier",
+        role=role,
         settings=tuple,
     )
 
@@ -64,6 +66,11 @@ def ui_server(
         return UiRoutes(api, sources, options, RequestBytes(64 << 20))
 
     with api_server(
-        api_options, tokens=tokens, beside=pages, families=families, cardinality=lambda *_: cardinality
+        api_options,
+        tokens=tokens,
+        beside=pages,
+        families=families,
+        cardinality=lambda *_: cardinality,
+        rule_groups=rule_groups,
     ) as api:
         yield UiServer(api, known)

@@ -27,6 +27,7 @@ from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.promql.syntax.literals import shown_duration
 from tsdb.promql.syntax.numbers import shown_g
+from tsdb.selector.tokens import quoted
 from tsdb.ui.answers.evidence import evidence
 from tsdb.ui.answers.variables import replaced
 from tsdb.ui.link import TITLE_CHARS_MAX, range_ms

@@ -51,4 +51,5 @@ def values(asked: PageCall) -> Mapping[str, Any]:
 
 def _panel(panel: Panel) -> dict[str, Any]:
     series = {name: [valid_text(one) for one in found] for name, found in (("hide", panel.hide), ("only", panel.only))}
-    return {**asdict(panel), "query": valid_text(panel.query), "title": valid_text(panel.title), **series}
+    texts = {name: valid_text(text) for name, text in asdict(panel).items() if isinstance(text, str)}
+    return {**asdict(panel), **texts, **series}

@@ -3,6 +3,7 @@ import { element } from "./dom.js";
 import { alertText, count, cut, duration, moment, time, zoneName } from "./format.js";
 
 const STALE_MS = 5 * 60_000;
+const NAMES_MAX = 3;
 const AHEAD_MS = 60_000;
 const FRESH_MS = 1_000;  // The freshness objective.
 
@@ -15,6 +16,7 @@ export function evidence({ view, evidence: found, end_ms: end, step_ms: step, al
     ["read", read(found)],
     alerts === null ? null : ["alerts", fired(alerts)],
     view === "graph" ? ["step", { text: duration(step) }] : view === "table" ? ["evaluated at", { text: moment(end) }] : null,
+    ["took", took(found)],
   ].filter((one) => one !== null);
   return pairs.map(([term, { text, bad = false, title = null }]) =>
     element("div", { class: bad ? "bad" : null, title }, element("dt", {}, term), element("dd", {}, text)),

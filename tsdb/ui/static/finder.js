@@ -22,7 +22,7 @@ export function find(take) {
     { class: "finder", "aria-label": "Metrics" },
     element("div", { class: "bar" }, search, element("form", { method: "dialog", class: "bar-end" }, element("button", {}, "Close"))),
     total,
-    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Metrics" }, element("table", {}, element("thead", {}, head), rows)),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Metrics" }, element("table", { class: "metrics" }, element("thead", {}, head), rows)),
   );
   let running = null;
   let timer = 0;

@@ -80,9 +80,9 @@ def test_all_of_a_view_is_in_its_link() -> None:
         ({"p0_q": "up", "p0_low": "inf"}, "p0.low='inf'; allowed is a number"),
         ({"p0_q": "up", "p0_high": "x"}, "p0.high='x'; allowed is a number"),
         ({"refresh": "3"}, "refresh='3'; allowed is 0, 1, 2, 5"),
-        ({"start": "x", "end": "2"}, "start='x'"),
+        ({"start": "x", "end": "2"}, "start='x'; allowed is milliseconds since 1970, or a time such as"),
         ({"start": "2000", "end": "1000"}, "start=2000 and end=1000: the range ends before it begins"),
-        ({"start": "0", "end": "9000000000000000"}, "the range is longer than 100 years"),
+        ({"start": "0", "end": "4000000000000"}, "the range is longer than 100 years"),
         ({"p0_q": "up", "p0_step": "0s"}, "p0.step='0s'; allowed is a duration such as 15s"),
         ({"p0_q": "up", "p0_view": "pie"}, "p0.view='pie'; allowed is graph, table, samples"),
         ({"p0_q": "up", "p0_axis": "<script>"}, "p0.axis='<script>'"),
@@ -121,7 +121,7 @@ def test_ranges_are_durations(text: str, want: int) -> None:
     assert range_ms(text) == want
 
 
-@pytest.mark.parametrize("text", ["", "0s", "1ms", "5", "-5m", "१m", "1m; drop", "101y"])
+@pytest.mark.parametrize("text", ["", "0s", "1ms", "0.5", "-5m", "१m", "1m; drop", "101y"])
 def test_other_texts_are_no_range(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         range_ms(text)

@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from support.api.prometheus_server import ApiServer, api_server
-from tsdb.rules.files import parse_rules
-from tsdb.rules.groups import RuleSample, RuleSurroundings, VectorSample, evaluate_group, new_state
-from tsdb.rules.schedule import ScheduledGroup
+from support.rules.shown import shown_rules
 from tsdb.rules.view import shown_groups
-
-AT_MS = 1_435_781_451_500
-RULES = """
-groups:
-- name: one
-  interval: 30s
-  limit: 9
-  rules:
-  - {record: "a:b", expr: "sum ( x )", labels: {team: t}}
-  - alert: Fires
-    expr: x > 1
-    keep_firing_for: 1m
-    labels: {severity: "{{ $value }}"}
-    annotations: {s: "{{ $labels.job }}"}
-  - {alert: Waits, expr: x, for: 5m}
-  - {record: fails, expr: y}
-- name: two
-  rules: [{record: later, expr: x}]
-"""
-
-
-def asked(text: str, at_ms: int) -> Sequence[VectorSample]:
-    if text == "sum ( x )":
-        return []
-    return [VectorSample({"__name__": "x", "job": "j"}, 1.5)] * (2 if text == "y" else 1)
-
-
-def ignored(samples: Sequence[RuleSample]) -> None:
-    """The page shows no samples."""
-
-
-def scheduled() -> list[ScheduledGroup]:
-    one, two = parse_rules(RULES.encode(), "f.yaml").groups
-    state = evaluate_group(one, new_state(one), AT_MS, 0, RuleSurroundings(asked, ignored))
-    evaluated = ScheduledGroup(one, state, AT_MS + 30_000, (), "partition 1 is behind", AT_MS, AT_MS + 20, 0.25)
-    return [ScheduledGroup(two, new_state(two)), evaluated]
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[ApiServer]:
-    groups = scheduled()
+    groups = shown_rules()
     with api_server(rule_groups=lambda: shown_groups(groups)) as server:
         yield server
 
@@ -77,11 +39,19 @@ def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) ->
         "evaluationTime": 0.25,
         "lastEvaluation": "2015-07-01T20:10:51.52Z",
         "evaluatedThrough": "2015-07-01T20:10:51.5Z",
+        "nextEvaluation": "2015-07-01T20:11:21.5Z",
         "waitsFor": "partition 1 is behind",
     }
     evaluated = {"health": "ok", "evaluationTime": 0.0, "lastEvaluation": "2015-07-01T20:10:51.5Z"}
     record, fires, waits, fails = one["rules"]
-    assert record == {"name": "a:b", "query": "sum(x)", "labels": {"team": "t"}, "type": "recording", **evaluated}
+    assert record == {
+        "name": "a:b",
+        "query": "sum(x)",
+        "labels": {"team": "t"},
+        "samples": 0,
+        "type": "recording",
+        **evaluated,
+    }
     assert fires == {
         "name": "Fires",
         "query": "x > 1",
@@ -91,6 +61,7 @@ def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) ->
         "annotations": {"s": "{{ $labels.job }}"},
         "state": "firing",
         "alerts": [FIRING],
+        "samples": 2,
         "type": "alerting",
         **evaluated,
     }
