@@ -201,6 +201,15 @@ def test_stacked_areas_lie_on_each_other(explorer: Explorer) -> None:
     assert len(explorer.drawn("areas")["xs"]) == 3
 
 
+def test_a_point_without_neighbours_is_drawn_but_not_a_zero_in_a_stack(explorer: Explorer, server: UiServer) -> None:
+    server.api.samples.add({METRIC_NAME: "once"}, [(END_MS, 0.0)])
+    explorer.open("once", **{**RANGE, "p0.step": "10m"})
+    assert explorer.drawn("points")["x"] == [END_MS]
+    explorer.panel().locator(".stack").check()
+    explorer.wait()
+    assert explorer.drawn("points")["x"] == []
+
+
 def test_the_legend_hides_a_series_and_shows_one_alone(explorer: Explorer) -> None:
     explorer.open("load", **RANGE)
     series = explorer.panel().locator("button.series")
@@ -353,6 +362,13 @@ def test_the_list_is_sorted_by_a_column_and_filtered(explorer: Explorer, server:
     explorer.panel().locator("table.legend tbody td").first.click()
     expect(explorer.panel().locator("table.legend tr.off")).to_have_count(1)
     assert len(explorer.drawn("lines")["ys"]) == 7
+    explorer.panel().get_by_role("button", name="Table").click()
+    numbers = explorer.panel().locator(".rows tbody td.name")
+    expect(numbers).to_have_text(list("01234567"))
+    explorer.panel().get_by_role("button", name="number", exact=True).dblclick()  # Texts: the second click turns them.
+    expect(numbers).to_have_text(list("76543210"))
+    explorer.panel().locator(".filter").fill('number="5"')
+    expect(numbers).to_have_text(["5"])
 
 
 def test_a_table_has_a_column_for_each_label(explorer: Explorer) -> None:
@@ -374,10 +390,15 @@ def test_times_have_the_zone_of_the_browser_and_utc_on_demand(chromium: Browser,
     expect(page.locator("#to")).to_have_value("2015-07-01 20:10:00")
     page.reload()
     expect(page.locator(".caption")).to_contain_text("2015-07-01 20:10:00 UTC")
+    label = "[...Bokeh.index.roots].at(-1)?.model.document.get_model_by_name('time_axis').axis_label"
+    page.get_by_role("button", name="Graph").click()
+    page.wait_for_function(f"{label} === 'UTC'")
+    page.locator("#zone").select_option("")
+    page.wait_for_function(f"{label} === 'UTC+2'")
     context.close()
 
 
-def test_times_are_typed_in_the_form_in_which_they_are_shown(explorer: Explorer) -> None:
+def test_times_are_typed_in_the_form_in_which_they_are_shown_or_as_in_commands(explorer: Explorer) -> None:
     explorer.open("load", **RANGE)
     begin = explorer.page.locator("#from")
     begin.fill("tomorrow")
@@ -430,10 +451,14 @@ def test_a_log_axis_names_what_it_leaves_out_and_a_step_can_be_set(explorer: Exp
     assert explorer.parameters()["p0.step"] == "5m"
 
 
-def test_an_empty_graph_takes_no_space(explorer: Explorer) -> None:
-    explorer.open("no_such_metric", **RANGE)
-    expect(explorer.panel()).to_contain_text("No series in this range.")
-    assert explorer.panel().locator(".graph").evaluate("one => one.clientHeight") == 0
+def test_an_answer_without_series_takes_no_space(explorer: Explorer) -> None:
+    explorer.open("load", **RANGE)
+    texts = {"Graph": "No series in this range.", "Table": "No series has a value", "Raw samples": "No samples in this"}
+    explorer.run("no_such_metric")
+    for view, text in texts.items():
+        explorer.panel().get_by_role("button", name=view).click()
+        expect(explorer.panel()).to_contain_text(text)
+        assert explorer.panel().locator(".figure").evaluate("one => one.clientHeight") == 0
 
 
 def test_on_a_phone_the_graph_is_on_the_first_screen(chromium: Browser, server: UiServer) -> None:
@@ -478,6 +503,7 @@ def test_a_server_without_samples_names_how_to_send_some(chromium: Browser) -> N
     with ui_server() as empty, watched_page(chromium, f"http://127.0.0.1:{empty.port}") as watched:
         watched.page.goto("/")
         expect(watched.page.locator("#panels")).to_contain_text("There are no samples yet.")
+        expect(watched.page.locator("#panels")).to_contain_text("send samples to a gateway")
 
 
 @pytest.mark.parametrize(("form", "name"), [("csv", "graph.csv"), ("json", "graph.json"), ("png", "graph.png")])
@@ -563,7 +589,9 @@ def test_an_expression_is_explained_part_by_part(explorer: Explorer) -> None:
 
 
 def test_a_board_is_kept_as_a_file_and_opened_from_it(explorer: Explorer, tmp_path: Path) -> None:
-    explorer.open("load", "sum(load)", **{**RANGE, "p1.view": "table", "p0.stack": 1})
+    others = ["count(load)"] * 8  # Ten panels are the page of a team.
+    tables = {f"p{number}.view": "table" for number in range(1, 10)}
+    explorer.open("load", "sum(load)", *others, **{**RANGE, **tables, "p0.stack": 1})
     page = explorer.page
     page.get_by_label("Title of the board").fill("Loads & sums")
     explorer.panel(0).get_by_label("Title").fill("All hosts")
@@ -579,7 +607,7 @@ def test_a_board_is_kept_as_a_file_and_opened_from_it(explorer: Explorer, tmp_pa
     chooser.value.set_files(file)
     expect(page.get_by_role("heading", name="Loads & sums")).to_be_visible()
     explorer.wait()
-    expect(page.locator(".panel h2")).to_have_text(["All hosts", "sum(load)"])
+    expect(page.locator(".panel h2")).to_have_text(["All hosts", "sum(load)", *others])
     assert len(explorer.drawn("areas")["xs"]) == 3
     expect(page.locator("textarea").first).to_be_hidden()
     page.get_by_label("Board", exact=True).select_option("write")

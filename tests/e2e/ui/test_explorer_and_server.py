@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Request, expect
@@ -31,6 +32,7 @@ RANGE = {"start": START_MS, "end": END_MS}
 UNAUTHORIZED = "the server responded with a status of 401"
 POINTS = 1000
 TRIES = 10  # Other load on the machine makes one slower, and never faster.
+COPIES = {"cli": "Command", "python": "Python", "grafana": "Grafana panel"}
 FIRST_PAINT_MS = 1000
 DRAWN_MS = 1000
 
@@ -169,7 +171,11 @@ def test_refreshes_may_share_an_answer_and_runs_by_hand_may_not(explorer: Explor
 def test_a_copied_command_and_program_run(explorer: Explorer, served: Seeded) -> None:
     explorer.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     explorer.open("sum(fleet_load)", start=served.start_ms, end=served.end_ms)
-    copies = {form: _copied(explorer, form) for form in ("cli", "python", "grafana")}
+    copies = {form: _copied(explorer, form, name) for form, name in COPIES.items()}
+    explorer.page.get_by_role("button", name="Copy link").click()
+    expect(explorer.page.locator(".toast").last).to_have_text("Link copied.")
+    link = _clipboard(explorer, "text.startsWith('http')")
+    assert parse_qs(urlsplit(link).query) == parse_qs(urlsplit(explorer.page.url).query)
     program, *arguments = shlex.split(copies["cli"].replace("\\\n", " "))
     assert program == "tsdb"
     printed = subprocess.run([*TSDB, *arguments], capture_output=True, timeout=120, check=True).stdout.decode()
@@ -179,11 +185,28 @@ def test_a_copied_command_and_program_run(explorer: Explorer, served: Seeded) ->
     assert json.loads(copies["grafana"])["targets"][0]["expr"] == "sum(fleet_load)"
 
 
-def _copied(explorer: Explorer, form: str) -> str:
+def test_the_lines_of_a_server_without_samples_send_one(chromium: Browser, explorer: Explorer, served: Seeded) -> None:
+    with ui_server(role="standalone") as empty, watched_page(chromium, origin(empty)) as watched:
+        watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        watched.page.goto("/")
+        watched.page.get_by_role("button", name="Copy", exact=True).first.click()
+        expect(watched.page.locator(".toast")).to_have_text("One sample, from a shell copied.")
+        line = _clipboard(Explorer(watched.page), "text.startsWith('curl')")
+        expect(watched.page.locator("#panels")).to_contain_text(f"url: {origin(empty)}/api/v1/write")
+    ran = subprocess.run(
+        ["sh", "-c", line.replace(origin(empty), served.origin)], capture_output=True, timeout=60, check=True
+    )
+    assert ran.stdout == b""
+    explorer.open("temperature_value", range="5m", refresh=1)
+    expect(explorer.panel().locator("table.legend tbody th")).to_have_text('temperature_value{room="kitchen"}')
+
+
+def _copied(explorer: Explorer, form: str, name: str) -> str:
     """The text of the next copy."""
     explorer.page.evaluate("navigator.clipboard.writeText('nothing yet')")
     assert _clipboard(explorer, "text === 'nothing yet'") == "nothing yet"
     explorer.panel().locator(".copy").select_option(form)
+    expect(explorer.page.locator(".toast").last).to_have_text(f"{name} copied.")
     return _clipboard(explorer, "text && text !== 'nothing yet'")
 
 

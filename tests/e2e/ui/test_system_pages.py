@@ -16,7 +16,7 @@ from support.browser.seeded import FLEET, HOSTILE, Seeded
 from support.browser.watched_page import WatchedPage, watched_page
 from support.servers.processes import tsdb_json
 
-PAGES = ("partitions", "pipeline", "cardinality", "cardinality?by=source", "queries", "settings")
+PAGES = ("rules", "partitions", "pipeline", "cardinality", "cardinality?by=source", "queries", "settings")
 # Ten seconds of work, so that a busy browser has time to end it. It selects a series: a subquery of constants is
 # refused for its size.
 SLOW = f"max_over_time(({' + '.join(['sin(vector(scalar(slow) + time()))'] * 400)})[2000000s:1s])"
@@ -45,6 +45,8 @@ def test_a_page_is_accessible_and_clean(chromium: Browser, served: Seeded, page:
     with watched_page(chromium, served.origin, dark=dark) as watched:
         watched.page.goto(f"/ui/{page}")
         expect(watched.page.locator("h1")).to_be_visible()
+        for caption in watched.page.locator("section.system h2").all():
+            expect(caption).to_be_visible()
         check_accessible(watched.page)
 
 
@@ -57,7 +59,7 @@ def test_a_narrow_page_scrolls_only_its_tables(chromium: Browser, served: Seeded
 
 def test_the_navigation_reaches_each_page_by_keyboard(watched: WatchedPage) -> None:
     watched.page.goto("/")
-    for name in ("Partitions", "Pipeline", "Cardinality", "Queries", "Settings"):
+    for name in ("Rules", "Partitions", "Pipeline", "Cardinality", "Queries", "Settings"):
         watched.page.get_by_role("link", name=name, exact=True).press("Enter")
         expect(watched.page.locator("h1")).to_have_text(name)
         expect(watched.page.locator("nav a[aria-current]").first).to_have_text(name)
