@@ -65,6 +65,13 @@ class BucketMemory:
         if not (may_wait or self._announced is None or self._announced.ready):
             raise MustWait
 
+    def bounds_of(self, bucket: bytes) -> list[bytes]:
+        """Texts of `le` below +Inf of a histogram that this process has received, in no order; empty for another one.
+        bucket: as in `gone`."""
+        with self._lock:
+            histogram = self._known.get(bucket)
+            return [] if histogram is None else list(histogram.live)
+
     def gone(self, bucket: bytes, bounds: Collection[bytes], ts_ms: int) -> list[bytes]:
         """The boundaries that get a stale marker at ts_ms, beside a sample with `bounds`, which are below +Inf.
 

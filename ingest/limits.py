@@ -81,9 +81,10 @@ class IngestLimits:
     """Bounds of the write path, each inclusive. Raises ConfigMismatch (ingest_limits) when they contradict each other.
 
     request_bytes_max: labels and sample arrays of one request; above it INVALID_ARGUMENT. series_max, samples_max: rows
-    and samples of one request. inflight_bytes_max: the bound on the bytes of all requests whose records the log has not
-    answered; above it RESOURCE_EXHAUSTED. series_table_bytes: memory of the series that the gateway remembers. series:
-    active series of one source and of the gateway. source_rates, token_rates: requests and samples a second.
+    and samples of one request. exemplars_max: exemplars of one request; the others are dropped. inflight_bytes_max: the
+    bound on the bytes of all requests whose records the log has not answered; above it RESOURCE_EXHAUSTED.
+    series_table_bytes: memory of the series that the gateway remembers. series: active series of one source and of the
+    gateway. source_rates, token_rates: requests and samples a second.
     limits_file: all of these, read while running. record_bytes_max: the largest size of one log record; larger requests
     are split. produce_timeout_s: longest wait for the log; the caller's deadline may be shorter.
     """
@@ -92,6 +93,7 @@ class IngestLimits:
     request_bytes_max: int = defaults.REQUEST_BYTES_MAX
     series_max: int = defaults.REQUEST_SERIES_MAX
     samples_max: int = defaults.REQUEST_SAMPLES_MAX
+    exemplars_max: int = defaults.REQUEST_EXEMPLARS_MAX
     inflight_bytes_max: int = defaults.INFLIGHT_BYTES_MAX
     series_table_bytes: int = defaults.SERIES_TABLE_BYTES
     series: SeriesLimits = field(default_factory=SeriesLimits)
@@ -104,7 +106,7 @@ class IngestLimits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0:
+            if isinstance(value, int | float) and value <= 0 and name != "exemplars_max":
                 raise _contradiction(f"{name} is {value}; it must be above 0")
         if self.inflight_bytes_max < self.request_bytes_max:
             raise _contradiction(

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.appends.joined import JoinedAppends
+from ingest.appends.records import record_counts
 from ingest.appends.timer import ThreadTimer, Timer
 from ingest.broker_clock import BrokerClock
+from ingest.exemplars import ExemplarPart, accepted_total, chosen_exemplars, exemplar_parts
 from ingest.grouping import group
 from ingest.inflight import Reservation, inflight_bytes, reserve
 from ingest.limits import IngestLimits
@@ -73,6 +75,7 @@ class AcceptedWrite:
 
     refused: samples of refused rows, by reason. refused_rows: all refused rows; offenders are the first of them.
     retry_after_s: time after which the request may be sent again, when rows were refused for the rate of their source.
+    exemplars: accepted exemplars.
     """
 
     tokens: list[RecordToken]
@@ -82,6 +85,7 @@ class AcceptedWrite:
     offenders: list[Offender]
     refused_rows: Collection[int] = ()
     retry_after_s: float | None = None
+    exemplars: int = 0
 
     @property
     def refused_samples(self) -> int:
@@ -179,6 +183,11 @@ class WritePipeline:
         return self._inflight.wait_idle(timeout_s)
 
     @property
+    def exemplars_max(self) -> int:
+        """Exemplars of one request; a protocol drops the others before it makes objects of them."""
+        return self._limits.exemplars_max
+
+    @property
     def inflight_bytes(self) -> int:
         """Bytes of requests that the log has not answered yet."""
         return self._inflight.bytes
@@ -231,10 +240,20 @@ class WritePipeline:
             due = self._admission.admit(rows, due, good, refusals, partial=partial)
         if refusals.rows and not partial:
             raise refusals.error(rows.samples)
-        if good.any():
-            self._append(write, series, good, refusals, due, deadline, reservation)
+        exemplars = () if rows.exemplars is None else self._exemplars(rows, series, good, refusals, age_ms)
+        if good.any() or exemplars:
+            self._append(write, series, good, exemplars, refusals, due, deadline, reservation)
         else:
             write.accept([], refusals)
+
+    def _exemplars(
+        self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_], refusals: Refusals, age_ms: int
+    ) -> Sequence[ExemplarPart]:
+        """The records of the accepted exemplars."""
+        assert rows.exemplars is not None, "the caller has checked"
+        newest_ms = self._clock.now_ms() + self._time_set.ahead_ms
+        which = chosen_exemplars(rows.exemplars, series, good, refusals.rows, age_ms, newest_ms)
+        return exemplar_parts(rows.exemplars, series, which, self._appends.record_bytes_max)
 
     def _check_rates(
         self, rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_], refusals: Refusals, *, partial: bool
@@ -261,6 +280,7 @@ class WritePipeline:
         write: _Write,
         series: ResolvedSeries,
         good: NDArray[np.bool_],
+        exemplars: Sequence[ExemplarPart],
         refusals: Refusals,
         due: Sequence[DueAnnouncements],
         deadline: Deadline,
@@ -272,24 +292,26 @@ class WritePipeline:
         topic_id = self._log.topic_id(METRICS)
 
         def name(series_id: int) -> str:
-            row = int(np.flatnonzero(good & (series.series_id == np.uint64(series_id)))[0])
-            return shown_series(self._resolver.canonical(rows, row))
+            named = np.flatnonzero(series.series_id == np.uint64(series_id))
+            accepted = named[good[named]]  # Empty when only an exemplar names the series.
+            return shown_series(self._resolver.canonical(rows, int((accepted if len(accepted) else named)[0])))
 
         def answer(result: list[Appended] | TsdbError) -> None:
             if isinstance(result, TsdbError):
                 write.fail(result)
             else:
-                write.accept([RecordToken(topic_id, one.partition, one.offset) for one in result], refusals)
+                tokens = [RecordToken(topic_id, one.partition, one.offset) for one in result]
+                write.accept(tokens, refusals, sum(record_counts(one.data)[1] for one in exemplars))
 
         def append(error: TsdbError | None) -> None:
             if error is None and deadline.expired:
                 error = deadline_error("nothing was appended")
             if error is None:
-                self._appends.append(request, grouped)
+                self._appends.append(request, grouped, exemplars)
             else:
                 request.refuse(error)
 
-        grouped = group(rows, series, good)
+        grouped = group(rows, series, good) if good.any() else None
         new_series = sum(len(one.rows) for one in due if one.kind == NEW)
         request = self._appends.begin(reservation, name, new_series, answer)
         self._announcements.announce(series, due, reservation, append)
@@ -304,11 +326,13 @@ class _Write:
         self.done: Future[AcceptedWrite] = Future()
         self._began_at = time.perf_counter()
 
-    def accept(self, tokens: list[RecordToken], refusals: Refusals) -> None:
-        """The log has the samples of all rows that are not refused."""
+    def accept(self, tokens: list[RecordToken], refusals: Refusals, exemplars: int = 0) -> None:
+        """The log has the samples of all rows that are not refused, and this number of exemplars."""
         samples = self.rows.samples - refusals.samples.total()
         count_refused_samples(refusals.samples)
         _add_samples(samples)
+        if exemplars:
+            accepted_total.inc(exemplars)
         self._count()
         self.done.set_result(
             AcceptedWrite(
@@ -319,6 +343,7 @@ class _Write:
                 refusals.offenders,
                 refusals.rows,
                 refusals.retry_after_s,
+                exemplars,
             )
         )
 

@@ -19,13 +19,33 @@ from tsdb.model.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
+class RowExemplars:
+    """e exemplars of rows. row: int64 (e,); ts_ms: int64 (e,); values: float64 (e,). labels: uint8, the label sets
+    joined, each canonical; exemplar i has labels[label_starts[i]:label_starts[i + 1]]; label_starts: int64 (e + 1,)."""
+
+    row: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    labels: NDArray[np.uint8]
+    label_starts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return 32 * len(self.row) + self.labels.nbytes
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """n rows; row r has the samples [starts[r], starts[r + 1]).
 
     labels: uint8, the label sets of all rows joined, each `name 0xFF value 0xFF name 0xFF value ...` in any order of
     names; row r has labels[label_starts[r]:label_starts[r + 1]]. label_starts, starts: int64 (n + 1,).
     ts_ms: int64, ms since the epoch; values: float64 (samples,).
-    errors: rows that the protocol itself refuses. They have empty labels.
+    errors: rows that the protocol itself refuses. They have empty labels. exemplars: None without any.
     """
 
     labels: NDArray[np.uint8]
@@ -34,6 +54,7 @@ class Rows:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     errors: Mapping[int, InvalidRequest] = field(default_factory=dict)
+    exemplars: RowExemplars | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -45,8 +66,9 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of labels and samples."""
-        return self.labels.nbytes + self.ts_ms.nbytes + self.values.nbytes
+        """Bytes of labels, samples and exemplars."""
+        exemplars = 0 if self.exemplars is None else self.exemplars.nbytes
+        return self.labels.nbytes + self.ts_ms.nbytes + self.values.nbytes + exemplars
 
     def samples_of(self, row: int) -> int:
         """Samples of one row."""

@@ -9,14 +9,23 @@ Deadlines of the requests that wait for the log: each is answered when its time 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ingest.appends.partition_queue import WAIT_S, AppendWaits, OpenRequests, Part, PartitionQueue, RecordBytes
+from ingest.appends.partition_queue import (
+    WAIT_S,
+    AppendWaits,
+    OpenRequests,
+    Part,
+    PartitionQueue,
+    RecordBytes,
+    make_part,
+)
 from ingest.appends.records import encode_ranges, ranges_by_partition, record_counts, split
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import Timer, call_all
 from ingest.broker_clock import BrokerClock
+from ingest.exemplars import ExemplarPart
 from ingest.grouping import Grouped
 from ingest.inflight import Reservation
 from tsdb.chain import Chain
@@ -74,17 +83,25 @@ class JoinedAppends:
         request = AppendRequest(self._chain.first(), self._ahead_ms, reservation, name, new_series, answer)
         return request
 
-    def append(self, request: AppendRequest, grouped: Grouped) -> None:
-        """Append the samples in their order, and return at once."""
-        ranges = split(grouped, ranges_by_partition(grouped), self._record_bytes.max)
-        request.expect(len(ranges))
+    @property
+    def record_bytes_max(self) -> int:
+        """The most bytes of a record now."""
+        return self._record_bytes.max
+
+    def append(self, request: AppendRequest, grouped: Grouped | None, exemplars: Sequence[ExemplarPart] = ()) -> None:
+        """Append the samples in their order, then the exemplars, and return at once. grouped: None without samples."""
+        ranges = [] if grouped is None else split(grouped, ranges_by_partition(grouped), self._record_bytes.max)
+        request.expect(len(ranges) + len(exemplars))
         before = None
-        for record in encode_ranges(grouped, ranges):
+        for record in encode_ranges(grouped, ranges) if grouped is not None else ():
             partition = record.part.partition
             packs, samples = record_counts(record.data)
             part = Part(request, record.data, packs, samples, record.newest_ms, follows=partition == before)
             self._queues[partition].put(part)
             before = partition
+        for one in exemplars:
+            # Alone: a record has samples or exemplars, so the part joins no other.
+            self._queues[one.partition].put(make_part(request, one.data, alone=True))
         request.seal()
 
     def expire_after(self, request: AppendRequest, deadline: Deadline) -> None:

@@ -116,7 +116,8 @@ class AppendWaits:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Samples of one request for one partition, as a log record: `packs` packs, `samples` samples.
+    """Samples of one request for one partition, as a log record: `packs` packs, `samples` samples. Of a record of
+    exemplars `samples` is their number.
 
     follows: an earlier part of the request for the same partition must be answered first. alone: the broker found the
     part, or a record with it, too large, so that it is not joined again.

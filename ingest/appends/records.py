@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 
 from ingest.appends.records_kernels import encode_ranges_kernel, join_records_kernel
 from ingest.grouping import Grouped
+from tsdb.codec.records.exemplar_record import decode_exemplars, halve_exemplars, is_exemplar_record
+from tsdb.codec.records.exemplar_record_kernels import COUNT_AT
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encoded_size
 from tsdb.codec.records.log_record_kernels import DELTA_BYTES, PACK_BYTES, PACKS_AT, SAMPLE_BYTES, SAMPLES_AT
 
 _EMPTY_BYTES = encoded_size(0, 0, shared_ts=False)
+NO_TIME_MS = int(np.iinfo(np.int64).min)
 _COUNT = Struct("<I")  # Number of packs or samples in a record.
 
 
@@ -121,7 +124,9 @@ def join_records(records: Sequence[bytes]) -> bytes:
 
 
 def halve_record(record: bytes) -> list[bytes]:
-    """The record's first and second half of samples; the record itself when it has one sample."""
+    """The record's first and second half of samples, or of exemplars; the record itself when it has one."""
+    if is_exemplar_record(record):
+        return halve_exemplars(record)
     decoded = _decode([record])
     samples = len(decoded.series_id)
     if samples == 1:
@@ -130,17 +135,24 @@ def halve_record(record: bytes) -> list[bytes]:
 
 
 def record_counts(record: bytes) -> tuple[int, int]:
-    """(packs, samples) of a record."""
+    """(packs, samples) of a record; of one with exemplars 0 and their number."""
+    if is_exemplar_record(record):
+        return 0, _COUNT.unpack_from(record, COUNT_AT)[0]
     return _COUNT.unpack_from(record, PACKS_AT)[0], _COUNT.unpack_from(record, SAMPLES_AT)[0]
 
 
 def first_series_id(record: bytes) -> int:
-    """Id of the record's first sample."""
+    """Id of the record's first sample or exemplar."""
+    if is_exemplar_record(record):
+        return int(decode_exemplars(record).series_id[0])
     return int(_decode([record]).series_id[0])
 
 
 def newest_ms(record: bytes) -> int:
-    """The latest timestamp in a record."""
+    """The latest timestamp in a record. The time of an exemplar is compared with no clock: then it is the lowest of
+    all."""
+    if is_exemplar_record(record):
+        return NO_TIME_MS
     return int(_decode([record]).ts_ms.max())
 
 

@@ -43,7 +43,7 @@ def write(
     errors to statuses."""
     deadline = deadline_of(context)
     try:
-        request = decode_write_request(message)
+        request = decode_write_request(message, pipeline.exemplars_max)
     except InvalidRequest as error:
         count_refused_request(error, claimed_samples(message))
         raise
@@ -59,6 +59,7 @@ def _response(result: AcceptedWrite) -> ingest_pb2.WriteResponse:
         ],
         samples=result.samples,
         refused_samples=result.refused_samples,
+        exemplars=result.exemplars,
         refused_series=result.refused_series,
         retry_after_ms=0 if result.retry_after_s is None else max(1, round(1000 * result.retry_after_s)),
         offenders=[

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.bucket_memory import BucketMemory
+from ingest.otlp.exemplars import exemplars_of
 from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, buckets_kernel
 from ingest.otlp.mapping.families import SHOWN_MAX, Arena, FamilyMapper, MappedMetrics, boundary_texts, odd_texts
 from ingest.otlp.mapping.label_kernels import (
@@ -54,7 +55,7 @@ from ingest.otlp.wire.field_kernels import (
 )
 from ingest.otlp.wire.tables import TableLimits, Tables, scan
 from ingest.otlp.wire.values import Buffer
-from ingest.rows import Rows
+from ingest.rows import RowExemplars, Rows
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.model.stale import STALE_BITS
@@ -88,7 +89,7 @@ class Export:
     """A decoded request. `rows` has the rows of its points, then those of `target_info`.
 
     row_points: int64 (rows,), the point of each row, -1 for `target_info`. points: data points of the request.
-    metadata: the metadata of the accepted metrics. exemplars, start_times: parts of points that are counted and not
+    metadata: the metadata of the accepted metrics. start_times: points with a start time, which is counted and not
     kept.
     """
 
@@ -96,7 +97,6 @@ class Export:
     row_points: NDArray[np.int64]
     points: int
     metadata: list[Family]
-    exemplars: int
     start_times: int
 
 
@@ -150,15 +150,17 @@ class OtlpDecoder:
         if has_exponential:
             gone = self._gone(tables, texts, spans, buckets, out, label_starts, row_points[:rows], refused)
             reserve(gone.nbytes)
+        exemplars = None
+        if tables.exemplars:
+            exemplars = exemplars_of(tables, data, spans, boundaries, row_points[:rows])
         info, info_errors = _target_info(tables, mapped, refused)
         errors = _errors(tables, mapped, row_points[:rows], refused, self._limits.tables.attributes_max)
         errors |= {rows + len(gone.labels) + row: error for row, error in info_errors.items()}
         return Export(
-            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], gone, info, errors),
+            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], gone, info, errors, exemplars),
             np.concatenate([row_points[:rows], np.array(gone.points, np.int64), np.full(len(info), -1)]),
             len(tables.points),
             mapped.metadata,
-            tables.exemplars,
             tables.start_times,
         )
 
@@ -355,6 +357,7 @@ def _rows(
     gone: _Gone,
     info: list[tuple[bytes, int]],
     errors: Mapping[int, InvalidRequest],
+    exemplars: RowExemplars | None,
 ) -> Rows:
     """One sample a row: the points' rows, those of boundaries that are gone, then the `target_info` rows with the value
     1."""
@@ -369,4 +372,4 @@ def _rows(
             [values.view(np.int64), np.full(len(gone.labels), STALE_BITS), np.ones(len(info)).view(np.int64)]
         )
         values = bits.view(np.float64)
-    return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors)
+    return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors, exemplars)

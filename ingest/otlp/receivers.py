@@ -66,7 +66,7 @@ _dropped = counter(
     "tsdb_ingest_otlp_dropped_total",
     "Parts of OTLP data points that are counted and not kept.",
     "kind",
-    ("exemplar", "start_time"),
+    ("start_time",),
 )
 
 
@@ -184,7 +184,6 @@ class ExportedPoints:
 def count_export(export: Export) -> ExportedPoints:
     """Count a decoded request."""
     _points.inc(export.points)
-    _dropped.labels("exemplar").inc(export.exemplars)
     _dropped.labels("start_time").inc(export.start_times)
     return ExportedPoints(export.points, export.row_points)
 

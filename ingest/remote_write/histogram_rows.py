@@ -103,6 +103,48 @@ def _add(
     added.add(prefix + b"_count", histogram.ts_ms, count)
 
 
+def with_bucket_exemplars(rows: Rows, memory: BucketMemory) -> Rows:
+    """Give exemplars of native histograms to the classic series with their value: the bucket whose boundary is the
+    first that is not below it. Such an exemplar is in a row without samples, of the histogram's own name."""
+    found = rows.exemplars
+    assert found is not None, "the caller has checked"
+    added: list[bytes] = []
+    row_of = found.row.copy()
+    empty = rows.starts[found.row] == rows.starts[found.row + 1]
+    for index in np.flatnonzero(empty).tolist():
+        row = int(found.row[index])
+        if row in rows.errors:
+            continue
+        bucket = _bucket_of(rows.labels_of(row), memory, float(found.values[index]))
+        if bucket is not None:
+            row_of[index] = len(rows) + len(added)
+            added.append(bucket)
+    if not added:
+        return rows
+    sizes = np.fromiter(map(len, added), np.int64, len(added))
+    return replace(
+        rows,
+        labels=np.concatenate([rows.labels, np.frombuffer(b"".join(added), np.uint8)]),
+        label_starts=np.concatenate([rows.label_starts, rows.label_starts[-1] + np.cumsum(sizes)]),
+        starts=np.concatenate([rows.starts, np.full(len(sizes), rows.starts[-1])]),
+        exemplars=replace(found, row=row_of),
+    )
+
+
+def _bucket_of(labels: bytes, memory: BucketMemory, value: float) -> bytes | None:
+    """Labels of the bucket series; None for a series without a native histogram so far."""
+    try:
+        rest, name = _split(labels)
+    except InvalidRequest:
+        return None
+    bucket = _SEPARATOR.join([*rest, _NAME, name]) + b"_bucket"
+    bounds = memory.bounds_of(bucket)
+    if not bounds:
+        return None
+    above = [bound for bound in bounds if float(bound) >= value]
+    return _SEPARATOR.join([bucket, b"le", min(above, key=float) if above else b"+Inf"])
+
+
 def _split(labels: bytes) -> tuple[list[bytes], bytes]:
     """Split the labels into the parts of all other labels, and the name of the metric. A histogram has no `le` of its
     sender."""

@@ -66,7 +66,7 @@ def parse_histogram(data: bytes) -> NativeHistogram:
     """Raises InvalidRequest (malformed_request) for bytes that are not a Histogram message."""
     found = NativeHistogram()
     try:
-        for number, wire, value, part in _fields(data):
+        for number, wire, value, part in fields(data):
             _take(found, number, wire, value, part)
     except (IndexError, struct.error, ValueError) as error:
         raise InvalidRequest("a native histogram is corrupt protobuf", reason="malformed_request") from error
@@ -86,16 +86,16 @@ def _take(found: NativeHistogram, number: int, wire: int, value: int, part: byte
     elif number in (8, 11):
         found.spans[number == 11].append(_span(part))
     elif number in (9, 12):
-        found.deltas[number == 12].extend(map(_unzigzag, _varints(part) if wire == _LENGTH else [value]))
+        found.deltas[number == 12].extend(map(_unzigzag, varints(part) if wire == _LENGTH else [value]))
     elif number in (10, 13):
         found.counts[number == 13].extend(np.frombuffer(part, "<f8").tolist())
     elif number == 15 and wire == _VARINT:
-        found.ts_ms = value - (1 << 64) if value >> 63 else value
+        found.ts_ms = signed(value)
     elif number == 16:
         found.custom_values.extend(np.frombuffer(part, "<f8").tolist())
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """(number, wire type, varint, bytes) of each field."""
     pos, end = 0, len(data)
     while pos < end:
@@ -125,7 +125,7 @@ def _varint(data: bytes, pos: int) -> tuple[int, int]:
     raise ValueError("a number has more than 10 bytes")
 
 
-def _varints(data: bytes) -> Iterator[int]:
+def varints(data: bytes) -> Iterator[int]:
     pos = 0
     while pos < len(data):
         value, pos = _varint(data, pos)
@@ -133,8 +133,13 @@ def _varints(data: bytes) -> Iterator[int]:
 
 
 def _span(data: bytes) -> tuple[int, int]:
-    numbers = {number: value for number, wire, value, _ in _fields(data) if wire == _VARINT}
+    numbers = {number: value for number, wire, value, _ in fields(data) if wire == _VARINT}
     return _unzigzag(numbers.get(1, 0)), numbers.get(2, 0)
+
+
+def signed(value: int) -> int:
+    """The int64 of a varint."""
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _unzigzag(value: int) -> int:

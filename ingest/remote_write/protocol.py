@@ -1,18 +1,19 @@
 """Prometheus remote write: `POST /api/v1/write`, versions 1.0 and 2.0, as a protocol of the HTTP receiver.
 
 The parameter `proto` of the content type chooses the version, as the specifications say; without it the version is 1.0.
-Answers to 2.0 state what was written, answers to 1.0 do not. Exemplars and created timestamps are not kept.
+Answers to 2.0 state what was written, answers to 1.0 do not. Created timestamps are not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingest.bucket_memory import BucketMemory
 from ingest.http.protocol import VERSION, Decoded, Outcome, WriteCall, WriteProtocol, shown, text_answer
 from ingest.limits import IngestLimits
-from ingest.remote_write.histogram_rows import with_histograms
+from ingest.remote_write.exemplars import exemplars_of
+from ingest.remote_write.histogram_rows import with_bucket_exemplars, with_histograms
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from ingest.remote_write.wire_kernels import (
     HELP_START,
@@ -39,7 +40,6 @@ SUFFIXES = {
     "summary": ("_sum", "_count"),
 }
 
-_exemplars = counter("tsdb_ingest_exemplars_dropped_total", "Received exemplars; they are not kept.")
 _histograms = counter(
     "tsdb_ingest_native_histograms_total", "Received native histograms; they become classic ones or are refused."
 )
@@ -67,12 +67,14 @@ def remote_write(
         if version is None:
             raise InvalidRequest(_unsupported(call), reason=VERSION)
         wire = decode_wire(call.body, version, limits, call.reserve)
-        if wire.exemplars:
-            _exemplars.inc(wire.exemplars)
         if len(wire.histograms):
             memory.check_wait(may_wait=call.may_wait)
             _histograms.inc(len(wire.histograms))
         rows = with_histograms(wire, call.body, memory, accept=native_histograms, reserve=call.reserve)
+        if len(wire.exemplars) or wire.exemplars_left_out:
+            rows = replace(rows, exemplars=exemplars_of(wire, call.body, version))
+            if rows.exemplars is not None:
+                rows = with_bucket_exemplars(rows, memory)
         received = Received(wire.rows.samples, len(wire.histograms), len(wire.rows), rows.samples - wire.rows.samples)
         return Decoded(rows, _families(wire, call.body, version) if len(wire.metadata) else (), received)
 
@@ -103,7 +105,8 @@ def answer(call: WriteCall, outcome: Outcome) -> HttpAnswer:
     if MESSAGES.get(call.media_type.parameters.get("proto", "")) != VERSION_2:
         return found
     samples, histograms = _written(outcome)
-    written = (("Samples", samples), ("Histograms", histograms), ("Exemplars", 0))
+    exemplars = 0 if outcome.result is None else outcome.result.exemplars
+    written = (("Samples", samples), ("Histograms", histograms), ("Exemplars", exemplars))
     headers = tuple((f"x-prometheus-remote-write-{what.lower()}-written", str(count)) for what, count in written)
     return HttpAnswer(found.status, found.body, found.content_type, (*found.headers, *headers))
 

@@ -15,7 +15,6 @@ from ingest.limits import IngestLimits, check_limit
 from ingest.remote_write.wire_kernels import (
     EXEMPLARS,
     GOOD,
-    HISTOGRAM_COLUMNS,
     HISTOGRAMS,
     LABEL_BYTES,
     METADATA,
@@ -26,6 +25,7 @@ from ingest.remote_write.wire_kernels import (
     ROW_TOO_LONG,
     SAMPLES,
     SERIES,
+    SPAN_COLUMNS,
     SYMBOLS,
     TOTALS,
     count_kernel,
@@ -37,6 +37,7 @@ from tsdb.model.errors import InvalidRequest
 VERSION_1, VERSION_2 = 1, 2
 LABELS_FACTOR = 8  # Bytes of labels by the bytes of a request of version 2, whose labels are references to symbols.
 LABELS_BYTES_MIN = 64 << 10
+EXEMPLAR_BYTES = 1024  # Its row in the table, its labels and the objects that hold them.
 ROW_ERRORS = {
     ROW_NOT_UTF8: ("labels_malformed", "a label is not valid UTF-8"),
     ROW_BAD_REFERENCE: ("labels_malformed", "a label reference is outside the symbols"),
@@ -49,13 +50,16 @@ ROW_ERRORS = {
 class Wire:
     """rows: float samples; a series with only histograms has a row without samples.
 
-    histograms: int64 (n, HISTOGRAM_COLUMNS); metadata: int64 (m, METADATA_COLUMNS); spans of both are in the request.
+    histograms, exemplars: int64 (n, SPAN_COLUMNS); metadata: int64 (m, METADATA_COLUMNS); spans of all are in the
+    request. exemplars_left_out: those beyond the limit. symbols: int64 (2 x symbols,), their spans; empty in version 1.
     """
 
     rows: Rows
     histograms: NDArray[np.int64]
     metadata: NDArray[np.int64]
-    exemplars: int
+    exemplars: NDArray[np.int64]
+    exemplars_left_out: int
+    symbols: NDArray[np.int64]
 
 
 def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, reserve: Callable[[int], None]) -> Wire:
@@ -71,11 +75,12 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
         check_limit("samples", samples, limits.samples_max, "samples_max", "too_many_samples")
     capacity = len(data) if version == VERSION_1 else max(LABELS_BYTES_MIN, LABELS_FACTOR * len(data))
     fixed = 17 * totals[SERIES] + 16 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
-    fixed += 16 * totals[SYMBOLS]
+    exemplars = min(int(totals[EXEMPLARS]), limits.exemplars_max)
+    fixed += 16 * totals[SYMBOLS] + EXEMPLAR_BYTES * exemplars
     while True:
         capacity = min(capacity, limits.request_bytes_max)
         reserve(int(fixed) + capacity)
-        wire, label_bytes = _rows(data, version, totals.copy(), capacity, limits.labels.total_bytes_max)
+        wire, label_bytes = _rows(data, version, totals.copy(), capacity, limits.labels.total_bytes_max, exemplars)
         if label_bytes <= capacity:
             return wire
         check_limit("bytes of labels", label_bytes, limits.request_bytes_max, "request_bytes_max", "request_too_large")
@@ -83,25 +88,32 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
 
 
 def _rows(
-    data: NDArray[np.uint8], version: int, totals: NDArray[np.int64], capacity: int, row_bytes_max: int
+    data: NDArray[np.uint8],
+    version: int,
+    totals: NDArray[np.int64],
+    capacity: int,
+    row_bytes_max: int,
+    exemplars_max: int,
 ) -> tuple[Wire, int]:
     """The wire and the bytes of its labels. Beyond the capacity the labels are cut."""
     series, samples = int(totals[SERIES]), int(totals[SAMPLES])
     labels, errors = np.empty(capacity, np.uint8), np.empty(series, np.uint8)
     label_starts, starts = np.empty(series + 1, np.int64), np.empty(series + 1, np.int64)
     ts_ms, values = np.empty(samples, np.int64), np.empty(samples, np.float64)
-    histograms = np.empty((int(totals[HISTOGRAMS]), HISTOGRAM_COLUMNS), np.int64)
+    histograms = np.empty((int(totals[HISTOGRAMS]), SPAN_COLUMNS), np.int64)
+    exemplars = np.empty((exemplars_max, SPAN_COLUMNS), np.int64)
     # One more entry, because the entry of a repeated series is written before it is left out.
     metadata = np.empty((int(totals[METADATA]) + 1, METADATA_COLUMNS), np.int64)
     symbols = np.empty(2 * int(totals[SYMBOLS]), np.int64)
     bad = rows_kernel(
-        data, version, symbols, labels, label_starts, starts, ts_ms, values, errors, histograms, metadata,
-        row_bytes_max, totals,
+        data, version, symbols, labels, label_starts, starts, ts_ms, values, errors, histograms, exemplars,
+        metadata, row_bytes_max, totals,
     )  # fmt: skip
     _check_position(bad)
     used = int(totals[LABEL_BYTES])
     rows = Rows(labels[:used], label_starts, starts, ts_ms, values, _row_errors(errors))
-    return Wire(rows, histograms, metadata[: int(totals[METADATA])], int(totals[EXEMPLARS])), used
+    left_out = int(totals[EXEMPLARS]) - exemplars_max
+    return Wire(rows, histograms, metadata[: int(totals[METADATA])], exemplars, left_out, symbols), used
 
 
 def _row_errors(errors: NDArray[np.uint8]) -> dict[int, InvalidRequest]:

@@ -27,8 +27,8 @@ ERROR, METRIC_START, METRIC_STOP, OPEN_NAME, PAIRS, FOUND = range(6)
 SEPARATOR = 0xFF
 # Columns of the table of metadata: kind, then the spans of name, help and unit in the data.
 KIND, NAME_START, NAME_STOP, HELP_START, HELP_STOP, UNIT_START, UNIT_STOP, METADATA_COLUMNS = range(8)
-# Columns of the table of histograms: the row of their labels, and their span in the data.
-ROW, START, STOP, HISTOGRAM_COLUMNS = range(4)
+# Columns of the tables of histograms and of exemplars: the row of their series, and their span in the data.
+ROW, START, STOP, SPAN_COLUMNS = range(4)
 
 
 @helper
@@ -314,6 +314,7 @@ def rows_kernel(
     values: NDArray[np.float64],
     row_errors: NDArray[np.uint8],
     histograms: Array2[np.int64],
+    exemplars: Array2[np.int64],
     metadata: Array2[np.int64],
     row_bytes_max: int,
     totals: NDArray[np.int64],
@@ -321,9 +322,9 @@ def rows_kernel(
     """Fill the rows of data that `count_kernel` found good. Returns GOOD or the position of the first bad byte.
 
     symbols: int64 (2 x symbols,), filled here. The other arrays have the counted sizes; label_starts and starts one
-    more. row_bytes_max: the largest size of the labels of one row. totals[LABEL_BYTES]: bytes of labels; above
-    len(labels) the labels are cut and all else is whole. totals[METADATA]: number of filled entries, without repeated
-    ones.
+    more. exemplars: may be shorter than their number; the later ones are left out. row_bytes_max: the largest size of
+    the labels of one row. totals[LABEL_BYTES]: bytes of labels; above len(labels) the labels are cut and all else is
+    whole. totals[METADATA]: number of filled entries, without repeated ones.
     """
     end = len(data)
     pos = 0
@@ -335,7 +336,7 @@ def rows_kernel(
             symbols[symbol + 1] = stop
             symbol += 2
         pos = stop
-    row, sample, histogram, entry, at = 0, 0, 0, 0, 0
+    row, sample, histogram, exemplar, entry, at = 0, 0, 0, 0, 0, 0
     label_starts[0] = 0
     starts[0] = 0
     bits = as_int64(values)
@@ -382,6 +383,12 @@ def rows_kernel(
                 histograms[histogram, START] = first
                 histograms[histogram, STOP] = last
                 histogram += 1
+            elif wire == LENGTH and number == (3 if version == 1 else 4):
+                if exemplar < len(exemplars):
+                    exemplars[exemplar, ROW] = row
+                    exemplars[exemplar, START] = first
+                    exemplars[exemplar, STOP] = last
+                    exemplar += 1
             elif wire == LENGTH and number == 5 and version == 2:
                 bad = put_metadata(data, first, last, version, symbols, metadata, entry)
                 has_metadata = True

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer.state import MemoryState
+from tsdb.codec.records.exemplar_record import Exemplars
 from tsdb.model.errors import CorruptData
 
 GROUP_BYTES = 200  # A count by label values: a tuple with its texts, in a dict.
@@ -259,6 +260,23 @@ class LabelsAnswer:
     states: Sequence[MemoryState]
     warnings: Sequence[str]
     texts: Collection[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExemplarsAnswer:
+    """A part of the answer about exemplars. The first part has `states`; each later one some series of a partition,
+    with labels, and all their exemplars in the range, in the order of the series and of their arrival."""
+
+    states: Sequence[MemoryState] | None = None
+    warnings: Sequence[str] = ()
+    series: AnswerSeries | None = None
+    exemplars: Exemplars | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of series and exemplars."""
+        series = 0 if self.series is None else self.series.nbytes
+        return series + (0 if self.exemplars is None else self.exemplars.nbytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

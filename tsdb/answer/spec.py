@@ -175,6 +175,23 @@ class LabelsSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExemplarsSpec:
+    """The exemplars of series that match; each exemplar's own time is in [start_ms, end_ms)."""
+
+    matchers: tuple[Matcher, ...]
+    start_ms: int
+    end_ms: int
+    options: ReadOptions = EXACT
+
+    def check(self) -> None:
+        """Raises InvalidRequest (bad_range, bad_matcher)."""
+        if not self.matchers:
+            raise InvalidRequest("a read of exemplars needs a matcher", reason="bad_matcher")
+        check_range(self.start_ms, self.end_ms)
+        check_matchers(self.matchers)
+
+
+@dataclass(frozen=True, slots=True)
 class WatchSpec:
     """The live samples of some series. partitions: empty: all of the server. resume: the last record seen of each
     partition; a partition without one starts now."""

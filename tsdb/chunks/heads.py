@@ -7,7 +7,7 @@ from tsdb.head.state import HeadLimits
 from tsdb.model.time_set import SliceLengths, TimeSet
 
 OUT_OF_REACH_MS = 1 << 60  # Hold of a head that drops no slice by age.
-_UNBOUNDED = HeadLimits(memory_soft_bytes=1 << 62, memory_hard_bytes=1 << 62, ring_samples_max=1)
+_UNBOUNDED = HeadLimits(memory_soft_bytes=1 << 62, memory_hard_bytes=1 << 62, ring_samples_max=1, exemplars_bytes_max=0)
 
 
 def stretch_head(partition: int, start_ms: int, slices: SliceLengths, times: TimeSet) -> Head:

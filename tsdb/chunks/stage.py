@@ -93,7 +93,9 @@ class ChunkStage:
             coverage_start_ms=progress.emitted_through_ms,
             since_offset=next_offset,
             from_start=False,
-            limits=replace(limits or HeadLimits(), memory_soft_bytes=1 << 62, ring_samples_max=1),
+            limits=replace(
+                limits or HeadLimits(), memory_soft_bytes=1 << 62, ring_samples_max=1, exemplars_bytes_max=0
+            ),
         )
         self._times = times
         self._part_bytes_max = part_bytes_max

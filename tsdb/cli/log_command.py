@@ -71,7 +71,13 @@ def offsets(
 
 
 def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
-    from tsdb.codec.records.log_record import FLAG_IMPORT_TICK, STATUS_CORRUPT, STATUS_OK, decode_records
+    from tsdb.codec.records.log_record import (
+        FLAG_EXEMPLARS,
+        FLAG_IMPORT_TICK,
+        STATUS_CORRUPT,
+        STATUS_OK,
+        decode_records,
+    )
 
     records = decode_records(batch.values, batch.value_starts)
     for index in range(len(batch.offsets)):
@@ -81,6 +87,8 @@ def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
             state = "corrupt" if records.status[index] == STATUS_CORRUPT else "unknown version"
         elif records.flags[index] & FLAG_IMPORT_TICK:
             state = "import tick"
+        elif records.flags[index] == FLAG_EXEMPLARS:
+            state = "exemplars"
         else:
             state = "samples" if len(ts_ms) else "tick"
         yield {

@@ -15,7 +15,7 @@
 from tsdb.answer.spec import ReadOptions
 from tsdb.client.aio import AsyncClient, connect_async
 from tsdb.client.arguments import Step, Time
-from tsdb.client.batch import RequestLimits, WriteBatch
+from tsdb.client.batch import Exemplar, RequestLimits, WriteBatch
 from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
 from tsdb.client.queries import QueryInfo
@@ -45,6 +45,7 @@ __all__ = [
     "Client",
     "ClientTls",
     "CorruptData",
+    "Exemplar",
     "HoleInRange",
     "InvalidRequest",
     "OutOfCoverage",

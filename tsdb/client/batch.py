@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,7 @@ from tsdb.v1 import ingest_pb2
 from tsdb.wire.fields import F64, I64, U32
 
 SAMPLE_BYTES = 16
+EXEMPLAR_BYTES = 24  # Bytes of an exemplar beside its labels.
 COUNT_MAX = np.iinfo(np.uint32).max
 SERIES_BYTES = 8  # Bytes of one series beside its labels: a count, and the length prefix of the labels.
 
@@ -34,6 +35,20 @@ class RequestLimits:
     def __post_init__(self) -> None:
         if min(self.series_max, self.samples_max, self.bytes_max) <= 0:
             raise InvalidRequest(f"limits of a request must be above 0: {self}", reason="bad_limits")
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """An example of the events behind a sample, mostly by its trace: `Exemplar({"trace_id": "4bf92f..."}, 0.27, ms)`.
+
+    labels: at most 128 characters of names and values, else the gateway drops the exemplar and does not count it in
+    WriteResult. ts_ms: ms since epoch UTC. Stores keep the last ones of each series in memory; an exemplar that is
+    older than one before it is dropped there.
+    """
+
+    labels: Mapping[str, str] | bytes
+    value: float
+    ts_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,7 @@ class WriteBatch:
         self._ts_ms: list[NDArray[np.int64]] = []
         self._values: list[NDArray[np.float64]] = []
         self._samples = 0
+        self._exemplars: list[tuple[int, int, float, bytes]] = []  # Entry, time, value, canonical labels.
 
     @property
     def series(self) -> int:
@@ -69,19 +85,33 @@ class WriteBatch:
         return self._samples
 
     @arguments_of("samples")
-    def add(self, labels: Mapping[str, str] | bytes, ts_ms: ArrayLike, values: ArrayLike) -> None:
-        """Add samples of one series: a time and a value, or arrays of equal length.
+    def add(
+        self,
+        labels: Mapping[str, str] | bytes,
+        ts_ms: ArrayLike,
+        values: ArrayLike,
+        exemplars: Iterable[Exemplar] = (),
+    ) -> None:
+        """Add samples of one series: a time and a value, or arrays of equal length. exemplars: examples of this series.
 
         labels: values by name, `__name__` included, or canonical bytes. Times are integers, ms since epoch UTC, or
         datetimes of Python, numpy and pandas, UTC without a zone. Raises InvalidRequest.
         """
         canonical = labels_of(labels)
         times = _times(ts_ms)
-        self.add_columns([canonical], [len(times)], times, values)
+        self.add_columns([canonical], [len(times)], times, values, [(0, exemplar) for exemplar in exemplars])
 
     @arguments_of("samples")
-    def add_columns(self, labels: Sequence[bytes], counts: ArrayLike, ts_ms: ArrayLike, values: ArrayLike) -> None:
+    def add_columns(
+        self,
+        labels: Sequence[bytes],
+        counts: ArrayLike,
+        ts_ms: ArrayLike,
+        values: ArrayLike,
+        exemplars: Iterable[tuple[int, Exemplar]] = (),
+    ) -> None:
         """Add many series: canonical labels, number of samples of each, and the samples, series after series.
+        exemplars: each with the index of its series in `labels`, which has a sample here.
 
         Arrays of the right type are kept without a copy: do not change them until the batch is written. Raises
         InvalidRequest.
@@ -94,6 +124,8 @@ class WriteBatch:
                 f"{len(floats)} values: they must agree",
                 reason="batch_malformed",
             )
+        first = len(self._labels)
+        self._exemplars += [_exemplar(first, index, exemplar, lengths) for index, exemplar in exemplars]
         self._labels.extend(labels)
         self._counts.append(lengths)
         self._ts_ms.append(times)
@@ -112,23 +144,54 @@ class WriteBatch:
         values = np.concatenate(self._values)
         series, pieces = _pieces(counts, _samples_max(limits))
         label_bytes = np.fromiter(map(len, self._labels), np.int64, len(self._labels))
-        costs = np.cumsum(label_bytes[series] + SERIES_BYTES + SAMPLE_BYTES * pieces)
+        begins = np.diff(series, prepend=-1) != 0  # The first piece of each entry has its exemplars.
+        extra = np.zeros(len(self._labels), np.int64)
+        for index, _, _, own in self._exemplars:
+            extra[index] += EXEMPLAR_BYTES + len(own)
+        costs = np.cumsum(label_bytes[series] + SERIES_BYTES + SAMPLE_BYTES * pieces + begins * extra[series])
+        first_pieces = dict(zip(series[begins].tolist(), np.flatnonzero(begins).tolist(), strict=True))
+        exemplars = sorted(self._exemplars, key=lambda one: one[0])
+        sent = 0
         ends = np.cumsum(pieces)
         first = 0
         while first < len(pieces):
             last = _last(first, costs, ends, limits)
             span = slice(int(ends[first] - pieces[first]), int(ends[last - 1]))
-            yield RequestPart(
-                ingest_pb2.WriteRequest(
-                    labels=[self._labels[index] for index in series[first:last].tolist()],
-                    sample_counts=pieces[first:last].astype(U32).tobytes(),
-                    ts_ms=ts_ms[span].tobytes(),
-                    values=values[span].tobytes(),
-                    partial=partial,
-                ),
-                series[first:last],
+            request = ingest_pb2.WriteRequest(
+                labels=[self._labels[index] for index in series[first:last].tolist()],
+                sample_counts=pieces[first:last].astype(U32).tobytes(),
+                ts_ms=ts_ms[span].tobytes(),
+                values=values[span].tobytes(),
+                partial=partial,
             )
+            begun = sent
+            while sent < len(exemplars) and first_pieces[exemplars[sent][0]] < last:
+                sent += 1
+            if begun < sent:
+                rows = [first_pieces[index] - first for index, *_ in exemplars[begun:sent]]
+                _put_exemplars(request, rows, exemplars[begun:sent])
+            yield RequestPart(request, series[first:last])
             first = last
+
+
+def _exemplar(first: int, index: int, exemplar: Exemplar, lengths: NDArray[np.uint32]) -> tuple[int, int, float, bytes]:
+    """Entry of the batch, time, value, canonical labels. first: the entry of index 0. Raises InvalidRequest."""
+    if not 0 <= index < len(lengths) or not lengths[index]:
+        raise InvalidRequest(f"an exemplar of series {index}, which has no sample here", reason="batch_malformed")
+    labels = labels_of(exemplar.labels)
+    (ts_ms,), (value,) = _times(exemplar.ts_ms).tolist(), _values(exemplar.value).tolist()
+    return first + index, ts_ms, value, labels
+
+
+def _put_exemplars(
+    request: ingest_pb2.WriteRequest, rows: Sequence[int], exemplars: Sequence[tuple[int, int, float, bytes]]
+) -> None:
+    """rows: index in the request of the series of each."""
+    request.exemplar_series = np.array(rows, U32).tobytes()
+    request.exemplar_ts_ms = np.array([ts_ms for _, ts_ms, _, _ in exemplars], I64).tobytes()
+    request.exemplar_values = np.array([value for _, _, value, _ in exemplars], F64).tobytes()
+    request.exemplar_label_lengths = np.array([len(labels) for *_, labels in exemplars], U32).tobytes()
+    request.exemplar_labels = b"".join(labels for *_, labels in exemplars)
 
 
 def _samples_max(limits: RequestLimits) -> int:

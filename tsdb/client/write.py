@@ -17,12 +17,13 @@ OFFENDERS_MAX = 64  # Most offenders of all requests of a batch together. The co
 class WriteResult:
     """Result of a write. Pass `tokens` to ReadOptions.after for a read that includes this write.
 
-    samples: accepted samples, all on the log. refused_samples, refused_series: only with partial; `offenders` lists
-    some of them, with series_index into the batch. requests: number of requests sent.
+    samples: accepted samples, all on the log; exemplars likewise. refused_samples, refused_series: only with partial;
+    `offenders` lists some of them, with series_index into the batch. requests: number of requests sent.
     """
 
     tokens: list[common_pb2.Token] = field(default_factory=list)
     samples: int = 0
+    exemplars: int = 0
     refused_samples: int = 0
     refused_series: int = 0
     offenders: list[ingest_pb2.Offender] = field(default_factory=list)
@@ -40,6 +41,7 @@ def add(total: WriteResult, one: WriteResult) -> None:
     """Add the result of one request."""
     total.tokens.extend(one.tokens)
     total.samples += one.samples
+    total.exemplars += one.exemplars
     total.refused_samples += one.refused_samples
     total.refused_series += one.refused_series
     total.offenders.extend(one.offenders[: OFFENDERS_MAX - len(total.offenders)])
@@ -59,6 +61,7 @@ def _result(part: RequestPart, answer: ingest_pb2.WriteResponse) -> WriteResult:
     return WriteResult(
         tokens=list(answer.tokens),
         samples=answer.samples,
+        exemplars=answer.exemplars,
         refused_samples=answer.refused_samples,
         refused_series=answer.refused_series,
         offenders=list(answer.offenders),

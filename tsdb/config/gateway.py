@@ -41,6 +41,13 @@ class GatewayFields(BaseModel):
     samples_max: int = Field(
         defaults.REQUEST_SAMPLES_MAX, ge=1, le=100_000_000, description="Samples of one write request."
     )
+    request_exemplars_max: int = Field(
+        defaults.REQUEST_EXEMPLARS_MAX,
+        ge=0,
+        le=1_000_000,
+        description="Exemplars of one write request; the others are dropped and counted. 0: all are dropped, as stores "
+        "and chunkers of a version without exemplars need it.",
+    )
     inflight_bytes_max: int = Field(
         defaults.INFLIGHT_BYTES_MAX,
         ge=1024,

@@ -78,7 +78,19 @@ class StoreFields(SelectFields):
         le=1 << 31,
         description="Newest samples of each partition kept for Watch; a reader further behind is disconnected.",
     )
-
+    exemplars_series_max: int = Field(
+        defaults.EXEMPLARS_SERIES_MAX,
+        ge=1,
+        le=100_000,
+        description="Newest exemplars of each series kept in memory.",
+    )
+    exemplars_bytes_max: int = Field(
+        defaults.EXEMPLARS_BYTES_MAX,
+        ge=0,
+        le=1 << 40,
+        description="Bytes of the exemplars of all heads, part of the memory limits; above this the oldest go. Each "
+        "partition has an equal share. 0: none are kept.",
+    )
     snapshot_dir: str = Field(
         "",
         description="Folder for snapshots of the heads, on a local disk and of this process alone: a cache for the "

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer.answer import RawResult
+from tsdb.codec.records.exemplar_record import Exemplars
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import DecodedAnnouncements
+from tsdb.head.exemplars import HeadExemplars
 from tsdb.head.maintain import Maintenance
 from tsdb.head.memory import HeadMemory
 from tsdb.head.read.gather import (
@@ -84,9 +86,13 @@ class Head:
         )
         self.state = self.contents.state
         packs = PackCache(self.contents.limits.pack_cache_refs_max)
-        self.memory = HeadMemory(partition, self.contents, self.index, lambda: packs.bytes)
+        bounds = self.contents.limits
+        self.exemplars = HeadExemplars(bounds.exemplars_series_max, bounds.exemplars_bytes_max)
+        self.memory = HeadMemory(partition, self.contents, self.index, lambda: packs.bytes, self.exemplars)
         self._maintenance = Maintenance(self.contents, self.index, self.memory, hold_ms)
-        self._apply = Apply(self.contents, self.index, packs, self.memory, self._maintenance, time_set, partition)
+        self._apply = Apply(
+            self.contents, self.index, packs, self.memory, self._maintenance, self.exemplars, time_set, partition
+        )
         # New series reuse the refs of forgotten ones, so cached packs would name the wrong series.
         self._expiry = Expiry(self.contents, self.index, self.memory, time_set.window_ms, packs.clear)
 
@@ -238,6 +244,10 @@ class Head:
         held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         return seen(held, refs, start_ms, end_ms, overlay)
 
+    def exemplars_of(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> Exemplars:
+        """Exemplars of these series with a time in [start_ms, end_ms), by series id and then by arrival."""
+        return self.exemplars.of(self.index.series_ids_of(refs), start_ms, end_ms)
+
     def has_samples(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> NDArray[np.bool_]:
         """Whether each series has a sample in [start_ms, end_ms)."""
         first, last = self.seen(refs, start_ms, end_ms)
@@ -261,6 +271,7 @@ class Head:
                 slices=len(contents.sealed),
                 sealed_samples=contents.sealed_samples,
                 sealed_bytes=contents.sealed_bytes,
+                exemplars=self.exemplars.count,
             )
 
     def _snapshot(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tsdb.head.exemplars import ExemplarsImage
 from tsdb.head.head import Head
 from tsdb.head.slices.images import ContentsImage
 from tsdb.index.index import IndexImage
@@ -29,22 +30,27 @@ class ProgressImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeadImage:
-    """A head at one moment."""
+    """A head at one moment. exemplars: None without any."""
 
     contents: ContentsImage
     progress: ProgressImage
     index: IndexImage
+    exemplars: ExemplarsImage | None = None
 
 
 def image_of(head: Head) -> HeadImage:
     """The image of a head now. The writer thread calls it."""
     maintenance, expiry = head.progress
-    return HeadImage(head.contents.image(), ProgressImage(*maintenance, *expiry), head.index.image())
+    return HeadImage(
+        head.contents.image(), ProgressImage(*maintenance, *expiry), head.index.image(), head.exemplars.image()
+    )
 
 
 def restore(head: Head, image: HeadImage) -> None:
     """Restore an image into an empty head, which has the settings of the imaged head and no other user yet."""
     head.index.restore(image.index)
     head.contents.restore(image.contents, head.index.refs_size)
+    if image.exemplars is not None:
+        head.exemplars.restore(image.exemplars)
     seen, fold_ms, offset_seen, rested_at, checked_at_ms, release_in = image.progress
     head.progress = (seen, fold_ms, offset_seen, rested_at), (checked_at_ms, release_in)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tsdb.head.exemplars import HeadExemplars
 from tsdb.head.slices.contents import Contents
 from tsdb.index.index import SeriesIndex
 from tsdb.model.errors import Overloaded
@@ -18,16 +19,24 @@ LABELS_PART = 2
 class HeadMemory:
     """packs: returns the bytes of the pack cache. Used by the writer thread; `bytes` by any thread."""
 
-    def __init__(self, partition: int, contents: Contents, index: SeriesIndex, packs: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        partition: int,
+        contents: Contents,
+        index: SeriesIndex,
+        packs: Callable[[], int],
+        exemplars: HeadExemplars,
+    ) -> None:
         self._partition = partition
+        self._exemplars = exemplars
         self._contents = contents
         self._index = index
         self._packs = packs
 
     @property
     def bytes(self) -> int:
-        """Slices, late list, ring, label index with its caches, pack cache."""
-        return self._contents.bytes + self._index.bytes() + self._packs()
+        """Slices, late list, ring, label index with its caches, pack cache, exemplars."""
+        return self._contents.bytes + self._index.bytes() + self._packs() + self._exemplars.bytes
 
     @property
     def over_soft(self) -> int:

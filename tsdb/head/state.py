@@ -80,6 +80,7 @@ class HeadSizes:
     slices: int
     sealed_samples: int
     sealed_bytes: int
+    exemplars: int = 0
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class Applied:
     ignored_ahead: int = 0
     unknown_samples: int = 0
     holes: int = 0
+    exemplars: int = 0
 
 
 @dataclass(slots=True)
@@ -118,7 +120,8 @@ class HeadLimits:
     OutOfCoverage there. holes_max: more holes become one wide hole per reason. pack_cache_refs_max: refs kept by the
     cache of packs, which is emptied at the bound. fold_entries_min: an interval with fewer late samples keeps them in
     the late list, where every read merges them. fold_step: more new late samples than this start a fold at once.
-
+    exemplars_series_max, exemplars_bytes_max: exemplars of one series, and bytes of those of all series; the oldest go.
+    0 bytes: none are kept.
     """
 
     memory_soft_bytes: int = defaults.MEMORY_SOFT_BYTES
@@ -128,3 +131,5 @@ class HeadLimits:
     pack_cache_refs_max: int = 16 << 20
     fold_entries_min: int = 256
     fold_step: int = 131_072
+    exemplars_series_max: int = defaults.EXEMPLARS_SERIES_MAX
+    exemplars_bytes_max: int = defaults.EXEMPLARS_BYTES_MAX

@@ -9,6 +9,7 @@ from __future__ import annotations
 REQUEST_BYTES_MAX = 16 << 20
 REQUEST_SERIES_MAX = 100_000
 REQUEST_SAMPLES_MAX = 1_000_000
+REQUEST_EXEMPLARS_MAX = 20_000  # Some 0.1 s of one thread.
 INFLIGHT_BYTES_MAX = 256 << 20
 PRODUCE_TIMEOUT_S = 10.0
 WRITE_THREADS = 2
@@ -53,6 +54,8 @@ SEND_TIMEOUT_S = 30.0
 MEMORY_SOFT_BYTES = 6 << 30
 MEMORY_HARD_BYTES = 8 << 30
 WATCH_SAMPLES_MAX = 65_536
+EXEMPLARS_SERIES_MAX = 256
+EXEMPLARS_BYTES_MAX = 64 << 20  # Some 500,000 exemplars with a trace and a span.
 
 # Limits of the loader, and of its connection to history.
 LOAD_CONCURRENCY = 64

@@ -15,6 +15,7 @@ from tsdb.ops.metrics import counter
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.query.cardinality import CardinalityRead
 from tsdb.query.coverage import coverage
+from tsdb.query.exemplars import read_exemplars
 from tsdb.query.labels import read_labels
 from tsdb.query.promql.listed_call import listed_call
 from tsdb.query.promql.read import QueryRead, check_query
@@ -27,6 +28,7 @@ from tsdb.query.watch import WatchRead
 from tsdb.reader.cardinality import cardinality_spec
 from tsdb.reader.read_call import WATCHES_MAX, ReadCalls, SelectLimits, texts_bytes
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
+from tsdb.wire.exemplars import decode_exemplars_spec, encode_exemplars_answer
 from tsdb.wire.select import AnswerEncoder, decode_select
 from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values
 from tsdb.wire.state import decode_options
@@ -95,6 +97,14 @@ class QuerierService(reader_pb2_grpc.ReaderServicer):
             call.hold(texts_bytes(answer.texts))
             call.release_when_sent()
         return answer
+
+    def Exemplars(
+        self, request: reader_pb2.ExemplarsRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.ExemplarsResponse]:
+        spec = decode_exemplars_spec(request)
+        partitions = partitions_for(self._sources, spec.options)
+        with self._calls.of(context) as call:
+            yield from map(encode_exemplars_answer, read_exemplars(self._sources, spec, partitions, call))
 
     def Cardinality(
         self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tsdb.answer.answer import Answer
-from tsdb.answer.spec import LabelsSpec, ReadOptions, SelectSpec, SeriesSpec, highest_offsets, partitions_of
+from tsdb.answer.spec import (
+    ExemplarsSpec,
+    LabelsSpec,
+    ReadOptions,
+    SelectSpec,
+    SeriesSpec,
+    highest_offsets,
+    partitions_of,
+)
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import adder, counter
@@ -20,7 +28,7 @@ from tsdb.query.stores.routing import Share
 from tsdb.reader.read_call import ReadCall
 from tsdb.v1 import reader_pb2
 
-Spec = TypeVar("Spec", SelectSpec, SeriesSpec, LabelsSpec)
+Spec = TypeVar("Spec", SelectSpec, SeriesSpec, LabelsSpec, ExemplarsSpec)
 Result = TypeVar("Result")
 
 answered_total = counter(

@@ -35,6 +35,7 @@ log = get_logger(__name__)
 
 records_total = counter("tsdb_replay_records_total", "Log records applied.")
 samples_total = counter("tsdb_replay_samples_total", "Samples applied to heads.")
+exemplars_total = counter("tsdb_replay_exemplars_total", "Exemplars applied to heads.")
 ignored_samples_total = counter(
     "tsdb_replay_ignored_samples_total",
     "Samples in the log that no reader will see, by reason.",
@@ -314,6 +315,8 @@ class Replay(Generic[AnyTarget]):
         count = len(records.status)
         records_total.inc(count)
         samples_total.inc(applied.samples)
+        if applied.exemplars:
+            exemplars_total.inc(applied.exemplars)
         if applied.ignored_ahead:
             ignored_samples_total.labels("ahead").inc(applied.ignored_ahead)
         if applied.unknown_samples:

@@ -93,6 +93,7 @@ def ingest_limits(fields: GatewayFields) -> IngestLimits:
         request_bytes_max=fields.request_bytes_max,
         series_max=fields.request_series_max,
         samples_max=fields.samples_max,
+        exemplars_max=fields.request_exemplars_max,
         inflight_bytes_max=fields.inflight_bytes_max,
         series_table_bytes=fields.series_table_bytes,
         series=SeriesLimits(fields.source_series_max, fields.gateway_series_max),
@@ -168,5 +169,6 @@ def otlp_decoder(fields: GatewayFields, buckets: BucketMemory | None = None) -> 
         rows_max=fields.request_series_max,
         odd_max=fields.request_series_max,
         attributes_max=ATTRIBUTES_A_LABEL * fields.labels_max,
+        exemplars_max=fields.request_exemplars_max,
     )
     return OtlpDecoder(rules, OtlpLimits(tables, LABEL_BYTES_SHARE * fields.request_bytes_max), buckets)

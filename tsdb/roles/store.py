@@ -58,6 +58,8 @@ def make_store(settings: StoreSettings | StandaloneSettings, log: Log) -> Store:
             memory_soft_bytes=soft_bytes,
             memory_hard_bytes=hard_bytes,
             ring_samples_max=settings.watch_samples_max,
+            exemplars_series_max=settings.exemplars_series_max,
+            exemplars_bytes_max=settings.exemplars_bytes_max // len(partitions),
         ),
         workers=settings.worker_count(),
         lag_enter_s=settings.lag_enter_s,

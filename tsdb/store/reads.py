@@ -17,6 +17,7 @@ from tsdb.answer.answer import (
     Answer,
     AnswerBody,
     AnswerCounts,
+    ExemplarsAnswer,
     LabelsAnswer,
     PartitionAnswer,
     RawResult,
@@ -24,6 +25,7 @@ from tsdb.answer.answer import (
     WatchAnswer,
 )
 from tsdb.answer.spec import (
+    ExemplarsSpec,
     LabelsSpec,
     ReadOptions,
     SelectSpec,
@@ -49,7 +51,7 @@ from tsdb.reader.read_call import (
     ReadWork,
     SelectLimits,
 )
-from tsdb.store import series
+from tsdb.store import exemplars, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
 from tsdb.store.selection import KeptColumns, Selection, Selections, Touched
@@ -136,6 +138,11 @@ class StoreReads:
         """The answer is exact, or an error. See tsdb.store.series."""
         reads = self.label_reads(spec.options, call, spec.start_ms, spec.needed_end_ms)
         return series.labels(reads, spec, work or call)
+
+    def exemplars(self, spec: ExemplarsSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[ExemplarsAnswer]:
+        """The exemplars in memory. See tsdb.store.exemplars."""
+        reads = self.label_reads(spec.options, call, None, spec.end_ms)
+        yield from exemplars.exemplars(reads, spec, work or call)
 
     def watch(self, spec: WatchSpec, caller: Caller, calls: ReadCalls) -> Iterator[WatchAnswer]:
         """Answers while the caller is active. Raises Overloaded (watches_limit), and as Watch."""

@@ -51,6 +51,7 @@ late = gauge("tsdb_store_late_samples", "Samples in the late list.", label="part
 slices = gauge("tsdb_store_sealed_slices", "Sealed slices held.", label="partition")
 sealed_samples = gauge("tsdb_store_sealed_samples", "Samples in sealed slices.", label="partition")
 sealed_bytes = gauge("tsdb_store_sealed_bytes", "Memory of sealed slices, directories included.", label="partition")
+exemplars = gauge("tsdb_store_exemplars", "Exemplars in memory.", label="partition")
 holes = gauge("tsdb_store_holes", "Holes in the data in memory.", label="partition")
 
 
@@ -171,4 +172,5 @@ def _set_gauges(status: StorePartitionStatus) -> None:
     slices.labels(name).set(sizes.slices)
     sealed_samples.labels(name).set(sizes.sealed_samples)
     sealed_bytes.labels(name).set(sizes.sealed_bytes)
+    exemplars.labels(name).set(sizes.exemplars)
     holes.labels(name).set(len(state.holes))

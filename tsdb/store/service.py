@@ -11,6 +11,7 @@ from tsdb.reader.cardinality import cardinality_spec, counted
 from tsdb.reader.read_call import ReadCalls
 from tsdb.store.reads import StoreReads
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
+from tsdb.wire.exemplars import decode_exemplars_spec, encode_exemplars_answer
 from tsdb.wire.select import AnswerEncoder, decode_select
 from tsdb.wire.series import decode_labels, decode_series, encode_names, encode_series_answer, encode_values
 from tsdb.wire.state import decode_options, encode_coverage
@@ -57,6 +58,13 @@ class ReaderService(reader_pb2_grpc.ReaderServicer):
             answer = self._reads.labels(spec, call)
             call.release_when_sent()
         return encode_values(answer)
+
+    def Exemplars(
+        self, request: reader_pb2.ExemplarsRequest, context: grpc.ServicerContext
+    ) -> Iterator[reader_pb2.ExemplarsResponse]:
+        spec = decode_exemplars_spec(request)
+        with self._calls.of(context) as call:
+            yield from map(encode_exemplars_answer, self._reads.exemplars(spec, call))
 
     def Cardinality(
         self, request: reader_pb2.CardinalityRequest, context: grpc.ServicerContext

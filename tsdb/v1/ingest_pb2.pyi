@@ -28,6 +28,11 @@ class WriteRequest(_message.Message):
     TS_MS_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
+    EXEMPLAR_SERIES_FIELD_NUMBER: _builtins.int
+    EXEMPLAR_TS_MS_FIELD_NUMBER: _builtins.int
+    EXEMPLAR_VALUES_FIELD_NUMBER: _builtins.int
+    EXEMPLAR_LABEL_LENGTHS_FIELD_NUMBER: _builtins.int
+    EXEMPLAR_LABELS_FIELD_NUMBER: _builtins.int
     sample_counts: _builtins.bytes
     """u32[series], packed little-endian; empty: one sample each."""
     ts_ms: _builtins.bytes
@@ -36,6 +41,18 @@ class WriteRequest(_message.Message):
     """f64[samples], packed little-endian; NaN payloads and -0.0 survive."""
     partial: _builtins.bool
     """Accept the good series and list the refused ones, instead of all or nothing."""
+    exemplar_series: _builtins.bytes
+    """Exemplars of series of this request. A bad one is dropped and counted, and refuses nothing else.
+    u32[exemplars], packed little-endian: indices into labels.
+    """
+    exemplar_ts_ms: _builtins.bytes
+    """i64[exemplars], ms since epoch UTC."""
+    exemplar_values: _builtins.bytes
+    """f64[exemplars]."""
+    exemplar_label_lengths: _builtins.bytes
+    """u32[exemplars], bytes of each label set."""
+    exemplar_labels: _builtins.bytes
+    """Label sets, joined; each as in labels, or empty: at most 128 characters of names and values."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """One entry per series: label names and values joined by 0xFF (name 0xFF value 0xFF name ...), UTF-8, __name__ included."""
@@ -48,10 +65,15 @@ class WriteRequest(_message.Message):
         ts_ms: _builtins.bytes = ...,
         values: _builtins.bytes = ...,
         partial: _builtins.bool = ...,
+        exemplar_series: _builtins.bytes = ...,
+        exemplar_ts_ms: _builtins.bytes = ...,
+        exemplar_values: _builtins.bytes = ...,
+        exemplar_label_lengths: _builtins.bytes = ...,
+        exemplar_labels: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "partial", b"partial", "sample_counts", b"sample_counts", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exemplar_label_lengths", b"exemplar_label_lengths", "exemplar_labels", b"exemplar_labels", "exemplar_series", b"exemplar_series", "exemplar_ts_ms", b"exemplar_ts_ms", "exemplar_values", b"exemplar_values", "labels", b"labels", "partial", b"partial", "sample_counts", b"sample_counts", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -96,12 +118,15 @@ class WriteResponse(_message.Message):
     REFUSED_SAMPLES_FIELD_NUMBER: _builtins.int
     OFFENDERS_FIELD_NUMBER: _builtins.int
     REFUSED_SERIES_FIELD_NUMBER: _builtins.int
+    EXEMPLARS_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     samples: _builtins.int
     """Samples accepted."""
     refused_samples: _builtins.int
     """Only with partial."""
     refused_series: _builtins.int
+    exemplars: _builtins.int
+    """Exemplars accepted; stores keep the last ones of each series in memory."""
     retry_after_ms: _builtins.int
     """Only with partial: rows are refused for the rate of their source; send again after this time. 0: none."""
     @_builtins.property
@@ -120,11 +145,12 @@ class WriteResponse(_message.Message):
         refused_samples: _builtins.int = ...,
         offenders: _abc.Iterable[Global___Offender] | None = ...,
         refused_series: _builtins.int = ...,
+        exemplars: _builtins.int = ...,
         retry_after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offenders", b"offenders", "refused_samples", b"refused_samples", "refused_series", b"refused_series", "retry_after_ms", b"retry_after_ms", "samples", b"samples", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exemplars", b"exemplars", "offenders", b"offenders", "refused_samples", b"refused_samples", "refused_series", b"refused_series", "retry_after_ms", b"retry_after_ms", "samples", b"samples", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

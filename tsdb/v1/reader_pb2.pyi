@@ -980,6 +980,88 @@ class LabelValuesResponse(_message.Message):
 Global___LabelValuesResponse: _TypeAlias = LabelValuesResponse  # noqa: Y015
 
 @_typing.final
+class ExemplarsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MATCHERS_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    start_ms: _builtins.int
+    """Inclusive, of the exemplars' own times."""
+    end_ms: _builtins.int
+    """Exclusive."""
+    @_builtins.property
+    def matchers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Matcher]:
+        """At least one."""
+
+    @_builtins.property
+    def options(self) -> Global___ReadOptions: ...
+    def __init__(
+        self,
+        *,
+        matchers: _abc.Iterable[_common_pb2.Matcher] | None = ...,
+        start_ms: _builtins.int = ...,
+        end_ms: _builtins.int = ...,
+        options: Global___ReadOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ms", b"end_ms", "matchers", b"matchers", "options", b"options", "start_ms", b"start_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExemplarsRequest: _TypeAlias = ExemplarsRequest  # noqa: Y015
+
+@_typing.final
+class ExemplarsResponse(_message.Message):
+    """The first message has the header. Each later one has some series of a partition with all of their exemplars."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    LABEL_LENGTHS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    counts: _builtins.bytes
+    """u32[], exemplars of each series, at least 1."""
+    ts_ms: _builtins.bytes
+    """i64[], in the order of their arrival within a series."""
+    values: _builtins.bytes
+    """f64[]."""
+    label_lengths: _builtins.bytes
+    """u32[], bytes of each label set."""
+    labels: _builtins.bytes
+    """As SeriesBlock has them; empty for an exemplar without labels."""
+    @_builtins.property
+    def header(self) -> Global___SelectHeader: ...
+    @_builtins.property
+    def series(self) -> _common_pb2.SeriesBlock:
+        """Series with an exemplar in the range."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___SelectHeader | None = ...,
+        series: _common_pb2.SeriesBlock | None = ...,
+        counts: _builtins.bytes = ...,
+        ts_ms: _builtins.bytes = ...,
+        values: _builtins.bytes = ...,
+        label_lengths: _builtins.bytes = ...,
+        labels: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "series", b"series"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "header", b"header", "label_lengths", b"label_lengths", "labels", b"labels", "series", b"series", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExemplarsResponse: _TypeAlias = ExemplarsResponse  # noqa: Y015
+
+@_typing.final
 class CardinalityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -57,6 +57,11 @@ class ReaderStub:
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesRequest.SerializeToString,
                 response_deserializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesResponse.FromString,
                 _registered_method=True)
+        self.Exemplars = channel.unary_stream(
+                '/tsdb.v1.Reader/Exemplars',
+                request_serializer=tsdb_dot_v1_dot_reader__pb2.ExemplarsRequest.SerializeToString,
+                response_deserializer=tsdb_dot_v1_dot_reader__pb2.ExemplarsResponse.FromString,
+                _registered_method=True)
         self.Cardinality = channel.unary_unary(
                 '/tsdb.v1.Reader/Cardinality',
                 request_serializer=tsdb_dot_v1_dot_reader__pb2.CardinalityRequest.SerializeToString,
@@ -115,6 +120,13 @@ class ReaderServicer:
 
     def LabelValues(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Exemplars(self, request, context):
+        """Exemplars of matching series, as far as the memory of stores has them: a bounded number of each series.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -182,6 +194,11 @@ def add_ReaderServicer_to_server(servicer, server):
                     servicer.LabelValues,
                     request_deserializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesRequest.FromString,
                     response_serializer=tsdb_dot_v1_dot_reader__pb2.LabelValuesResponse.SerializeToString,
+            ),
+            'Exemplars': grpc.unary_stream_rpc_method_handler(
+                    servicer.Exemplars,
+                    request_deserializer=tsdb_dot_v1_dot_reader__pb2.ExemplarsRequest.FromString,
+                    response_serializer=tsdb_dot_v1_dot_reader__pb2.ExemplarsResponse.SerializeToString,
             ),
             'Cardinality': grpc.unary_unary_rpc_method_handler(
                     servicer.Cardinality,
@@ -325,6 +342,33 @@ class Reader:
             '/tsdb.v1.Reader/LabelValues',
             tsdb_dot_v1_dot_reader__pb2.LabelValuesRequest.SerializeToString,
             tsdb_dot_v1_dot_reader__pb2.LabelValuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exemplars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tsdb.v1.Reader/Exemplars',
+            tsdb_dot_v1_dot_reader__pb2.ExemplarsRequest.SerializeToString,
+            tsdb_dot_v1_dot_reader__pb2.ExemplarsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,8 @@ class ReaderStub:
     Series: _grpc.UnaryStreamMultiCallable[_reader_pb2.SeriesRequest, _reader_pb2.SeriesResponse]
     LabelNames: _grpc.UnaryUnaryMultiCallable[_reader_pb2.LabelNamesRequest, _reader_pb2.LabelNamesResponse]
     LabelValues: _grpc.UnaryUnaryMultiCallable[_reader_pb2.LabelValuesRequest, _reader_pb2.LabelValuesResponse]
+    Exemplars: _grpc.UnaryStreamMultiCallable[_reader_pb2.ExemplarsRequest, _reader_pb2.ExemplarsResponse]
+    """Exemplars of matching series, as far as the memory of stores has them: a bounded number of each series."""
     Cardinality: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CardinalityRequest, _reader_pb2.CardinalityResponse]
     """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
     Coverage: _grpc.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]
@@ -64,6 +66,8 @@ class ReaderAsyncStub(ReaderStub):
     Series: _aio.UnaryStreamMultiCallable[_reader_pb2.SeriesRequest, _reader_pb2.SeriesResponse]  # type: ignore[assignment]
     LabelNames: _aio.UnaryUnaryMultiCallable[_reader_pb2.LabelNamesRequest, _reader_pb2.LabelNamesResponse]  # type: ignore[assignment]
     LabelValues: _aio.UnaryUnaryMultiCallable[_reader_pb2.LabelValuesRequest, _reader_pb2.LabelValuesResponse]  # type: ignore[assignment]
+    Exemplars: _aio.UnaryStreamMultiCallable[_reader_pb2.ExemplarsRequest, _reader_pb2.ExemplarsResponse]  # type: ignore[assignment]
+    """Exemplars of matching series, as far as the memory of stores has them: a bounded number of each series."""
     Cardinality: _aio.UnaryUnaryMultiCallable[_reader_pb2.CardinalityRequest, _reader_pb2.CardinalityResponse]  # type: ignore[assignment]
     """How many series in memory share a metric name, a label, a label pair or a source: the largest groups, with exact counts."""
     Coverage: _aio.UnaryUnaryMultiCallable[_reader_pb2.CoverageRequest, _reader_pb2.CoverageResponse]  # type: ignore[assignment]
@@ -109,6 +113,14 @@ class ReaderServicer(metaclass=_abc_1.ABCMeta):
         request: _reader_pb2.LabelValuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_reader_pb2.LabelValuesResponse, _abc.Awaitable[_reader_pb2.LabelValuesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Exemplars(
+        self,
+        request: _reader_pb2.ExemplarsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_reader_pb2.ExemplarsResponse], _abc.AsyncIterator[_reader_pb2.ExemplarsResponse]]:
+        """Exemplars of matching series, as far as the memory of stores has them: a bounded number of each series."""
 
     @_abc_1.abstractmethod
     def Cardinality(

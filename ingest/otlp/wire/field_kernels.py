@@ -65,11 +65,12 @@ METRIC_COLUMNS = 13
 POINT_COLUMNS = 24
 # Values that Python has to turn into text: doubles, arrays, maps, bytes.
 (ODD_KIND, ODD_VALUE_AT, ODD_VALUE_END), ODD_COLUMNS = range(3), 3
+(EXEMPLAR_POINT, EXEMPLAR_AT, EXEMPLAR_END), EXEMPLAR_COLUMNS = range(3), 3
 # The tables in the order that the kernels take: two-dimensional ones first, then (counts, bounds).
-RESOURCE_TABLE, SCOPE_TABLE, METRIC_TABLE, POINT_TABLE, ODD_TABLE = range(5)
+RESOURCE_TABLE, SCOPE_TABLE, METRIC_TABLE, POINT_TABLE, ODD_TABLE, EXEMPLAR_TABLE = range(6)
 Int64Tables: TypeAlias = tuple[NDArray[np.int64], ...]
 # The numbers are those of the dimensions of each array, and of the arrays.
-PlainTables: TypeAlias = Annotated[Int64Tables, 2, 5]
+PlainTables: TypeAlias = Annotated[Int64Tables, 2, 6]
 NumberTables: TypeAlias = Annotated[Int64Tables, 1, 2]
 # Sizes of the tables, and other counts of the scan.
 RESOURCES, SCOPES, METRICS, POINTS, COUNTS, BOUNDS_SIZE, ODD, EXEMPLARS, START_TIMES, ROWS, ERROR_AT = range(11)

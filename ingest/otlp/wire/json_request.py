@@ -1,7 +1,7 @@
 """OTLP/JSON: decodes an ExportMetricsServiceRequest from JSON and encodes it as protobuf, for the one decoder.
 
-Keys are lowerCamelCase, 64-bit integers may be strings, enums are numbers, bytes are base64 (identifiers of traces are
-hex, but exemplars are only counted). Unknown keys and null are ignored. This path runs in Python for every data point:
+Keys are lowerCamelCase, 64-bit integers may be strings, enums are numbers, bytes are base64, but identifiers of traces
+and spans are hex. Unknown keys and null are ignored. This path runs in Python for every data point:
 senders that write much use protobuf.
 """
 
@@ -181,6 +181,13 @@ def _bytes(value: Any, path: str, depth: int) -> bytes:
         raise _malformed(f"{path} is {_shown(value)}; base64 is expected") from None
 
 
+def _hex(value: Any, path: str, depth: int) -> bytes:
+    try:
+        return binascii.unhexlify(_string(value, path, depth))
+    except binascii.Error:
+        raise _malformed(f"{path} is {_shown(value)}; hex digits are expected") from None
+
+
 def _any_value(value: Any, path: str, depth: int) -> bytes:
     # One level more than the decoder takes, so that the decoder refuses the depth for JSON too.
     if depth > DEPTH_MAX + 1:
@@ -210,11 +217,25 @@ _ANY_VALUE: _Schema = {
 
 
 def _attributes(number: int) -> dict[str, _Field]:
-    return {"attributes": _Field(number, LENGTH, _of(_KEY_VALUE), repeated=True)}
+    return _attributes_named("attributes", number)
+
+
+def _attributes_named(name: str, number: int) -> dict[str, _Field]:
+    return {name: _Field(number, LENGTH, _of(_KEY_VALUE), repeated=True)}
 
 
 def _exemplars(number: int) -> dict[str, _Field]:
-    return {"exemplars": _Field(number, LENGTH, _of({}), repeated=True)}
+    return {"exemplars": _Field(number, LENGTH, _of(_EXEMPLAR), repeated=True)}
+
+
+_EXEMPLAR: _Schema = {
+    **_attributes_named("filteredAttributes", 7),
+    "timeUnixNano": _Field(2, FIXED64, _fixed64),
+    "asDouble": _Field(3, FIXED64, _double),
+    "spanId": _Field(4, LENGTH, _hex),
+    "traceId": _Field(5, LENGTH, _hex),
+    "asInt": _Field(6, FIXED64, _sfixed64),
+}
 
 
 _TIMES: _Schema = {"startTimeUnixNano": _Field(2, FIXED64, _fixed64), "timeUnixNano": _Field(3, FIXED64, _fixed64)}

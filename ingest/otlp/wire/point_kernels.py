@@ -21,6 +21,10 @@ from ingest.otlp.wire.field_kernels import (
     DOUBLE,
     DOUBLE_VALUE,
     EXEMPLAR,
+    EXEMPLAR_AT,
+    EXEMPLAR_END,
+    EXEMPLAR_POINT,
+    EXEMPLAR_TABLE,
     EXEMPLARS,
     EXPONENTIAL,
     FIELD_MAX,
@@ -121,6 +125,11 @@ def scan_point(
             if role == ATTRIBUTE:
                 failed = _scan_attribute(data, start, stop, fill, attributes_max, row, tables, totals)
             elif role == EXEMPLAR:
+                exemplars = tables[EXEMPLAR_TABLE]
+                if fill and totals[EXEMPLARS] < exemplars.shape[0]:  # Those beyond the limit are only counted.
+                    exemplars[totals[EXEMPLARS], EXEMPLAR_POINT] = totals[POINTS]
+                    exemplars[totals[EXEMPLARS], EXEMPLAR_AT] = start
+                    exemplars[totals[EXEMPLARS], EXEMPLAR_END] = stop
                 totals[EXEMPLARS] += 1
             elif role in (BUCKET_COUNTS, BOUNDS):
                 if (stop - start) % 8:

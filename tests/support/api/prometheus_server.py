@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from support.data.exemplars import One, exemplars_of
 from tsdb.answer.spec import ReadOptions
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources, Families
+from tsdb.codec.records.exemplar_record import Exemplars
 from tsdb.index.cardinality import By
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError
@@ -47,6 +49,7 @@ class Samples:
 
     memory: MemoryStorage = field(default_factory=MemoryStorage)
     series: dict[Labels, list[tuple[int, float]]] = field(default_factory=dict)
+    exemplars: dict[Labels, list[One]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     error: TsdbError | None = None
     gate: threading.Event | None = None
@@ -91,6 +94,19 @@ class _Storage:
     ) -> list[str]:
         found = self._found(matchers, start_ms, end_ms)
         return sorted({value for labels in found for one, value in labels if one == name})
+
+    def exemplars(
+        self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> list[tuple[bytes, Exemplars]]:
+        self._pass_gate()
+        matches = label_filter(matchers)
+        first, last = start_ms if start_ms is not None else -(1 << 62), end_ms if end_ms is not None else 1 << 62
+        found = []
+        for labels, exemplars in self._samples.exemplars.items():
+            within = [one for one in exemplars if first <= one[1] <= last]
+            if matches(labels) and within:
+                found.append((canonical_labels(labels), exemplars_of(within)))
+        return found
 
     def _found(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[Labels]:
         self._pass_gate()

@@ -203,6 +203,10 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
         found = {dict(parse_labels(labels)).get(request.name, "") for labels in self._chosen(request.matchers)}
         return reader_pb2.LabelValuesResponse(values=sorted(found - {""}))
 
+    def Exemplars(self, request: reader_pb2.ExemplarsRequest, context: Any) -> Iterator[reader_pb2.ExemplarsResponse]:
+        self._enter(request, context)
+        yield reader_pb2.ExemplarsResponse(header=reader_pb2.SelectHeader())
+
     def Cardinality(self, request: reader_pb2.CardinalityRequest, context: Any) -> reader_pb2.CardinalityResponse:
         """Counts by metric, whatever the request names."""
         self._enter(request, context)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from support.servers.queriers import TOPIC_ID
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
+from tsdb.answer.answer import Answer, ExemplarsAnswer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import ExemplarsSpec, LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.errors import TsdbError
 from tsdb.reader.read_call import Caller
@@ -94,6 +94,10 @@ class FakeStore:
         self._ask(request)
         header = self._header(request.options.partitions)
         yield LabelsAnswer(decode_states(header), (), ["from", self._name])
+
+    def exemplars(self, spec: ExemplarsSpec, caller: Caller) -> Iterator[ExemplarsAnswer]:
+        self._ask(spec)
+        yield ExemplarsAnswer([self.known[partition] for partition in spec.options.partitions])
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

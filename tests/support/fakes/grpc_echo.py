@@ -33,6 +33,9 @@ class _Reader(reader_pb2_grpc.ReaderServicer):
     def LabelValues(self, request: Any, context: Any) -> reader_pb2.LabelValuesResponse:
         raise NotImplementedError
 
+    def Exemplars(self, request: Any, context: Any) -> Iterator[reader_pb2.ExemplarsResponse]:
+        raise NotImplementedError
+
     def Cardinality(self, request: Any, context: Any) -> reader_pb2.CardinalityResponse:
         raise NotImplementedError
 

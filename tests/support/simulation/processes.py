@@ -12,8 +12,8 @@ from support.simulation.history import SimulatedHistory
 from support.simulation.log import SimulatedLog
 from support.simulation.oracle import Violation
 from support.simulation.times import SLICES, TIMES
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
+from tsdb.answer.answer import Answer, ExemplarsAnswer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import ExemplarsSpec, LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
@@ -206,6 +206,9 @@ class WatchedStore:
     def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
         self._before_read("select_labels")
         return self._local.labels(spec, caller)
+
+    def exemplars(self, spec: ExemplarsSpec, caller: Caller) -> Iterator[ExemplarsAnswer]:
+        return self._local.exemplars(spec, caller)
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

@@ -113,6 +113,7 @@ class Representation:
     pieces: Pieces
     content_type: str
     headers: Headers = ()
+    status: int = 200
 
 
 def accepts(head: HttpHead, media_type: str) -> bool:

@@ -200,7 +200,7 @@ class PrometheusApi:
         if stream is None:
             held.release()
         headers = (*self._origin_headers(head, endpoint), *made.headers)
-        return HttpAnswer(200, b"".join(first), made.content_type, headers, stream)
+        return HttpAnswer(made.status, b"".join(first), made.content_type, headers, stream)
 
     def _origin_headers(self, head: HttpHead, endpoint: Endpoint | None) -> tuple[tuple[str, str], ...]:
         return self._origins.headers(head.headers) if endpoint is None or endpoint.cross_origin else ()

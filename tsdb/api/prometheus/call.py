@@ -8,6 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tsdb.answer.spec import ReadOptions
 from tsdb.api.prometheus import parameters
 from tsdb.api.prometheus.parameters import Form
@@ -23,6 +26,24 @@ from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.read_call import AnswerBytes, Caller, ReservedBytes
 from tsdb.v1 import reader_pb2
+
+
+class SeriesExemplars(Protocol):
+    """Exemplars of one series. ts_ms: int64; values: float64."""
+
+    @property
+    def ts_ms(self) -> NDArray[np.int64]: ...
+
+    @property
+    def values(self) -> NDArray[np.float64]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def labels_of(self, index: int) -> bytes:
+        """Canonical labels of one exemplar."""
 
 
 class QueryStorage(Storage, Protocol):
@@ -46,6 +67,11 @@ class QueryStorage(Storage, Protocol):
         self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
     ) -> Sequence[str]:
         """Values of one label of the series."""
+
+    def exemplars(
+        self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+    ) -> Sequence[tuple[bytes, SeriesExemplars]]:
+        """Canonical labels of the series that have exemplars in the range, and these, in the order of arrival."""
 
 
 OpenStorage = Callable[[Caller, ReadOptions], AbstractContextManager[QueryStorage]]

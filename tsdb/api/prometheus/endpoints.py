@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tsdb.api.prometheus.answer import Representation, Result, failed
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import Failure
-from tsdb.api.prometheus.pages import empty, federate, lookups, metadata, query, rules, status, syntax
+from tsdb.api.prometheus.pages import empty, exemplars, federate, lookups, metadata, query, rules, status, syntax
 from tsdb.api.prometheus.remote_read import page as remote_read
 from tsdb.ops.http.bodies import HttpAnswer
 
@@ -54,7 +54,7 @@ _ENDPOINTS = {
         Endpoint(PREFIX + "query", query.instant, _GET_POST, WorkerPool.QUERY),
         Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, WorkerPool.QUERY),
         Endpoint(PREFIX + "read", remote_read.read, _POST, WorkerPool.QUERY, remote_read.failed),
-        Endpoint(PREFIX + "query_exemplars", empty.exemplars, _GET_POST),
+        Endpoint(PREFIX + "query_exemplars", exemplars.exemplars, _GET_POST),
         Endpoint(PREFIX + "series", lookups.series, _GET_POST),
         Endpoint(PREFIX + "labels", lookups.label_names, _GET_POST),
         Endpoint(PREFIX + "metadata", metadata.metadata),

@@ -174,5 +174,6 @@ def batch_of(samples: Sequence[Measured]) -> WriteBatch:
         np.ones(len(samples), np.uint32),
         np.array([sample.ts_ms for sample in samples], np.int64),
         np.array([sample.value for sample in samples], np.float64),
+        [(index, sample.exemplar) for index, sample in enumerate(samples) if sample.exemplar is not None],
     )
     return batch

@@ -11,16 +11,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from tsdb.client import Exemplar
 from tsdb.model.stale import STALE
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One sample. labels are canonical; ts_ms is in ms since the epoch, UTC."""
+    """One sample. labels are canonical; ts_ms is in ms since the epoch, UTC. exemplar: one of the same series."""
 
     canonical: bytes
     ts_ms: int
     value: float
+    exemplar: Exemplar | None = None
 
 
 class SampleSource(Protocol):

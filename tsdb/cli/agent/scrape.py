@@ -20,7 +20,16 @@ from urllib.parse import urlsplit
 
 from tsdb.cli.agent.outage import Outage
 from tsdb.cli.agent.sample import Measured, Staleness
-from tsdb.cli.samples.exposition import END, LINE_BYTES_MAX, Dialect, ExposedSample, ExpositionParser, dialect_of_page
+from tsdb.cli.samples.exposition import (
+    END,
+    LINE_BYTES_MAX,
+    Dialect,
+    ExposedExemplar,
+    ExposedSample,
+    ExpositionParser,
+    dialect_of_page,
+)
+from tsdb.client import Exemplar
 from tsdb.model.errors import InvalidRequest, TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels, parse_labels
 
@@ -130,6 +139,7 @@ class ScrapeSource:
         self._staleness = Staleness()
         self._known: set[bytes] = set()  # Series of the last good scrape, and of failed scrapes since then.
         self._within_limits: set[bytes] = set()
+        self._untimed: dict[bytes, ExposedExemplar] = {}  # The last exemplar without a time of each series.
         self._opener = _opener()
 
     def measure(self, now_ms: int) -> list[Measured]:
@@ -257,10 +267,26 @@ class ScrapeSource:
             # The first sample of a series and time counts.
             if canonical not in page.fading:
                 page.fading.add(canonical)
-                page.kept.append(Measured(canonical, now_ms, sample.value))
+                page.kept.append(Measured(canonical, now_ms, sample.value, self._exemplar(sample, now_ms)))
         elif (canonical, sample.ts_ms) not in page.timed:
             page.timed.add((canonical, sample.ts_ms))
-            page.kept.append(Measured(canonical, sample.ts_ms, sample.value))
+            exemplar = self._exemplar(sample, sample.ts_ms)
+            page.kept.append(Measured(canonical, sample.ts_ms, sample.value, exemplar))
+
+    def _exemplar(self, sample: ExposedSample, ts_ms: int) -> Exemplar | None:
+        """The exemplar of a sample at ts_ms, which is its time when the page gives none. None for one without a time
+        that the page had before: it would come anew with each scrape."""
+        found = sample.exemplar
+        if found is None:
+            return None
+        if found.ts_ms is not None:
+            return Exemplar(found.labels, found.value, found.ts_ms)
+        if self._untimed.get(sample.canonical) == found:
+            return None
+        if len(self._untimed) >= SAMPLES_MAX:
+            self._untimed.clear()
+        self._untimed[sample.canonical] = found
+        return Exemplar(found.labels, found.value, ts_ms)
 
     def _check_labels(self, canonical: bytes, place: str) -> None:
         """Raise InvalidRequest for a series over a limit of labels."""

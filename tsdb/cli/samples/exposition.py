@@ -47,7 +47,7 @@ _SPACE = r"[ \t]"
 _LINE = re.compile(
     rf"\s*+([^\s{{}}#\"]*+){_SPACE}*+(?:{_LABELS})?+{_SPACE}*+"
     rf"([^\s{{}}#\"]++)(?:{_SPACE}++([^\s{{}}#\"]++))?+"
-    rf"(?:{_SPACE}++(\#){_SPACE}*+{_LABELS}{_SPACE}*+[^\s{{}}#\"]++(?:{_SPACE}++[^\s{{}}#\"]++)?+)?+\s*+",
+    rf"(?:{_SPACE}++(\#){_SPACE}*+{_LABELS}{_SPACE}*+([^\s{{}}#\"]++)(?:{_SPACE}++([^\s{{}}#\"]++))?+)?+\s*+",
     re.DOTALL | re.ASCII,
 )
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
@@ -106,12 +106,22 @@ def dialect_of_tail(tail: bytes) -> Dialect:
 
 
 @dataclass(frozen=True, slots=True)
+class ExposedExemplar:
+    """The exemplar of a line. labels: canonical; ts_ms: None for one without a time."""
+
+    labels: bytes
+    ts_ms: int | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExposedSample:
     """One sample; ts_ms is None for a line without a time."""
 
     canonical: bytes
     ts_ms: int | None
     value: float
+    exemplar: ExposedExemplar | None = None
 
 
 class ExpositionParser:
@@ -121,7 +131,7 @@ class ExpositionParser:
     prefix repeated while that name is taken.
     as_scraped: refuse what Prometheus refuses in a scraped page: names beyond [a-zA-Z_:][a-zA-Z0-9_:]* without quotes,
     unknown types, exemplars outside OpenMetrics, and blanks that OpenMetrics does not have.
-    exemplars: number of lines so far with an exemplar. Their samples are kept, the exemplars are not.
+    exemplars: number of lines so far with an exemplar. as_scraped: samples come with theirs.
     """
 
     def __init__(
@@ -149,7 +159,7 @@ class ExpositionParser:
         match = _LINE.fullmatch(line)
         if match is None:
             raise InvalidRequest(f"{place}: not a sample: {shown(stripped)}", reason="bad_input")
-        name, labels, number, time, exemplar, _ = match.groups()
+        name, labels, number, time, mark, exemplar_labels, exemplar_number, exemplar_time = match.groups()
         key = (name, labels, self._float_label)
         canonical = self._known.get(key)
         if canonical is None:
@@ -157,8 +167,14 @@ class ExpositionParser:
                 self._known.clear()
             canonical = self._known[key] = self._labels(name, labels, place)
         ts_ms = None if time is None else dialect.ts_ms(time, place)
-        self.exemplars += exemplar is not None
-        return ExposedSample(canonical, ts_ms, _number(number, place))
+        exemplar = None
+        if mark is not None:
+            self.exemplars += 1
+            if self._as_scraped:
+                exemplar_ms = None if exemplar_time is None else dialect.ts_ms(exemplar_time, place)
+                own = _pairs(exemplar_labels, place)
+                exemplar = ExposedExemplar(canonical_labels(own), exemplar_ms, _number(exemplar_number, place))
+        return ExposedSample(canonical, ts_ms, _number(number, place), exemplar)
 
     def _take_type(self, comment: str, line: str, place: str, dialect: Dialect) -> None:
         match = _TYPE.fullmatch(comment)
@@ -170,12 +186,7 @@ class ExpositionParser:
         self._float_label = _FLOAT_LABELS.get(kind)
 
     def _labels(self, name: str, text: str | None, place: str) -> bytes:
-        try:
-            labels = parse_labels(text or "")
-        except ValueError:
-            raise InvalidRequest(
-                f"{place}: not labels: {shown('{' + (text or '') + '}')}", reason="bad_input"
-            ) from None
+        labels = _pairs(text or "", place)
         if name and "__name__" in labels:
             raise InvalidRequest(f"{place}: the metric has two names", reason="bad_input")
         if name:
@@ -202,6 +213,13 @@ class ExpositionParser:
                 renamed = f"exported_{renamed}"
             merged[renamed] = labels[label]
         return merged
+
+
+def _pairs(text: str, place: str) -> dict[str, str]:
+    try:
+        return parse_labels(text)
+    except ValueError:
+        raise InvalidRequest(f"{place}: not labels: {shown('{' + text + '}')}", reason="bad_input") from None
 
 
 def _check_scraped(line: str, stripped: str, place: str, dialect: Dialect) -> None:

@@ -13,12 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.records import log_record_kernels as kernels
+from tsdb.codec.records.exemplar_record import DecodedExemplars, decode_exemplar_records
 from tsdb.codec.records.log_record_decode_kernels import fill_records_kernel, scan_records_kernel
-from tsdb.codec.records.log_record_kernels import FLAG_IMPORT_TICK, FLAG_SHARED_TIME, RECORD_BYTES_MAX, VERSION
+from tsdb.codec.records.log_record_kernels import (
+    FLAG_EXEMPLARS,
+    FLAG_IMPORT_TICK,
+    FLAG_SHARED_TIME,
+    RECORD_BYTES_MAX,
+    VERSION,
+)
 from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
 from tsdb.model.errors import InvalidRequest
 
 __all__ = [
+    "FLAG_EXEMPLARS",
     "FLAG_IMPORT_TICK",
     "FLAG_SHARED_TIME",
     "RECORD_BYTES_MAX",
@@ -44,6 +52,7 @@ class DecodedRecords:
     alike. pack_id (K,) uint64; pack_length (K,) uint32, at least 1; id_hash (K,) uint64: as the writer claims, a key
     for caches and never proof of equal ids. series_id (N,) uint64; ts_ms (N,) int64, ms since epoch UTC; value (N,)
     float64, bit for bit. Packs and samples share one block of memory: copy a column to keep it for long.
+    exemplars: those of the records with FLAG_EXEMPLARS, which have no samples; None when no record has it.
     """
 
     status: NDArray[np.uint8]
@@ -56,6 +65,7 @@ class DecodedRecords:
     series_id: NDArray[np.uint64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+    exemplars: DecodedExemplars | None = None
 
     @property
     def all_ok(self) -> bool:
@@ -122,7 +132,7 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
     records = starts.size - 1
     status, flags = np.empty(records, dtype=np.uint8), np.empty(records, dtype=np.uint8)
     pack_start, sample_start = np.empty(records + 1, dtype=np.int64), np.empty(records + 1, dtype=np.int64)
-    scan_records_kernel(joined, starts, status, flags, pack_start, sample_start)
+    with_exemplars = scan_records_kernel(joined, starts, status, flags, pack_start, sample_start)
     packs, samples = int(pack_start[-1]), int(sample_start[-1])
     pack_id, id_hash, pack_length, series_id, ts_ms, value = _columns(packs, samples)
     decoded = DecodedRecords(
@@ -136,6 +146,7 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
         series_id=series_id,
         ts_ms=ts_ms.view(np.int64),
         value=value.view(np.float64),
+        exemplars=_exemplars(data, starts, flags) if with_exemplars else None,
     )
     fill_records_kernel(
         joined,
@@ -151,6 +162,10 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
         decoded.value,
     )
     return decoded
+
+
+def _exemplars(data: bytes, starts: NDArray[np.int64], flags: NDArray[np.uint8]) -> DecodedExemplars:
+    return decode_exemplar_records(data, starts, np.flatnonzero(flags == FLAG_EXEMPLARS))
 
 
 def _columns(packs: int, samples: int) -> list[NDArray[np.uint64]]:

@@ -1,4 +1,5 @@
-"""These kernels read log records. Layout: docs/formats/log-record.md, version 1.
+"""These kernels read log records. Layout: docs/formats/log-record.md, version 1. Records of exemplars are found and
+checked; tsdb.codec.records.exemplar_record decodes them.
 
 Decoding is two passes over a batch: `scan` checks every record and adds up counts, so that `fill` writes into arrays of
 the exact size. A count is checked against the record's length before it is used.
@@ -12,12 +13,15 @@ from numpy.typing import NDArray
 from tsdb.codec.crc32c_kernels import crc32c_kernel
 from tsdb.codec.jit import helper, kernel
 from tsdb.codec.memory_kernels import copy_bytes, load_i64, load_u32
+from tsdb.codec.records.exemplar_record_kernels import exemplars_are_sound
 from tsdb.codec.records.log_record_kernels import (
     ANY_VERSION_BYTES_MIN,
     BASE_AT,
     CRC_BYTES,
     DELTA_BYTES,
     DELTA_MAX,
+    EXEMPLARS_VERSION,
+    FLAG_EXEMPLARS,
     FLAG_IMPORT_TICK,
     FLAG_SHARED_TIME,
     FLAGS_AT,
@@ -45,21 +49,27 @@ def scan_records_kernel(
     flags: NDArray[np.uint8],
     pack_start: NDArray[np.int64],
     sample_start: NDArray[np.int64],
-) -> None:
-    """Set the status of each record i = data[starts[i]:starts[i + 1]], and add up packs and samples."""
+) -> int:
+    """Set the status of each record i = data[starts[i]:starts[i + 1]], and add up packs and samples. Returns the number
+    of records with exemplars."""
     pack_start[0] = 0
     sample_start[0] = 0
+    with_exemplars = 0
     for record in range(status.size):
         start = starts[record]
         status[record] = _status_of(data, start, starts[record + 1])
         packs, samples = 0, 0
         flags[record] = 0
-        if status[record] == STATUS_OK:
+        if status[record] == STATUS_OK and data[start + VERSION_AT] == EXEMPLARS_VERSION:
+            flags[record] = FLAG_EXEMPLARS
+            with_exemplars += 1
+        elif status[record] == STATUS_OK:
             flags[record] = data[start + FLAGS_AT]
             packs = int(np.int64(load_u32(data, start + PACKS_AT)))
             samples = int(np.int64(load_u32(data, start + SAMPLES_AT)))
         pack_start[record + 1] = pack_start[record] + packs
         sample_start[record + 1] = sample_start[record] + samples
+    return with_exemplars
 
 
 @helper
@@ -75,6 +85,8 @@ def _status_of(data: NDArray[np.uint8], start: int, end: int) -> int:
         return STATUS_CORRUPT
     # Checked after the checksum, because a damaged version byte is a hole, and only an intact newer record stops the
     # partition.
+    if data[start + VERSION_AT] == EXEMPLARS_VERSION:
+        return STATUS_OK if exemplars_are_sound(data, start, size) else STATUS_CORRUPT
     if data[start + VERSION_AT] != VERSION:
         return STATUS_UNKNOWN_VERSION
     return STATUS_OK if size >= HEADER_BYTES + CRC_BYTES and _is_sound(data, start, size) else STATUS_CORRUPT

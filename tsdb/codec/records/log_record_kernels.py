@@ -14,11 +14,13 @@ from tsdb.codec.memory_kernels import copy_bytes, store_i64, store_u32, store_u6
 
 MAGIC = 0x524C544B  # "KTLR" as a little-endian u32.
 VERSION = 1
+EXEMPLARS_VERSION = 2  # docs/formats/exemplar-record.md
 RECORD_BYTES_MAX = 1 << 20
 
 FLAG_SHARED_TIME = 1
 FLAG_IMPORT_TICK = 2
 KNOWN_FLAGS = FLAG_SHARED_TIME | FLAG_IMPORT_TICK
+FLAG_EXEMPLARS = 4  # Marks a decoded record of exemplars; no record has it in its bytes.
 
 VERSION_AT = 4
 FLAGS_AT = 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.records.exemplar_record import DecodedExemplars
 from tsdb.codec.records.log_record import STATUS_UNKNOWN_VERSION, DecodedRecords
+from tsdb.head.exemplars import HeadExemplars, count_unknown
 from tsdb.head.holes import corrupt_holes, unknown_holes
 from tsdb.head.maintain import Maintenance
 from tsdb.head.memory import HeadMemory
@@ -46,10 +48,12 @@ class Apply:
         packs: PackCache,
         memory: HeadMemory,
         maintenance: Maintenance,
+        exemplars: HeadExemplars,
         time_set: TimeSet,
         partition: int,
     ) -> None:
         self._contents = contents
+        self._exemplars = exemplars
         self._index = index
         self._maintenance = maintenance
         self._time_set = time_set
@@ -63,10 +67,13 @@ class Apply:
     def unknown_ids(self, records: DecodedRecords) -> NDArray[np.uint64]:
         """Distinct unknown series ids, ascending. The refs that were found are kept for the apply that follows."""
         refs, unknown = self._resolve(records)
-        if unknown:
-            return np.unique(records.series_id[refs == NO_REF])
-        self._resolved = (records, refs)
-        return np.empty(0, np.uint64)
+        if not unknown:
+            self._resolved = (records, refs)
+        found = [records.series_id[refs == NO_REF]] if unknown else []
+        if records.exemplars is not None and self._exemplars.enabled:
+            ids = records.exemplars.exemplars.series_id
+            found.append(ids[self._index.table.find(ids) == NO_REF])
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
     def apply(self, records: DecodedRecords, offsets: NDArray[np.int64], broker_ms: NDArray[np.int64]) -> Applied:
         """See Head.apply for the contract."""
@@ -86,7 +93,21 @@ class Apply:
                 self._publish_locked(batch)
             if not finished:
                 self._maintenance.seal_due(Maintained())
-        return batch.applied
+        applied = batch.applied
+        if records.exemplars is not None and self._exemplars.enabled:
+            applied.exemplars = self._add_exemplars(records.exemplars, first)
+        return applied
+
+    def _add_exemplars(self, found: DecodedExemplars, first: int) -> int:
+        """Keep the exemplars of known series, of records from `first` on. Returns their number."""
+        ids = found.exemplars.series_id
+        fresh = found.record >= first
+        known = fresh & (self._index.table.find(ids) != NO_REF)
+        count = int(known.sum())
+        if count:
+            self._exemplars.add(found.exemplars.take(np.flatnonzero(known)))
+        count_unknown(int(fresh.sum()) - count)
+        return count
 
     def _check_versions(self, records: DecodedRecords, offsets: NDArray[np.int64]) -> None:
         unknown = np.flatnonzero(records.status == STATUS_UNKNOWN_VERSION)

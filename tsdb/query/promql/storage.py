@@ -13,12 +13,14 @@ import numpy as np
 
 from tsdb.answer.answer import Answer, LabelsAnswer, PartitionAnswer, SeriesAnswer, joined_parts, malformed
 from tsdb.answer.columns import joined_body, joined_series
-from tsdb.answer.spec import EXACT, LabelsSpec, ReadOptions, SelectSpec, SeriesSpec
+from tsdb.answer.spec import EXACT, ExemplarsSpec, LabelsSpec, ReadOptions, SelectSpec, SeriesSpec
 from tsdb.answer.state import MemoryState, losses
+from tsdb.codec.records.exemplar_record import Exemplars
 from tsdb.model.errors import Unavailable
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
+from tsdb.query.exemplars import read_exemplars
 from tsdb.query.join.joined_read import AnswerTotals
 from tsdb.query.labels import read_labels
 from tsdb.query.select import SelectRead
@@ -166,6 +168,29 @@ class QuerierStorage:
         (values_limit)."""
         return self._texts(name, matchers, start_ms, end_ms)
 
+    def exemplars(
+        self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
+    ) -> list[tuple[bytes, Exemplars]]:
+        """Canonical labels of the series with exemplars in the range, and these, by partition and series id. Memory
+        alone has exemplars, and a bounded number of each series."""
+        valid = valid_matchers(matchers)
+        first_ms, last_ms = _clamped(_open(start_ms, -TIME_MAX_MS)), _clamped(_open(end_ms, TIME_MAX_MS))
+        if valid is None or first_ms > last_ms:
+            return []
+        spec = ExemplarsSpec(tuple(valid), first_ms, last_ms + 1, self._options)
+        spec.check()
+        found: list[tuple[bytes, Exemplars]] = []
+        wanted = partitions_for(self._sources, self._options)
+        for part in read_exemplars(self._sources, spec, wanted, self._call):
+            self._keep(LABEL_COPIES * part.nbytes)
+            if part.series is None or part.exemplars is None:
+                self._warnings.update(dict.fromkeys(part.warnings))
+                continue
+            bounds = np.searchsorted(part.exemplars.series_id, part.series.series_ids, side="right").tolist()
+            for labels, start, end in zip(part.series.canonical(), [0, *bounds], bounds, strict=False):
+                found.append((labels, part.exemplars.take(np.arange(start, end))))
+        return found
+
     def _texts(
         self, name: str | None, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
     ) -> list[str]:
@@ -203,6 +228,10 @@ def _ordered(parts: list[PartitionAnswer], wanted: Sequence[int]) -> list[Partit
 
 def _bytes(stored: StoredSeries) -> int:
     return SAMPLE_BYTES * len(stored.ts_ms) + SERIES_BYTES * len(stored.labels) + sum(map(len, stored.labels))
+
+
+def _open(ms: int | None, otherwise: int) -> int:
+    return otherwise if ms is None else ms
 
 
 def _first(start_ms: int | None) -> int | None:

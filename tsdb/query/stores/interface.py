@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
+from tsdb.answer.answer import Answer, ExemplarsAnswer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import ExemplarsSpec, LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.reader.read_call import Caller, ReadCall
 from tsdb.v1 import reader_pb2
@@ -53,6 +53,9 @@ class StoreReader(Protocol):
 
     def labels(self, spec: LabelsSpec, caller: Caller) -> Iterator[LabelsAnswer]:
         """Exactly one answer about all partitions of the store."""
+
+    def exemplars(self, spec: ExemplarsSpec, caller: Caller) -> Iterator[ExemplarsAnswer]:
+        """States, then the exemplars of some series each."""
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

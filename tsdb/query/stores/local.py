@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
+from tsdb.answer.answer import Answer, ExemplarsAnswer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import ExemplarsSpec, LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
 from tsdb.reader.cardinality import cardinality_spec, counted
@@ -63,6 +63,11 @@ class LocalStore:
         call = _call(caller)
         with call.part() as work:
             yield self.reads.labels(spec, call, work)
+
+    def exemplars(self, spec: ExemplarsSpec, caller: Caller) -> Iterator[ExemplarsAnswer]:
+        call = _call(caller)
+        with call.part() as work:
+            yield from self.reads.exemplars(spec, call, work)
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

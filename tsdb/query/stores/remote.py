@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from tsdb.answer.answer import Answer, LabelsAnswer, SeriesAnswer, WatchAnswer
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
+from tsdb.answer.answer import Answer, ExemplarsAnswer, LabelsAnswer, SeriesAnswer, WatchAnswer
+from tsdb.answer.spec import ExemplarsSpec, LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.answer.state import MemoryState
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
@@ -20,6 +20,7 @@ from tsdb.ops.metrics import counter
 from tsdb.ops.threads import waiting_for_others
 from tsdb.reader.read_call import Caller
 from tsdb.v1 import reader_pb2, reader_pb2_grpc
+from tsdb.wire.exemplars import decode_exemplars_answer, encode_exemplars_spec
 from tsdb.wire.select import decoded, encode_select
 from tsdb.wire.series import (
     decode_names,
@@ -179,6 +180,10 @@ class RemoteStore:
         if spec.name is None:
             return _each(decode_names, self._single(self._stub.LabelNames, encode_labels(spec), caller))
         return _each(decode_values, self._single(self._stub.LabelValues, encode_labels(spec), caller))
+
+    def exemplars(self, spec: ExemplarsSpec, caller: Caller) -> Iterator[ExemplarsAnswer]:
+        request = encode_exemplars_spec(spec)
+        return _each(decode_exemplars_answer, self._stream(self._stub.Exemplars, request, caller))
 
     def cardinality(
         self, request: reader_pb2.CardinalityRequest, caller: Caller

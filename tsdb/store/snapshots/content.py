@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tsdb.head.exemplars import ExemplarsImage
 from tsdb.head.head_image import HeadImage, ProgressImage
 from tsdb.head.slices.images import ContentsImage, LateImage, OpenImage, RingImage
 from tsdb.head.slices.sealed_slice import SealedSlice
@@ -41,6 +42,7 @@ RING = {
     "ts_ms": "i8",
     "value": "f8",
 }
+EXEMPLARS = dict(zip(ExemplarsImage._fields, ("u8", "i8", "f8", "i8", "u1", "i8"), strict=True))
 SEALED = {
     "column_end": "u4",
     "axis_of": "u4",
@@ -98,6 +100,8 @@ def groups_of(image: HeadImage) -> Iterator[Group]:
         yield f"open.{number}", _named(OPEN, open_)
     yield "late", _named(LATE, contents.late)
     yield "ring", _named(RING, contents.ring)
+    if image.exemplars is not None:
+        yield "exemplars", _named(EXEMPLARS, image.exemplars)
     for kind, slices in (("sealed", contents.sealed), ("below", contents.below)):
         for number, slice_ in enumerate(slices):
             yield f"slice.{kind}.{number}", _named(SEALED, slice_)
@@ -106,7 +110,9 @@ def groups_of(image: HeadImage) -> Iterator[Group]:
 def document_of(image: HeadImage, place: SnapshotPosition, key: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a snapshot without arrays, for JSON."""
     contents = image.contents
-    return {
+    # A snapshot of a head without exemplars has the bytes that it had before there were any.
+    exemplars = {} if image.exemplars is None else {"exemplars": len(image.exemplars.series_id)}
+    return exemplars | {
         "key": key,
         "place": list(astuple(place)),
         "since_offset": contents.since_offset,
@@ -148,7 +154,8 @@ def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
         sealed=_slices("sealed", document["sealed"], arrays),
         below=_slices("below", document["below"], arrays),
     )
-    return HeadImage(contents, ProgressImage(*document["progress"]), _index(document, arrays))
+    exemplars = ExemplarsImage(*arrays.arrays("exemplars", EXEMPLARS)) if document.get("exemplars") else None
+    return HeadImage(contents, ProgressImage(*document["progress"]), _index(document, arrays), exemplars)
 
 
 def _index(document: Mapping[str, Any], arrays: Arrays) -> IndexImage:

@@ -163,8 +163,8 @@ UNSOUND = {
     "another magic": twin.sealed(b"KTLS" + RECORD[4:-4]),
     "no bytes": b"",
     "fewer bytes than any version": b"KTLR\x02"[:4] + b"\0\0\0\0",
-    "more bytes than a record may have": twin.sealed(twin.header(version=2) + bytes(RECORD_BYTES_MAX)),
-    "another version, its checksum wrong": RECORD[:4] + b"\2" + RECORD[5:],
+    "more bytes than a record may have": twin.sealed(twin.header(version=3) + bytes(RECORD_BYTES_MAX)),
+    "another version, its checksum wrong": RECORD[:4] + b"\3" + RECORD[5:],
 }
 
 
@@ -184,7 +184,7 @@ def test_times_may_reach_the_last_millisecond() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [RECORD[:4] + b"\2" + RECORD[5:-4], b"KTLR\x02", b"KTLR\x00", b"KTLR\xff" + bytes(900)]
+    "body", [RECORD[:4] + b"\3" + RECORD[5:-4], b"KTLR\x03", b"KTLR\x00", b"KTLR\xff" + bytes(900)]
 )
 def test_a_whole_record_of_another_version_is_unknown_not_corrupt(body: bytes) -> None:
     decoded = decode_list([RECORD, twin.sealed(body), RECORD])
