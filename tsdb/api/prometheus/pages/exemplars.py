@@ -9,7 +9,6 @@ import numpy as np
 from tsdb.api.prometheus import parameters
 from tsdb.api.prometheus.answer import Representation, Result, json_of
 from tsdb.api.prometheus.call import ApiCall, SeriesExemplars
-from tsdb.api.prometheus.errors import BadParameter
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.promql.syntax.parser import parse
@@ -32,7 +31,7 @@ def exemplars(call: ApiCall) -> Result | Representation:
     try:
         root = parse(text, call.options.query.features)
     except QueryError as error:
-        raise BadParameter("query", error.message) from error
+        raise InvalidRequest(error.message, reason="bad_parameter") from error
     selectors = dict.fromkeys(node.matchers for node in post_order(root) if isinstance(node, VectorSelector))
     if not selectors:
         return Representation(iter(()), "", status=NO_CONTENT)
