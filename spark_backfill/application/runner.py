@@ -138,12 +138,12 @@ class JobRunner:
         if not self._is_open:
             self._scheduler.open()
             self._is_open = True
+        self._record_ends()
         due_now = self._scheduler.due()
         if self._scheduler.superseded:
             log.warning("another application runs the scheduled jobs: those of this one end")
             self.superseded = True
             return
-        self._record_ends()
         for kind, due in due_now:
             self._begin(kind, due.cause)
         self._scheduler.beat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_backfill.application.application import Application, ApplicationOptions
 from spark_backfill.application.jobs import JobOptions
+from spark_backfill.application.jobs_alone import JobsAlone
 from spark_backfill.application.journal import Journal
 from spark_backfill.application.runs import JobRun, RunResult
 from spark_backfill.application.schedule import Schedule
@@ -115,6 +117,22 @@ def test_late_samples_are_folded_and_verified_after_another_job_failed(spark: Sp
     seen = ground.user.view.application
     assert seen is not None
     assert seen.record.ended
+
+
+def test_jobs_run_in_an_application_without_a_stream(spark: SparkSession, ground: Ground) -> None:
+    stopping = threading.Event()
+    ground.user.request("merge-late")
+
+    def turn() -> None:
+        if ground.runs("merge-late"):
+            stopping.set()
+
+    alone = JobsAlone(spark, ground.log, ground.options.jobs, {"merge-late": None}, ground.clock, turn, stopping)
+    alone.run()
+    (run,) = ground.runs("merge-late")
+    assert is_ok(run), run
+    assert ground.user.view.application is not None
+    assert ground.user.view.application.record.ended
 
 
 def figure(run: JobRun, name: str) -> int:

@@ -9,147 +9,33 @@ from pathlib import Path
 import pytest
 
 import spark_backfill.jobs.rebuild.from_history as from_history
-from spark_backfill.building.options import BuildOptions
 from spark_backfill.building.plan import first_whole_ms
 from spark_backfill.jobs.rebuild.job import rebuild
 from spark_backfill.jobs.rebuild.resume import HistoryItem, Rebuilt
 from spark_backfill.jobs.rebuild.resume import note as real_note
 from spark_backfill.worker_log import close_worker_log
-from support.data.recorded_log import BASE_MS, RecordedLog
-from support.servers.histories import HistoryFactory, write_rows, written
+from support.servers.histories import HistoryFactory, write_rows
 from support.servers.logs import LogFactory
 from support.spark.local_rows import LOCAL
-from support.spark.pipelines import build_options, still
+from support.spark.pipelines import build_options
 from support.spark.spark import places
-from tsdb.chunks.late_scan import Windows
-from tsdb.chunks.records import hole_record
-from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, decode_key, encode_key
-from tsdb.codec.chunk.marker import HoleRecord
-from tsdb.codec.records.series_record import decode_announcement
-from tsdb.history.interface import ChunkRow, ChunkStore, Loaded
-from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log, LogRecord
-from tsdb.log.records import read_to_end
-from tsdb.log.topics import CREATE_TIME
+from support.spark.trimmed_log import FIRST_MS, RANGE, RECORDED, TrimmedGround, of_history, of_log
+from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, decode_key
+from tsdb.history.interface import ChunkRow
+from tsdb.log.interface import Log
 from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import DEMO
-from tsdb.model.window import ceil_to
-
-PARTITIONS = 2
-RECORDED = RecordedLog(PARTITIONS, windows=6)
-FIRST_MS = ceil_to(BASE_MS, DEMO.window_ms)
-RANGE = Windows(FIRST_MS, FIRST_MS + 5 * DEMO.window_ms)
-LOSS = HoleRecord(1, 0, FIRST_MS, FIRST_MS + 1_000, "corrupt_record", 100)
-
-Records = dict[tuple[int, bytes], bytes]
-
-
-class Ground:
-    """A recorded log, its chunks, and a history that has all of them. Then the log lost its first half."""
-
-    def __init__(self, logs: LogFactory, histories: HistoryFactory) -> None:
-        admin = logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
-        histories.create()
-        self.log: Log = logs.open(clock=still(RECORDED.end_ms))
-        RECORDED.write(self.log)
-        self.history: ChunkStore = histories.open()
-        self.options: BuildOptions = build_options(self.log, places(logs, histories))
-        rebuild(LOCAL, self.options, RANGE)
-        first = next(record for record in self._chunks(0) if _is_base(record))
-        import_key = self._imported(first)
-        self.log.append_sync(CHUNKS, 0, first.value, key=import_key)
-        hole = hole_record(LOSS)
-        self.log.append_sync(CHUNKS, 1, hole.value, key=hole.key)
-        self.wanted = self.records({})
-        self._load()
-        self.load_through(RANGE.end_ms)
-        self._admin = admin
-        self.trim(RECORDED.records // 2)
-
-    def trim(self, offset: int) -> None:
-        """Drop the records below an offset."""
-        self._admin.trim(METRICS, dict.fromkeys(range(PARTITIONS), offset))
-
-    def load_through(self, end_ms: int) -> None:
-        """Claim that history has all windows that end by then."""
-        for number in range(PARTITIONS):
-            loaded = Loaded(self.options.topic_id, number, RECORDED.records, end_ms)
-            written(lambda done, of=loaded: self.history.write_loaded(of, done))  # type: ignore[misc]
-
-    def ends(self) -> dict[int, int]:
-        """Ends of the partitions of `chunks`."""
-        return {number: marks.high for number, marks in self.log.watermarks(CHUNKS, range(PARTITIONS)).items()}
-
-    def records(self, since: dict[int, int]) -> Records:
-        """The last record of each key that was written to `chunks` since these offsets."""
-        return {
-            (number, record.key or b""): record.value or b""
-            for number in range(PARTITIONS)
-            for record in self._chunks(number)
-            if record.offset >= since.get(number, 0)
-        }
-
-    def written_by(self, job_id: str | None = None) -> Records:
-        """Rebuild the range; the records that it wrote."""
-        before = self.ends()
-        rebuild(LOCAL, self.options, RANGE, job_id=job_id)
-        return self.records(before)
-
-    def _chunks(self, number: int) -> list[LogRecord]:
-        return list(read_to_end(self.log, CHUNKS, number))
-
-    @staticmethod
-    def _imported(base: LogRecord) -> bytes:
-        key = decode_key(base.key or b"")
-        assert isinstance(key, ChunkKey)
-        return encode_key(ChunkKey(key.pack_id, key.window_start_ms, Kind.IMPORT, 7, 0))
-
-    def _load(self) -> None:
-        for number in range(PARTITIONS):
-            keyed = [(decode_key(record.key or b""), record.value or b"") for record in self._chunks(number)]
-            write_rows(self.history, [ChunkRow(key, value) for key, value in keyed if isinstance(key, ChunkKey)])
-            for record in read_to_end(self.log, SERIES, number):
-                announced = decode_announcement(record.key or b"", record.value or b"")
-                written(lambda done, of=announced, to=number: self.history.write_series(of, to, done))  # type: ignore[misc]
-        written(lambda done: self.history.write_hole(LOSS, done))
-
-
-def _is_base(record: LogRecord) -> bool:
-    key = decode_key(record.key or b"")
-    return isinstance(key, ChunkKey) and key.kind is Kind.BASE
-
-
-def of_history(records: Records, seam_ms: int) -> Records:
-    """The chunks and holes of windows before the seam."""
-    return {place: value for place, value in records.items() if _before(place[1], seam_ms)}
-
-
-def _before(key: bytes, seam_ms: int) -> bool:
-    found = decode_key(key)
-    if isinstance(found, HoleKey):
-        return found.start_ms < seam_ms
-    return isinstance(found, ChunkKey) and found.window_start_ms < seam_ms
-
-
-def of_log(records: Records, seam_ms: int) -> Records:
-    """Base and late chunks and markers of windows from the seam on."""
-    return {place: value for place, value in records.items() if _from_log(place[1], seam_ms)}
-
-
-def _from_log(key: bytes, seam_ms: int) -> bool:
-    found = decode_key(key)
-    derived = isinstance(found, WindowKey) or (isinstance(found, ChunkKey) and found.kind in (Kind.BASE, Kind.LATE))
-    return derived and found.window_start_ms >= seam_ms  # type: ignore[union-attr]  # both have it
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
+def ground(tmp_path: Path) -> Iterator[TrimmedGround]:
     logs, histories = LogFactory(f"sqlite:///{tmp_path / 'log.db'}", ""), HistoryFactory(f"sqlite:///{tmp_path}/h.db")
     with logs, histories:
-        yield Ground(logs, histories)
+        yield TrimmedGround(logs, histories)
         close_worker_log()
 
 
-def test_windows_before_the_log_come_from_history_and_later_ones_from_the_log(ground: Ground) -> None:
+def test_windows_before_the_log_come_from_history_and_later_ones_from_the_log(ground: TrimmedGround) -> None:
     seam_ms = first_whole_ms(ground.log, DEMO)
     assert RANGE.start_ms < seam_ms < RANGE.end_ms
     before = ground.ends()
@@ -165,7 +51,7 @@ def test_windows_before_the_log_come_from_history_and_later_ones_from_the_log(gr
     assert done.windows == sum(isinstance(decode_key(key), WindowKey) for _, key in newer)
 
 
-def test_a_range_that_the_log_has_lost_whole_comes_from_history_alone(ground: Ground) -> None:
+def test_a_range_that_the_log_has_lost_whole_comes_from_history_alone(ground: TrimmedGround) -> None:
     ground.trim(RECORDED.records - 1)
     assert first_whole_ms(ground.log, DEMO) >= RANGE.end_ms
     assert ground.written_by() == of_history(ground.wanted, RANGE.end_ms)
@@ -173,7 +59,7 @@ def test_a_range_that_the_log_has_lost_whole_comes_from_history_alone(ground: Gr
 
 @pytest.mark.parametrize("trimmed", [False, True], ids=["same log", "log trimmed meanwhile"])
 def test_a_rebuild_that_was_killed_goes_on_in_history(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, trimmed: bool
+    ground: TrimmedGround, monkeypatch: pytest.MonkeyPatch, trimmed: bool
 ) -> None:
     noted: list[HistoryItem] = []
 
@@ -201,7 +87,7 @@ def test_a_rebuild_that_was_killed_goes_on_in_history(
     assert ground.records(begun) == whole
 
 
-def test_a_row_that_does_not_decode_is_counted_and_not_written(ground: Ground) -> None:
+def test_a_row_that_does_not_decode_is_counted_and_not_written(ground: TrimmedGround) -> None:
     key = next(decode_key(key) for _, key in of_history(ground.wanted, FIRST_MS + DEMO.window_ms) if _chunk(key))
     assert isinstance(key, ChunkKey)
     write_rows(ground.history, [ChunkRow(key, b"\x00 is no chunk")])
@@ -215,7 +101,7 @@ def _chunk(key: bytes) -> bool:
     return isinstance(decode_key(key), ChunkKey)
 
 
-def test_history_that_lacks_the_windows_is_refused_before_a_row_is_copied(tmp_path: Path, ground: Ground) -> None:
+def test_history_that_lacks_windows_is_refused_before_a_row_is_copied(tmp_path: Path, ground: TrimmedGround) -> None:
     ground.trim(RECORDED.records - 1)
     ground.load_through(RANGE.end_ms)
     with HistoryFactory(f"sqlite:///{tmp_path}/empty.db") as other:
@@ -228,14 +114,14 @@ def test_history_that_lacks_the_windows_is_refused_before_a_row_is_copied(tmp_pa
         assert (refused.value.reason, ground.ends()) == ("history_behind", before)
 
 
-def test_without_a_history_the_range_is_refused(ground: Ground) -> None:
+def test_without_a_history_the_range_is_refused(ground: TrimmedGround) -> None:
     alone = replace(ground.options, places=replace(ground.options.places, history=""))
     with pytest.raises(LostOffsets) as refused:
         rebuild(LOCAL, alone, RANGE)
     assert refused.value.reason == "before_retention"
 
 
-def test_chosen_packs_alone_are_copied(ground: Ground) -> None:
+def test_chosen_packs_alone_are_copied(ground: TrimmedGround) -> None:
     ground.trim(RECORDED.records - 1)
     chosen = next(key.pack_id for _, text in ground.wanted if isinstance(key := decode_key(text), ChunkKey))
     before = ground.ends()
