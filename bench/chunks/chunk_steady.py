@@ -59,9 +59,9 @@ def main(argv: Sequence[str]) -> dict[str, object]:
 @contextmanager
 def _chunker(url: str) -> Iterator[tuple[int, str]]:
     """(pid, HTTP address) of a chunker that has all partitions."""
-    with Ports(2) as ports:
-        grpc, http = (f"127.0.0.1:{port}" for port in ports.numbers)
-        command = [sys.executable, "-m", "tsdb.cli.main", "chunker", "--log", url, "--grpc", grpc, "--http", http]
+    with Ports(1) as ports:
+        http = f"127.0.0.1:{ports.numbers[0]}"
+        command = [sys.executable, "-m", "tsdb.cli.main", "chunker", "--log", url, "--http", http]
         child = subprocess.Popen([*command, "--log-level", "error"])
         try:
             give_up_at = time.monotonic() + READY_WITHIN_S

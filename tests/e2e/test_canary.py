@@ -49,7 +49,7 @@ def wait_above(canary: Role, result: str, figure: float) -> None:
 
 def test_right_answers_are_exact_and_lies_are_counted_also_after_a_restart(running: Running, tmp_path: Path) -> None:
     settings = ("--canary-period-s", "0.5", "--canary-check-s", "0.5", "--canary-name", "e2e")
-    with Role(tmp_path, "canary", *running.targets, *settings, env=TOKENS, serves_grpc=False) as canary:
+    with Role(tmp_path, "canary", *running.targets, *settings, env=TOKENS) as canary:
         wait_above(canary, "exact", 100)
         canary.kill()
         canary.start()

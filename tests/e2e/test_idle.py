@@ -21,10 +21,10 @@ SETTLED_WITHIN_S = 90.0
 class CountedRole(Role):
     """A role whose calls are counted."""
 
-    def __init__(self, scratch: Path, *arguments: str, serves_grpc: bool = True) -> None:
+    def __init__(self, scratch: Path, *arguments: str) -> None:
         self.counts = scratch / f"{arguments[0]}.calls"
         wrapper = (sys.executable, str(SCRIPT), str(self.counts))
-        super().__init__(scratch, *arguments, wrapper=wrapper, serves_grpc=serves_grpc)
+        super().__init__(scratch, *arguments, wrapper=wrapper)
 
     @property
     def seconds(self) -> int:
@@ -59,8 +59,8 @@ def test_idle_roles_on_kafka_make_few_calls(tmp_path: Path, kafka: SharedBroker)
     tsdb_ok("history", "create", *log, *history)
     with (
         CountedRole(tmp_path, "store", *log) as store,
-        CountedRole(tmp_path, "chunker", *log, serves_grpc=False) as chunker,
-        CountedRole(tmp_path, "loader", *log, *history, serves_grpc=False) as loader,
+        CountedRole(tmp_path, "chunker", *log) as chunker,
+        CountedRole(tmp_path, "loader", *log, *history) as loader,
         CountedRole(tmp_path, "gateway", *log) as gateway,
         CountedRole(tmp_path, "querier", *log, *history, "--stores", store.grpc) as querier,
     ):

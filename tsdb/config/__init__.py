@@ -6,7 +6,7 @@ order.
 
 from tsdb.config.canary import CanarySettings
 from tsdb.config.chunker import ChunkerSettings
-from tsdb.config.common import CommonSettings, ProcessSettings
+from tsdb.config.common import CommonSettings, HistoryFields, ProcessSettings, ServiceSettings, WorkerSettings
 from tsdb.config.describe import Flag, changed, effective, flags
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.load import ROLES, load
@@ -22,11 +22,14 @@ __all__ = [
     "CommonSettings",
     "Flag",
     "GatewaySettings",
+    "HistoryFields",
     "LoaderSettings",
     "ProcessSettings",
     "QuerierSettings",
+    "ServiceSettings",
     "StandaloneSettings",
     "StoreSettings",
+    "WorkerSettings",
     "changed",
     "effective",
     "flags",

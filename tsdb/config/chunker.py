@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from tsdb.config.common import CommonSettings, check_group_drain
+from tsdb.config.common import WorkerSettings, check_group_drain
 
 _MIB = 1 << 20
 
@@ -25,7 +25,7 @@ class ChunkerFields(BaseModel):
     )
 
 
-class ChunkerSettings(ChunkerFields, CommonSettings):
+class ChunkerSettings(ChunkerFields, WorkerSettings):
     """All settings of the role `chunker`."""
 
     @model_validator(mode="after")

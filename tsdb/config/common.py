@@ -223,8 +223,8 @@ class ProcessSettings(BaseSettings):
         return host_port(self.http)
 
 
-class ServiceSettings(ProcessSettings):
-    """The log and the gRPC server of a process."""
+class WorkerSettings(ProcessSettings):
+    """The log of a process. A process with these settings alone has no gRPC server."""
 
     log: LogUrl = Field(description="The log: kafka://HOST:PORT[,HOST:PORT] or sqlite:///PATH (embedded).")
     log_prefix: str = Field(
@@ -233,45 +233,12 @@ class ServiceSettings(ProcessSettings):
         pattern=r"^[A-Za-z0-9._-]*$",
         description="Prefix of every topic name, so that several systems can share a cluster.",
     )
-    grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
     time_set: Literal["production", "demo"] = Field(
         "production", description="Durations that all processes of one log must share; demo: seconds, not hours."
     )
     placement_labels: Names = Field(
         ("job", "instance"),
         description="Labels that name a source; its series share a partition. All processes of one log must agree.",
-    )
-
-    grpc_running_max: int = Field(
-        defaults.GRPC_RUNNING_MAX,
-        ge=1,
-        le=10_000,
-        description="gRPC calls at once, streams included; each has a thread. More are refused.",
-    )
-    grpc_waiting_max: int = Field(
-        defaults.GRPC_WAITING_MAX,
-        ge=2,
-        le=10_000,
-        description="gRPC calls that wait for a record, for memory or for their reader, beyond grpc_running_max; each "
-        "has a thread. One connection may hold half. More are refused.",
-    )
-    send_timeout_s: float = Field(
-        defaults.SEND_TIMEOUT_S,
-        gt=0,
-        le=3600,
-        description="Seconds after which an answer that its reader does not read is cut.",
-    )
-    grpc_connections_max: int = Field(
-        defaults.GRPC_CONNECTIONS_MAX,
-        ge=1,
-        le=100_000,
-        description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
-    )
-    grpc_idle_timeout_s: float = Field(
-        defaults.GRPC_IDLE_TIMEOUT_S,
-        ge=1,
-        le=86_400,
-        description="Seconds until a gRPC connection without a call is closed.",
     )
 
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
@@ -309,16 +276,53 @@ class ServiceSettings(ProcessSettings):
         """The durations of `time_set`."""
         return time_set(self.time_set)
 
+
+class ServiceSettings(WorkerSettings):
+    """The log and the gRPC server of a process."""
+
+    grpc: Address = Field("127.0.0.1:7410", description="HOST:PORT of the gRPC server; port 0: any free one.")
+    grpc_running_max: int = Field(
+        defaults.GRPC_RUNNING_MAX,
+        ge=1,
+        le=10_000,
+        description="gRPC calls at once, streams included; each has a thread. More are refused.",
+    )
+    grpc_waiting_max: int = Field(
+        defaults.GRPC_WAITING_MAX,
+        ge=2,
+        le=10_000,
+        description="gRPC calls that wait for a record, for memory or for their reader, beyond grpc_running_max; each "
+        "has a thread. One connection may hold half. More are refused.",
+    )
+    send_timeout_s: float = Field(
+        defaults.SEND_TIMEOUT_S,
+        gt=0,
+        le=3600,
+        description="Seconds after which an answer that its reader does not read is cut.",
+    )
+    grpc_connections_max: int = Field(
+        defaults.GRPC_CONNECTIONS_MAX,
+        ge=1,
+        le=100_000,
+        description="gRPC connections at once, and at most half of the process's file descriptors; more are closed.",
+    )
+    grpc_idle_timeout_s: float = Field(
+        defaults.GRPC_IDLE_TIMEOUT_S,
+        ge=1,
+        le=86_400,
+        description="Seconds until a gRPC connection without a call is closed.",
+    )
+
     @property
     def grpc_listen(self) -> HostPort:
         return host_port(self.grpc)
 
 
 class CommonSettings(HistoryFields, ServiceSettings):
-    """Base of every role's settings. Frozen; unknown keys are refused. Created by `tsdb.config.load`."""
+    """The log, the gRPC server and history. Frozen; unknown keys are refused. Created by `tsdb.config.load`."""
 
 
-def check_group_drain(settings: CommonSettings) -> None:
+def check_group_drain(settings: WorkerSettings) -> None:
     """Raises ValueError for a drain after which the group has expelled the draining member."""
     if settings.drain_s >= GROUP_POLL_S and settings.log.startswith("kafka://"):
         raise ValueError(

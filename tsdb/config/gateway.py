@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import ServiceSettings
 from tsdb.config.types import Names
 from tsdb.model import defaults
 from tsdb.model.labels import LabelLimits
@@ -198,5 +198,5 @@ class GatewayFields(BaseModel):
         return self
 
 
-class GatewaySettings(GatewayFields, CommonSettings):
+class GatewaySettings(GatewayFields, ServiceSettings):
     """All settings of the role `gateway`."""

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from tsdb.config.common import CommonSettings, check_group_drain
+from tsdb.config.common import HistoryFields, WorkerSettings, check_group_drain
 from tsdb.config.tables import TablesFields
 from tsdb.model import defaults
 
@@ -48,7 +48,7 @@ class LoaderFields(BaseModel):
     )
 
 
-class LoaderSettings(LoaderFields, TablesFields, CommonSettings):
+class LoaderSettings(LoaderFields, TablesFields, HistoryFields, WorkerSettings):
     """All settings of the role `loader`."""
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from tsdb.config.canary import CanaryFields
 from tsdb.config.chunker import ChunkerFields
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import HistoryFields, ServiceSettings, WorkerSettings
 from tsdb.config.describe import default_text, is_secret, legal_range
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.load import ROLES
@@ -32,7 +32,9 @@ never from flags or from the TOML file. `tsdb config show` prints what is in eff
 """
 
 SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
-    ("All roles", "", CommonSettings),
+    ("All roles", "", WorkerSettings),
+    ("gRPC", "Of `gateway`, `store`, `querier` and `standalone`.", ServiceSettings),
+    ("History", "Of `loader`, `querier` and `standalone`.", HistoryFields),
     ("gateway", "Also of `standalone`.", GatewayFields),
     ("store", "Also of `standalone`.", StoreFields),
     ("chunker", "Also of `standalone`.", ChunkerFields),

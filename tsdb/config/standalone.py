@@ -16,6 +16,13 @@ from tsdb.config.ruler import RulerFields
 from tsdb.config.store import StoreFields, check_slices
 from tsdb.config.tables import TablesFields
 
+DATA_DIR = Path("tsdb-data")
+
+
+def embedded_places(folder: Path) -> dict[str, str]:
+    """The settings `log` and `history` of a standalone with this data folder."""
+    return {"log": f"sqlite:///{folder / 'log.sqlite'}", "history": f"sqlite:///{folder / 'history.sqlite'}"}
+
 
 class StandaloneSettings(
     GatewayFields,
@@ -31,17 +38,12 @@ class StandaloneSettings(
     """The role `standalone`. `log`, `history` and `snapshot_dir` default to paths in `data_dir`; an empty `history` or
     `snapshot_dir` switches it off."""
 
-    data_dir: Path = Field(
-        Path("tsdb-data"), description="Folder of the embedded log and history; created when missing."
-    )
+    data_dir: Path = Field(DATA_DIR, description="Folder of the embedded log and history; created when missing.")
 
     @classmethod
     def derived(cls, values: dict[str, Any]) -> dict[str, Any]:
         folder = Path(values.get("data_dir") or cls.model_fields["data_dir"].default)
-        values.setdefault("log", f"sqlite:///{folder / 'log.sqlite'}")
-        values.setdefault("history", f"sqlite:///{folder / 'history.sqlite'}")
-        values.setdefault("snapshot_dir", str(folder / "snapshots"))
-        return values
+        return {**embedded_places(folder), "snapshot_dir": str(folder / "snapshots"), **values}
 
     @model_validator(mode="after")
     def _check_slices(self) -> StandaloneSettings:

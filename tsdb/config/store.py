@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from tsdb.config.common import CommonSettings
+from tsdb.config.common import ServiceSettings
 from tsdb.config.select import SelectFields
 from tsdb.config.trials import ExperimentFields
 from tsdb.config.types import Partitions, Shard, partition_ranges, shard_of
@@ -150,7 +150,7 @@ class StoreFields(SelectFields):
         return times.least_hold_ms + self.hold_extra_ms
 
 
-class StoreSettings(StoreFields, ExperimentFields, CommonSettings):
+class StoreSettings(StoreFields, ExperimentFields, ServiceSettings):
     """All settings of the role `store`."""
 
     @model_validator(mode="after")

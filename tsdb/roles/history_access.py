@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tsdb.config import CommonSettings
+from tsdb.config import HistoryFields
 from tsdb.history.interface import ChunkSink, ChunkStore
 from tsdb.history.open import open_history, open_history_admin, open_history_sink
 from tsdb.history.shared_settings import check_history, ensure_history
@@ -28,7 +28,7 @@ class HistoryComponent(Component):
         self._history.close()
 
 
-def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStore:
+def connect_history(settings: HistoryFields, shared: MetaSettings) -> ChunkStore:
     """History for queries, after a check of its tables and of its shared settings.
 
     Raises ConfigMismatch with every difference, Unavailable while history is away.
@@ -40,7 +40,7 @@ def connect_history(settings: CommonSettings, shared: MetaSettings) -> ChunkStor
     return open_history(url, replace(found, silence_s=min(QUERY_SILENCE_S, found.read_timeout_s)))
 
 
-def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> ChunkSink:
+def connect_history_sink(settings: HistoryFields, shared: MetaSettings) -> ChunkSink:
     """Does what connect_history does, for writes only."""
     url = settings.required_history()
     with open_history_admin(url, settings.history_settings()) as admin:
@@ -48,7 +48,7 @@ def connect_history_sink(settings: CommonSettings, shared: MetaSettings) -> Chun
     return open_history_sink(url, settings.history_settings())
 
 
-def create_embedded_history(settings: CommonSettings, shared: MetaSettings) -> None:
+def create_embedded_history(settings: HistoryFields, shared: MetaSettings) -> None:
     """Create the tables of an embedded history, which has no operator to do so."""
     with open_history_admin(settings.required_history(), settings.history_settings()) as admin:
         ensure_history(admin, shared)

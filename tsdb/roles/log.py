@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from tsdb.config import CommonSettings
+from tsdb.config import WorkerSettings
 from tsdb.config.chunker import ChunkerFields
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.loader import LoaderFields
@@ -28,7 +28,7 @@ GATEWAY_COMPRESSION = "lz4"
 
 
 @contextmanager
-def connected(settings: CommonSettings) -> Iterator[Log]:
+def connected(settings: WorkerSettings) -> Iterator[Log]:
     """Does what `connect` does, and closes the log when the role cannot be opened over it. Then the opening is retried,
     or the process ends."""
     log = connect(settings)
@@ -39,13 +39,13 @@ def connected(settings: CommonSettings) -> Iterator[Log]:
         raise
 
 
-def connect(settings: CommonSettings) -> Log:
+def connect(settings: WorkerSettings) -> Log:
     """The log, after a check of its topics and of the settings that all processes share."""
     with naming_log(settings.log):
         return _connect(settings)
 
 
-def _connect(settings: CommonSettings) -> Log:
+def _connect(settings: WorkerSettings) -> Log:
     access = log_settings(settings)
     log = open_log(settings.log, prefix=settings.log_prefix, settings=access)
     try:
@@ -76,13 +76,13 @@ class LogComponent(Component):
         self._log.close()
 
 
-def topic_watch(settings: CommonSettings, log: Log) -> TopicWatch:
+def topic_watch(settings: WorkerSettings, log: Log) -> TopicWatch:
     """The watch of the log's topics."""
     open_admin = partial(open_topics, settings.log, prefix=settings.log_prefix, settings=log_settings(settings))
     return TopicWatch(log, open_admin, settings.times)
 
 
-def log_settings(settings: CommonSettings) -> LogSettings:
+def log_settings(settings: WorkerSettings) -> LogSettings:
     """This process's settings of the log client."""
     security = KafkaSecurity(
         protocol=settings.kafka_security_protocol,
@@ -107,6 +107,6 @@ def log_settings(settings: CommonSettings) -> LogSettings:
     return LogSettings(security=security, embedded_claim=isinstance(settings, ChunkerFields | LoaderFields))
 
 
-def meta_settings(settings: CommonSettings, partitions: int) -> MetaSettings:
+def meta_settings(settings: WorkerSettings, partitions: int) -> MetaSettings:
     """The values of this process for the settings that all processes share."""
     return MetaSettings(partitions, placement_labels=settings.placement_labels, time_set=settings.times)

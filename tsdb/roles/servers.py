@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tsdb.config import CommonSettings, ProcessSettings
+from tsdb.config import ProcessSettings, ServiceSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import HostPort
@@ -32,7 +32,7 @@ REQUESTS_IN_HAND_MIN = 8  # Requests of the largest size that fit at once, whate
 
 
 def grpc_server(
-    settings: CommonSettings,
+    settings: ServiceSettings,
     services: Sequence[GrpcService],
     health: Health,
     *,

@@ -73,7 +73,7 @@ FLAGS = (
     _flags("--stores ''", "at least one HOST:PORT is wanted", "querier"),
     _flags("--stores a:0", "'a:0' has no port to connect to", "querier"),
     _flags("--history ftp://x", "is none of cassandra://HOST[,HOST]/KEYSPACE", "loader"),
-    _flags("--history parquet://x", "is none of cassandra://HOST[,HOST]/KEYSPACE", "chunker"),
+    _flags("--history parquet://x", "is none of cassandra://HOST[,HOST]/KEYSPACE", "querier --stores h:1"),
     _flags("--tables mysql://x", "'mysql://x' is neither sqlite:///PATH nor pyiceberg://NAME", "loader"),
     _flags("--tables sqlite:///t --tables-name samples", "tables_name = 'samples'", "loader"),
     Command("config show standalone --history '' --tables sqlite:///t", "tables needs a history"),

@@ -221,8 +221,8 @@ def fleet(scratch: Path, bootstrap: str) -> Iterator[Fleet]:
     made = Fleet(
         Role(scratch, "gateway", *log, "--produce-timeout-s", "6"),
         stores,
-        [Role(scratch, "chunker", *log, serves_grpc=False) for _ in range(2)],
-        [Role(scratch, "loader", *log, *history, serves_grpc=False) for _ in range(2)],
+        [Role(scratch, "chunker", *log) for _ in range(2)],
+        [Role(scratch, "loader", *log, *history) for _ in range(2)],
         Role(scratch, "querier", *log, *addresses),
     )
     tsdb_ok("history", "create", *log, *history)

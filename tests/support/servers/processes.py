@@ -18,6 +18,7 @@ from stack.ports import Ports
 
 READY_WITHIN_S = 600.0  # Covers a first compilation of all kernels on a busy machine.
 SLOW_S = 20.0  # Time beside the drain on a busy machine. A process that waits for its clients takes a minute.
+WITHOUT_GRPC = ("chunker", "loader", "canary")
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
 
 
@@ -58,7 +59,7 @@ def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None
 
 class Role:
     """A long-running `tsdb` role with its own ports, killed at the end of the context. wrapper: a command that becomes
-    the role by `exec`. serves_grpc: False for a role without a gRPC server."""
+    the role by `exec`."""
 
     def __init__(
         self,
@@ -66,12 +67,11 @@ class Role:
         *arguments: str,
         env: Mapping[str, str] | None = None,
         wrapper: Sequence[str] = (),
-        serves_grpc: bool = True,
     ) -> None:
         # The ports stay reserved while the process is down, so it comes back at the same addresses.
         self._ports = Ports(2)
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
-        grpc: tuple[str, ...] = ("--grpc", self.grpc) if serves_grpc else ()
+        grpc = () if arguments[0] in WITHOUT_GRPC else ("--grpc", self.grpc)
         self.arguments = [*arguments, *grpc, "--http", self.http]
         self.log_file = scratch / f"{arguments[0]}-{self.grpc.rpartition(':')[2]}.log"
         self._env = {**os.environ, **(env or {})}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tsdb.config import CommonSettings, Flag, ProcessSettings, flags, load
+from tsdb.config import CommonSettings, Flag, ProcessSettings, WorkerSettings, flags, load
 from tsdb.model.errors import InvalidRequest, Unavailable
 
 Settings = TypeVar("Settings", bound=ProcessSettings)
@@ -43,7 +43,7 @@ def with_settings(
             try:
                 command(settings, **given)
             except Unavailable:
-                if not isinstance(settings, CommonSettings):
+                if not isinstance(settings, WorkerSettings):
                     raise
                 # Imported here: it loads the clients of the logs, which the command has loaded then.
                 from tsdb.log.open import naming_log

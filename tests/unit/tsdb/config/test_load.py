@@ -9,14 +9,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tsdb.config import ChunkerSettings, GatewaySettings, LoaderSettings, StandaloneSettings, StoreSettings, load
-from tsdb.config.common import CommonSettings
+from tsdb.config import (
+    ChunkerSettings,
+    GatewaySettings,
+    LoaderSettings,
+    QuerierSettings,
+    StandaloneSettings,
+    StoreSettings,
+    load,
+)
+from tsdb.config.common import WorkerSettings
 from tsdb.model.errors import InvalidRequest
 
 LOG = {"log": "kafka://broker:9092"}
 
 
-def refusal(role: type[CommonSettings], flags: Mapping[str, Any]) -> InvalidRequest:
+def refusal(role: type[WorkerSettings], flags: Mapping[str, Any]) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         load(role, flags)
     return caught.value
@@ -109,7 +117,7 @@ class TestBadValues:
             (StoreSettings, {**LOG, "slice_small_ms": 7000}, "slice_large_ms 3600000 must be a multiple.*7000"),
             (StoreSettings, {**LOG, "memory_hard_bytes": 1 << 20}, "memory_hard_bytes 1048576 is below"),
             (GatewaySettings, {**LOG, "inflight_bytes_max": 2048}, "inflight_bytes_max 2048 is below"),
-            (GatewaySettings, {**LOG, "history": "mysql://x"}, "history = 'mysql://x'.*cassandra://"),
+            (QuerierSettings, {**LOG, "stores": "h:1", "history": "mysql://x"}, "history = 'mysql://x'.*cassandra://"),
             (GatewaySettings, {**LOG, "tls_cert_file": "x"}, "tls_cert_file and tls_key_file go together"),
             (GatewaySettings, {**LOG, "tls_client_ca_file": "x"}, "tls_client_ca_file needs"),
             (GatewaySettings, {**LOG, "kafka_sasl_mechanism": "PLAIN"}, "do not fit together"),
@@ -119,7 +127,7 @@ class TestBadValues:
         ],
     )
     def test_are_refused_with_key_value_and_legal_range(
-        self, role: type[CommonSettings], flags: Mapping[str, Any], says: str
+        self, role: type[WorkerSettings], flags: Mapping[str, Any], says: str
     ) -> None:
         error = refusal(role, flags)
         assert error.reason == "bad_setting"
@@ -176,7 +184,7 @@ class TestStandalone:
 
 
 @pytest.mark.parametrize("role", [ChunkerSettings, LoaderSettings])
-def test_a_drain_beyond_the_groups_patience_is_refused_at_the_start(role: type[CommonSettings]) -> None:
+def test_a_drain_beyond_the_groups_patience_is_refused_at_the_start(role: type[WorkerSettings]) -> None:
     more = {"history": "sqlite:///h.db"} if role is LoaderSettings else {}
     assert load(role, {**LOG, **more, "drain_s": 299}).drain_s == 299
     error = refusal(role, {**LOG, **more, "drain_s": 300})

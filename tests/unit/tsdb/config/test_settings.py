@@ -12,14 +12,14 @@ from pydantic import SecretStr
 
 from tsdb.config import (
     ROLES,
-    CanarySettings,
+    CommonSettings,
     StandaloneSettings,
     StoreSettings,
     effective,
     flags,
     load,
 )
-from tsdb.config.common import ProcessSettings
+from tsdb.config.common import HistoryFields, ProcessSettings, WorkerSettings
 from tsdb.config.reference import render
 from tsdb.config.types import HostPort, host_port, partition_ranges, shard_of
 from tsdb.model import defaults
@@ -131,8 +131,10 @@ class TestFlags:
     def test_all_settings_but_secrets_are_flags_with_help(self, role: type[ProcessSettings]) -> None:
         named = {flag.field: flag for flag in flags(role)}
         secrets = {name for name, field in role.model_fields.items() if field.annotation == SecretStr | None}
-        of_all = {"token"} if role is CanarySettings else {"token", "kafka_sasl_password", "cassandra_password"}
-        assert secrets >= of_all
+        wanted = {"token"}
+        wanted |= {"kafka_sasl_password"} if issubclass(role, WorkerSettings) else set()
+        wanted |= {"cassandra_password"} if issubclass(role, HistoryFields) else set()
+        assert secrets >= wanted
         assert set(role.model_fields) - set(named) == secrets
         assert all(flag.help.endswith(".") and flag.name == field.replace("_", "-") for field, flag in named.items())
 
@@ -142,6 +144,23 @@ class TestFlags:
         required = {name: value for name, value in targets.items() if name in role.model_fields}
         given: dict[str, Any] = {**texts, **required}
         assert effective(load(role, given)) == effective(load(role, required))
+
+
+def test_a_role_has_the_settings_of_what_it_opens_alone() -> None:
+    fields = {name: set(role.model_fields) for name, role in ROLES.items()}
+    parts = {"history": "history", "grpc_running_max": "gRPC", "log": "log"}
+    found = {name: {part for field, part in parts.items() if field in known} for name, known in fields.items()}
+    assert found == {
+        "gateway": {"log", "gRPC"},
+        "store": {"log", "gRPC"},
+        "chunker": {"log"},
+        "loader": {"log", "history"},
+        "querier": {"log", "gRPC", "history"},
+        "canary": set(),
+        "standalone": {"log", "gRPC", "history"},
+    }
+    of_history = {name for name in CommonSettings.model_fields if name.startswith(("history", "cassandra_"))}
+    assert all(not fields[name] & of_history for name in ("gateway", "store", "chunker", "canary"))
 
 
 def test_log_levels_are_those_of_the_logger() -> None:
