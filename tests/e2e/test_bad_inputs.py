@@ -120,9 +120,10 @@ def as_is(message: bytes) -> bytes:
 
 
 def one_line(err: str, words: str) -> None:
-    """Assert that the output is one line `error: ...` with these words."""
-    [line] = err.splitlines()
+    """Assert that the output is one line `error: ...` with these words, and below it the place in an expression."""
+    line, *below = err.splitlines()
     assert line.startswith("error: ")
+    assert not below or ("parse error: " in line and [text.strip() for text in below[1:]] == ["^"]), err
     assert words in line, line
     assert SECRET not in line
 

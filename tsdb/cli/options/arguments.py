@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tsdb.cli.terminal.errors import shown
+from tsdb.cli.terminal.errors import BadText, shown
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.times import UNITS_MS, parse_duration, parse_instant
 from tsdb.selector.selectors import parse_selector
@@ -55,7 +55,7 @@ def selector(text: str) -> str:
     except InvalidRequest as error:
         if _is_expression(text):
             raise typer.BadParameter(_NO_PROMQL.format(text=shown(text))) from None
-        raise typer.BadParameter(error.message) from None
+        raise BadText(error.message, text) from None
     return text
 
 

@@ -1,15 +1,11 @@
 """`tsdb query` prints the value of a PromQL expression.
 
 Computes the times of a PromQL query from its options.
-
-An error is shown with the line of the query that it names, and a caret below the position.
 """
 
 from __future__ import annotations
 
-import re
 import time
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,20 +21,13 @@ from tsdb.cli.query.result_output import (
     print_value_table,
     write_result,
 )
-from tsdb.cli.terminal.errors import error_text, fail, one_line, with_option_names
+from tsdb.cli.terminal.errors import error_text, excerpt, fail, one_line, with_option_names
 from tsdb.cli.terminal.output import note, value_text
 from tsdb.client import Client, InvalidRequest, QueryResult, ReadOptions
 
 STEPS_WANTED = 240
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 PLAIN_STEPS_MS = [count * unit for unit in (SECOND_MS, MINUTE_MS, HOUR_MS) for count in (1, 2, 5, 10, 15, 30)]
-
-# Characters before and after the position. With the indent and two cuts they are 80.
-BEFORE, AFTER = 48, 24
-INDENT = "  "
-CUT = "..."
-
-_PLACE = re.compile(r"(\d+):(\d+): parse error: ")
 
 
 def print_value(
@@ -146,30 +135,3 @@ def plain_step_ms(range_ms: int) -> int:
     wanted_ms = -(-range_ms // STEPS_WANTED)
     days_ms = -(-wanted_ms // DAY_MS) * DAY_MS
     return next((step_ms for step_ms in PLAIN_STEPS_MS if step_ms >= wanted_ms), days_ms)
-
-
-def excerpt(query: str, message: str) -> str:
-    """Two lines without a final line break; "" for a message that begins without a `line:column` of the query.
-
-    A column counts bytes of UTF-8 from 1.
-    """
-    place = _PLACE.match(message)
-    line, column = (int(place[1]), int(place[2])) if place else (0, 0)
-    text = dict(enumerate(query.split("\n"), start=1)).get(line, "")
-    if not text.strip():
-        return ""
-    at = len(text.encode(errors="replace")[: column - 1].decode(errors="ignore"))
-    before, after = _visible(text[max(0, at - BEFORE) : at]), _visible(text[at : at + AFTER])
-    head = CUT if at > BEFORE else ""
-    tail = CUT if at + AFTER < len(text) else ""
-    return f"{INDENT}{head}{before}{after}{tail}\n{INDENT}{' ' * (len(head) + _columns(before))}^"
-
-
-def _visible(text: str) -> str:
-    """The text without tabs and control characters, which would move the caret."""
-    return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _columns(text: str) -> int:
-    """Columns on a terminal: East Asian wide characters take two, combining ones no column."""
-    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

@@ -65,6 +65,28 @@ def test_an_empty_list_of_labels_is_explained(
     assert done.err == f"{remark}\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("series", "{}"),
+        ("labels", "job", "--selector", "{}"),
+        ("cardinality", "--selector", "{}"),
+        ("watch", "{}"),
+        ("query", "--raw", "{}"),
+        ("history", "show", "{}"),
+        ("history", "windows", "{}"),
+        ("spark", "export", "{}", "--to", "folder"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_with_a_selector_shows_the_place_of_its_error(shell: Shell, command: tuple[str, ...]) -> None:
+    done = shell.run(*(part.replace("{}", 'up{job=~"("}') for part in command))
+    assert done.code == 2
+    line, text, caret = done.err.splitlines()
+    assert "1:4: parse error: " in line
+    assert (text, caret) == ('  up{job=~"("}', "     ^")
+
+
 def test_labels_are_listed_by_name_or_value(shell: Shell, server: FakeServer) -> None:
     assert shell.ok("labels", "--address", server.address, "--output", "json").json == {"names": ["__name__", "job"]}
     values = shell.ok("labels", "job", "--selector", "up", "--address", server.address, "--output", "json")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tsdb.cli.query.promql import CUT, excerpt
+from tsdb.cli.terminal.errors import CUT, excerpt
 from tsdb.selector.tokens import place
 
 LETTERS = "abcxyz09 \t\nÄé日本\N{COMBINING ACUTE ACCENT}\x1b\x00\u200b\N{GRINNING FACE}"
