@@ -11,17 +11,7 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.connection import WRITE_TIMEOUT, Connection, connected
-from tsdb.cli.options.layout import (
-    Constant,
-    Label,
-    Labels,
-    Metric,
-    Name,
-    Time,
-    TimeUnit,
-    Value,
-    column_names,
-)
+from tsdb.cli.options.layout import with_columns
 from tsdb.cli.samples.rows import SampleRows, join_rows
 from tsdb.cli.samples.source import Format, format_of, open_source, read_rows, readable
 from tsdb.cli.samples.upload import Upload, live_times, send_as_due
@@ -34,10 +24,11 @@ from tsdb.model.import_layout import ColumnNames
 
 Summary = dict[str, int | float]
 
-IMPORT_OLDER = ": `tsdb spark import` takes older samples"
+IMPORT_OLDER = ": `tsdb spark import` takes older samples, `tsdb import` those of blocks of Prometheus"
 
 
 @connected(timeout=WRITE_TIMEOUT)
+@with_columns
 def write(
     connection: Connection,
     file: Annotated[Path, typer.Argument(parser=readable, metavar="FILE|-", help="- is stdin.")],
@@ -52,14 +43,8 @@ def write(
     round_times: Annotated[
         bool, typer.Option("--round-times", help="Round times finer than a millisecond down; else they are refused.")
     ] = False,
-    labels: Labels = None,
-    label: Label = None,
-    constant: Constant = None,
-    name: Name = None,
-    time: Time = None,
-    time_unit: TimeUnit = None,
-    value: Value = None,
-    metric: Metric = None,
+    *,
+    columns: ColumnNames,
     output: TableOrJson = "table",
 ) -> None:
     """Write samples from FILE, in the order of their times.
@@ -86,16 +71,6 @@ def write(
     if not 0 < speed < float("inf"):
         raise typer.BadParameter(f"--speed is {speed}; it must be above 0")
     chosen = format_of(file, form)
-    columns = column_names(
-        labels=labels,
-        label=label,
-        constant=constant,
-        name=name,
-        time=time,
-        time_unit=time_unit,
-        value=value,
-        metric=metric,
-    )
     if columns != ColumnNames() and chosen not in ("csv", "parquet"):
         raise typer.BadParameter(f"options that name columns go with csv and parquet; the format is {chosen}")
     clock = SystemClock()

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tsdb.cli.options.arguments import Milliseconds, duration
-from tsdb.cli.options.layout import (
-    Constant,
-    Label,
-    Labels,
-    Metric,
-    Name,
-    Time,
-    TimeUnit,
-    Value,
-    column_names,
-)
+from tsdb.cli.options.layout import with_columns
 from tsdb.cli.spark.running import CommonJobOptions, spark_job
+from tsdb.model.import_layout import ColumnNames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +20,7 @@ Format = Literal["parquet", "csv", "jsonl", "prometheus"]
 
 
 @spark_job
+@with_columns
 def import_files(
     run: CommonJobOptions,
     paths: Annotated[
@@ -36,18 +28,12 @@ def import_files(
         typer.Argument(metavar="PATH...", help="Files or folders, as Spark paths; for prometheus: blocks."),
     ],
     format: Annotated[Format, typer.Option("--format", help="Format of the files.")] = "parquet",
-    labels: Labels = None,
-    label: Label = None,
-    constant: Constant = None,
-    name: Name = None,
-    time: Time = None,
     round_times: Annotated[
         bool,
         typer.Option("--round-times", help="Round times finer than a millisecond down; else such rows are refused."),
     ] = False,
-    time_unit: TimeUnit = None,
-    value: Value = None,
-    metric: Metric = None,
+    *,
+    columns: ColumnNames,
     rejects: Annotated[
         str | None, typer.Option("--rejects", help="Folder for refused rows, with the reason of each.")
     ] = None,
@@ -81,17 +67,7 @@ def import_files(
     from spark_backfill.jobs.imports.job import import_files as import_all
     from spark_backfill.writing.import_run import check_job_id, new_job_id
 
-    names = column_names(
-        labels=labels,
-        label=label,
-        constant=constant,
-        name=name,
-        time=time,
-        time_unit=time_unit,
-        value=value,
-        metric=metric,
-    )
-    layout = names.layout(format, round_times=round_times)
+    layout = columns.layout(format, round_times=round_times)
     given_s = wait.ms / 1000 if wait else ImportOptions("").wait_s
     options = ImportOptions(
         check_job_id(job_id) if job_id else new_job_id(),
