@@ -39,20 +39,23 @@ def page_address(text: str) -> str:
         raise typer.BadParameter(f"{shown(text)} is neither HOST:PORT nor a URL of http or https") from None
 
 
+Page = Annotated[
+    str,
+    typer.Option(
+        "--page",
+        parser=page_address,
+        metavar="HOST:PORT|URL",
+        envvar="TSDB_PAGE",
+        help="The --http address of a querier or of standalone.",
+    ),
+]
+
+
 def open_page(
     expressions: Annotated[
         list[str] | None, typer.Argument(metavar="[EXPR]...", help="PromQL; each gets its own panel.")
     ] = None,
-    page: Annotated[
-        str,
-        typer.Option(
-            "--page",
-            parser=page_address,
-            metavar="HOST:PORT|URL",
-            envvar="TSDB_PAGE",
-            help="The --http address of a querier or of standalone.",
-        ),
-    ] = DEFAULT_PAGE,
+    page: Page = DEFAULT_PAGE,
     start: Start = None,
     end: End = None,
     last: Last = None,

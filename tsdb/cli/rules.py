@@ -1,4 +1,4 @@
-"""`tsdb rules`: check rule files, and run their unit tests."""
+"""`tsdb rules`: check rule files, and run their unit tests. tsdb/cli/rules_running.py has what needs a server."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from tsdb.cli.options.arguments import TableOrJson
 from tsdb.cli.options.groups import Commands
+from tsdb.cli.rules_running import EnableFeature, evaluate, features_of, status
 from tsdb.cli.terminal.errors import error_text
 from tsdb.cli.terminal.output import note, print_json, print_table
 
@@ -22,16 +23,6 @@ TEST_COLUMNS = ("file", "tests", "cases", "failures")
 COLUMNS = ("file", "groups", "recording", "alerting", "problems")
 
 rules = Commands("Prometheus's rule files: recording and alerting rules.")
-
-
-EnableFeature = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--enable-feature",
-        metavar="NAME",
-        help="A feature of PromQL that the rules use, as in the setting of a querier.",
-    ),
-]
 
 
 @dataclass(slots=True)
@@ -103,6 +94,10 @@ def run_tests(
         raise typer.Exit(1)
 
 
+rules.command("eval")(evaluate)
+rules.command("status")(status)
+
+
 def _test(path: Path, options: QueryOptions) -> tuple[dict[str, Any], list[str]]:
     """The outcome as JSON, and the texts of its failures."""
     from tsdb.rules.document import DocumentError
@@ -124,20 +119,6 @@ def _test(path: Path, options: QueryOptions) -> tuple[dict[str, Any], list[str]]
     found["failures"] = [{"test": one.test, "line": one.place.line, "text": one.text} for one in failures]
     names = [f' test "{one.test}",' if one.test else "" for one in failures]
     return found, [f"{path}: {one.place}:{name} {one.text}" for one, name in zip(failures, names, strict=True)]
-
-
-def features_of(names: list[str] | None) -> Features:
-    """Features of PromQL by the names of the setting. An unknown name is a misuse."""
-    from tsdb.promql.syntax.features import Features, features_named
-
-    if not names:
-        return Features()
-    from tsdb.config.promql import FEATURES  # Imported here: settings need a library that a check does not.
-
-    for name in names:
-        if name not in FEATURES:
-            raise typer.BadParameter(f"--enable-feature {name} is none of {', '.join(FEATURES)}")
-    return features_named(names)
 
 
 def _check(path: Path, features: Features) -> _Checked:

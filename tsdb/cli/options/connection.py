@@ -94,7 +94,7 @@ class Connection:
         return connect(
             self.address,
             tls=self._client_tls(),
-            token=self._token(),
+            token=bearer_token(self.token_file),
             timeout_s=self.timeout.ms / 1000,
             on_retry=UnreachableNotice(self.timeout),
         )
@@ -103,13 +103,6 @@ class Connection:
         if not (self.tls or self.tls_ca or self.tls_cert or self.tls_key):
             return None
         return ClientTls(self.tls_ca, self.tls_cert, self.tls_key)
-
-    def _token(self) -> str | None:
-        text = _token_text(self.token_file) if self.token_file else os.environ.get("TSDB_TOKEN", "")
-        # The file may be a server's list of valid tokens. Comments are skipped and the first token is sent.
-        lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-        tokens = " ".join(lines).replace(",", " ").split()
-        return tokens[0] if tokens else None
 
 
 class UnreachableNotice:
@@ -132,6 +125,15 @@ class UnreachableNotice:
             return
         self._printed = True
         note(f"{error.message}; tried again for up to {duration_text(self._timeout.ms)}")
+
+
+def bearer_token(file: Path | None) -> str | None:
+    """The token of a file, or of TSDB_TOKEN. Raises InvalidRequest (token_file)."""
+    text = _token_text(file) if file else os.environ.get("TSDB_TOKEN", "")
+    # The file may be a server's list of valid tokens. Comments are skipped and the first token is sent.
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    tokens = " ".join(lines).replace(",", " ").split()
+    return tokens[0] if tokens else None
 
 
 def _token_text(path: Path) -> str:
