@@ -26,7 +26,7 @@ from spark_backfill.source.log import newest_parts
 from spark_backfill.source.log_samples import LogQuery, OffsetsPart, labelled, read_part
 from spark_backfill.source.narrowed import NarrowedReader, is_empty_plan
 from spark_backfill.source.options import TimeSpan
-from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN, record_batches
+from spark_backfill.source.rows import record_batches
 from spark_backfill.source.runs import SampleRuns, gathered, run_batches
 from spark_backfill.source.seam import check_loaded, seam_of
 from spark_backfill.source.series_table import LabelText, SeriesLabels
@@ -36,7 +36,7 @@ from tsdb.history.merge import merge
 from tsdb.history.open import open_history_admin
 from tsdb.history.shared_settings import HINT
 from tsdb.model.errors import ConfigMismatch, HoleInRange, Unavailable
-from tsdb.model.window import EPOCH_MS
+from tsdb.model.window import EPOCH_MS, TS_MS_MAX, TS_MS_MIN
 from tsdb.query.history.index import READERS, Choice, HistoryIndex
 
 EVER = TimeSpan(TS_MS_MIN, TS_MS_MAX)

@@ -28,8 +28,6 @@ from spark_backfill.source.series_table import ArrowLabels
 BATCH_ROWS = 65_536  # The rows take about 20 MiB with six labels.
 US_PER_MS = 1_000
 INDEX_BITS = 20  # A record has at most 1 MiB, so fewer samples than this many bits count.
-# Range of Spark's timestamps, int64 microseconds.
-TS_MS_MIN, TS_MS_MAX = -(1 << 63) // US_PER_MS + 1, (1 << 63) // US_PER_MS - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,12 @@ from tsdb.model.errors import InvalidRequest
 # The 32 bits of a key's part: the upper ones number the share of a split pack, the lower ones the parts of that share.
 RANGE_BITS, NUMBER_BITS = 12, 20
 RANGES_MAX, NUMBERS_MAX = 1 << RANGE_BITS, 1 << NUMBER_BITS
+SERIES_PER_RANGE = 2_048  # A pack with more series is split into ranges of its series.
+
+
+def range_bits(series: int, per_range: int = SERIES_PER_RANGE) -> int:
+    """Number of upper bits of a series id that give its range in a pack of this many series; 0: the pack is whole."""
+    return min((series // per_range).bit_length(), RANGE_BITS) if series > per_range else 0
 
 
 @dataclass(frozen=True, slots=True)

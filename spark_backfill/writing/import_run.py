@@ -1,7 +1,8 @@
 """Import run: the ticks of a job, stored in `meta`. Their offsets are the orders of the job's chunks.
 
 A rerun, or a second process with the same job id, reads them and writes the same keys. Of several records of one job
-the first in `meta` counts for all. Format: docs/formats/import-run.md.
+the first in `meta` counts for all. An import without Spark also stores how many of its steps are done. Format:
+docs/formats/import-run.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tsdb.model.time_set import TimeSet
 
 VERSION = 1
 KEY_PREFIX = b"import/"
+STEPS_PREFIX = b"import-steps/"
 JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 DAY_MS = 24 * 3600 * 1000
 DOWNSAMPLE = "downsample"  # The fingerprint of runs of downsample: they have no input, they read history.
@@ -92,6 +94,37 @@ def find_run(log: Log, job_id: str) -> ImportRun | None:
         if record.key is not None and record.key.startswith(prefix) and record.value is not None:
             return _decoded(job_id, record.value)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsDone:
+    """Steps of a plan whose records are all in the log. plan: digest of the plan. counts: those of the steps."""
+
+    plan: str
+    steps: int
+    counts: Mapping[str, int]
+
+    def write(self, log: Log, job_id: str) -> None:
+        """Replace the record of the job; durable when it returns."""
+        value = {"version": VERSION, "plan": self.plan, "steps": self.steps, "counts": dict(self.counts)}
+        log.append_sync(META, 0, json.dumps(value, sort_keys=True).encode(), key=STEPS_PREFIX + job_id.encode())
+
+
+def find_steps(log: Log, job_id: str, plan: str) -> StepsDone | None:
+    """The finished steps of a job; None without any, or when they are of another plan."""
+    key, value = STEPS_PREFIX + job_id.encode(), None
+    for record in read_to_end(log, META, 0):
+        if record.key == key:
+            value = record.value
+    if value is None:
+        return None
+    try:
+        fields = json.loads(value)
+        counts = {str(name): int(count) for name, count in fields["counts"].items()}
+        found = StepsDone(str(fields["plan"]), int(fields["steps"]), counts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # Another version wrote it: all steps run again, and write the same keys.
+    return found if found.plan == plan else None
 
 
 def is_import(key: bytes, value: bytes | None) -> bool:

@@ -47,6 +47,11 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
     "Write": (
         Row("write", "tsdb.cli.write:write", "Write samples from FILE, in the order of their times."),
         Row(
+            "import",
+            "tsdb.cli.import_blocks:import_blocks",
+            "Import blocks of Prometheus into history: samples older than the shortest hold and a day; without Spark.",
+        ),
+        Row(
             "agent",
             "tsdb.cli.agent.command:agent",
             "Write metrics of this host, with the names of the node exporter, and of endpoints, once an interval.",

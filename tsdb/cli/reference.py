@@ -24,9 +24,9 @@ INTRODUCTION = """# Command line
 Generated from `tsdb/cli`; do not edit: `python -m tsdb.cli.reference > docs/cli.md`.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 good, 1 failed, 2 misused. A failure is one line on
-stderr, `error: ...`, with a reason that scripts can rely on in parentheses; below an error in PromQL is its place. A
-misuse is one line that names the help page to read. `tsdb --version` prints the version; `-h` and `--help` explain
-every command.
+stderr, `error: ...`, with a reason that scripts can rely on in parentheses. A misuse is one line that names the help
+page to read. Below an error in PromQL or a selector is its place. `tsdb --version` prints the version; `-h` and
+`--help` explain every command.
 
 Durations are numbers and units (`500ms`, `30s`, `10m`, `1h30m`, `1.5h`, `2d`, `1w`, `1y` of 365 days; a bare number is
 seconds). Times are ISO 8601 (UTC without a zone), ms since the epoch, `-1h` or `now-1h`, `today` or `yesterday` (their

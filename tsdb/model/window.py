@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TIME_MAX_MS = 1 << 61  # Bound of a read. Ranges beyond it would leave 64 bits in the arithmetic of steps.
 LONG_AGO_MS = -(1 << 60)  # A time before any sample.
+# Range of the timestamps of Spark and Arrow, int64 microseconds. Imports refuse other times.
+TS_MS_MIN, TS_MS_MAX = -(1 << 63) // 1_000 + 1, (1 << 63) // 1_000 - 1
 EPOCH_MS = 30 * 24 * 3600 * 1000  # Length of an index epoch: 30 days of sample time.
 
 

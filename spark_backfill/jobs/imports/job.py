@@ -12,17 +12,17 @@ from pyspark.sql import functions as F
 
 from spark_backfill.jobs.imports.normal_rows import NORMAL_SCHEMA, REJECT, SAMPLE, Normalize
 from spark_backfill.jobs.imports.raw_rows import raw_rows
-from spark_backfill.jobs.imports.survey import SERIES_PER_RANGE, Survey, series_of, survey
+from spark_backfill.jobs.imports.survey import Survey, series_of, survey
 from spark_backfill.places import Places
 from spark_backfill.result import ImportResult, RefusedCount
 from spark_backfill.writing.appender import Announce
-from spark_backfill.writing.chunk_writer import ChunkWriter, Written
+from spark_backfill.writing.chunk_writer import SERIES_PER_RANGE, ChunkWriter, Written
 from spark_backfill.writing.import_run import ImportRun, begin_run
 from spark_backfill.writing.loader_wait import wait_until_seen
 from spark_backfill.writing.sorted_batches import RECEIPT_SCHEMA, receipt, sorted_rows, written_by
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.import_layout import PROMETHEUS, ImportLayout
+from tsdb.model.import_layout import ImportLayout
 from tsdb.model.meta import MetaSettings
 
 TOO_RECENT = "too_recent"
@@ -60,7 +60,7 @@ def import_files(
     """
     fingerprint = layout.fingerprint(_files(spark, paths))
     normalize = Normalize(shared.placement_labels, shared.partitions, shared.time_set.window_ms)
-    normal = _raw(spark, paths, layout).mapInArrow(normalize, NORMAL_SCHEMA).persist(StorageLevel.DISK_ONLY)
+    normal = raw_rows(spark, paths, layout).mapInArrow(normalize, NORMAL_SCHEMA).persist(StorageLevel.DISK_ONLY)
     try:
         return _import(spark, normal, fingerprint, places, shared, options, clock or SystemClock())
     finally:
@@ -95,14 +95,6 @@ def _import(
         if options.wait_s is not None:
             wait_until_seen(log, found.partitions, options.job_id, options.wait_s, clock)
     return _result(options, run, shared, announced, done, rejected)
-
-
-def _raw(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
-    if layout.format == PROMETHEUS:
-        from spark_backfill.jobs.imports.prometheus.blocks import block_rows
-
-        return block_rows(spark, paths)
-    return raw_rows(spark, paths, layout)
 
 
 def _files(spark: SparkSession, paths: Sequence[str]) -> list[tuple[str, int, str]]:

@@ -6,7 +6,7 @@ The label text of rows is parsed once for each distinct text and not for each ro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.imports.raw_rows import SEPARATOR
-from spark_backfill.source.rows import TS_MS_MAX, TS_MS_MIN
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, canonical_labels, normalize_labels, series_id
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
-from tsdb.model.window import EPOCH_MS
+from tsdb.model.window import EPOCH_MS, TS_MS_MAX, TS_MS_MIN
 
 SAMPLE, SERIES, REJECT = 0, 1, 2
 NORMAL_SCHEMA = (
@@ -43,7 +41,10 @@ _ARROW = pa.schema(
         ("shown", pa.string()),
     ]
 )
+# Joins the labels of several columns into one text; JSON text never contains this character.
+SEPARATOR = "\x01"
 SHOWN_CHARS_MAX = 500
+OUT_OF_RANGE = "timestamp_out_of_range"
 
 TEXTS_MAX = 500_000  # Cached texts. A full cache is cleared; its texts are parsed again when they come.
 
@@ -74,7 +75,8 @@ class Normalize:
         ts_ms = batch.column("ts_ms")
         times = pc.fill_null(ts_ms, 0).to_numpy(zero_copy_only=False)
         unnamed = np.array([isinstance(each, Refused) for each in series])[codes]
-        outside = (times <= TS_MS_MIN + self.window_ms) | (times >= TS_MS_MAX - self.window_ms)
+        low_ms, high_ms = time_bounds(self.window_ms)
+        outside = (times < low_ms) | (times >= high_ms)
         flawed = pc.is_valid(batch.column("problem")).to_numpy(zero_copy_only=False)
         good = np.flatnonzero(~(flawed | unnamed | outside))
         if len(good):
@@ -98,6 +100,11 @@ class Normalize:
             ts_ms=pa.array(times),
             value=values,
         )
+
+
+def time_bounds(window_ms: int) -> tuple[int, int]:
+    """The range [low_ms, high_ms) of valid times. The windows of all of them are in the range of timestamps."""
+    return TS_MS_MIN + window_ms + 1, TS_MS_MAX - window_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,7 @@ def _rejects(rows: pa.RecordBatch, series: list[PlacedSeries | Refused]) -> pa.R
     reasons, texts = [], []
     for row, each in zip(rows.to_pylist(), series, strict=True):
         labels = each.reason if isinstance(each, Refused) else None
-        reasons.append(row["problem"] or labels or "timestamp_out_of_range")
+        reasons.append(row["problem"] or labels or OUT_OF_RANGE)
         shown = row["shown"] or f"{row['ts_ms']} {row['value']}"
         texts.append(f"{row['labels']} {shown}"[:SHOWN_CHARS_MAX])
     return _batch(
@@ -209,6 +216,10 @@ class LabelTexts:
                 labels |= _object(part)
         except (ValueError, RecursionError):
             return Refused("bad_labels")
+        return self.placed(labels)
+
+    def placed(self, labels: Mapping[str, str]) -> PlacedSeries | Refused:
+        """The series of these labels."""
         if not labels.get("__name__"):
             return Refused("no_metric_name")
         try:

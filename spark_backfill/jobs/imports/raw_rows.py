@@ -1,14 +1,17 @@
 """Raw rows: read files of a layout as rows of label text, time and value. Column `problem` has the reason of a refusal.
 
-Spark does all of this with column expressions. No row is dropped here.
+Spark does all of this with column expressions, except for blocks of Prometheus: several tasks read each block. No row
+is dropped here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -28,12 +31,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_backfill.failures import quoted_errors
+from spark_backfill.jobs.imports.normal_rows import SEPARATOR
+from spark_backfill.jobs.imports.prometheus.blocks import blocks_at, read_share
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.import_layout import CSV, METRIC_NAME, PARQUET, ImportLayout
+from tsdb.model.import_layout import CSV, METRIC_NAME, PARQUET, PROMETHEUS, ImportLayout
 
 RAW_SCHEMA = "labels string, ts_ms bigint, value double, problem string, shown string"
-# Joins the labels of several columns into one text; JSON text never contains this character.
-SEPARATOR = "\x01"
+SHARES = 8  # Tasks for one block: two hours of a large Prometheus have millions of series.
 _BROKEN = "_broken_line"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _INFINITE = r"^([+-]?)(inf|infinity)$"
@@ -44,7 +49,13 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> DataFrame:
-    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and Spark's error for a missing path."""
+    """Rows of RAW_SCHEMA. Raises InvalidRequest (bad_layout), and Spark's error for a missing path.
+
+    For blocks the paths are blocks or folders of blocks, and tasks use the same paths: no_input, no_meta. A chunk of a
+    native histogram gives one row with a problem.
+    """
+    if layout.format == PROMETHEUS:
+        return _block_rows(spark, paths)
     frame, layout = _read(spark, paths, layout)
     layout.check(frame.columns)
     kinds = {field.name: field.dataType for field in frame.schema.fields}
@@ -71,6 +82,19 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
         problem.alias("problem"),
         shown.alias("shown"),
     )
+
+
+def _block_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    shares = [(str(block), share) for block in blocks_at(paths) for share in range(SHARES)]
+    frame = spark.createDataFrame(shares, "block string, share int").repartition(len(shares), "block", "share")
+    return frame.mapInArrow(_read_shares, RAW_SCHEMA)
+
+
+def _read_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with quoted_errors():
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from read_share(Path(row["block"]), row["share"], SHARES)
 
 
 def _read(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) -> tuple[DataFrame, ImportLayout]:

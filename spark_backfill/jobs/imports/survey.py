@@ -9,12 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_backfill.jobs.imports.normal_rows import REJECT, SAMPLE, SERIES
-from spark_backfill.writing.chunk_writer import RANGE_BITS
+from spark_backfill.writing.chunk_writer import SERIES_PER_RANGE, range_bits
 from tsdb.history.rows import unsigned
 from tsdb.model.errors import InvalidRequest
 
-# A pack with more series is written by several tasks, each with a range of its series.
-SERIES_PER_RANGE = 2_048
 IDS_SHOWN = 3
 
 
@@ -44,11 +42,7 @@ def survey(normal: DataFrame, series_per_range: int = SERIES_PER_RANGE) -> Surve
         sum(row["count"] for row in counted if row["what"] == SAMPLE),
         {row["reason"]: row["count"] for row in counted if row["what"] == REJECT},
         tuple(sorted(row["partition"] for row in found)),
-        {
-            pack["pack_id"]: min((pack["series"] // series_per_range).bit_length(), RANGE_BITS)
-            for row in found
-            for pack in row["heavy"]
-        },
+        {pack["pack_id"]: range_bits(pack["series"], series_per_range) for row in found for pack in row["heavy"]},
     )
 
 

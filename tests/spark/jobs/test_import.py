@@ -20,12 +20,14 @@ from pyspark.sql import SparkSession
 
 from spark_backfill import register
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
+from spark_backfill.jobs.imports.prometheus.local import LocalOptions, import_blocks
 from spark_backfill.jobs.imports.raw_rows import raw_rows
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
 from support.data.tsdb_blocks import write_block
 from support.servers.chunkers import chunker_options, running
-from support.servers.logs import wait_until
+from support.servers.histories import HistoryFactory
+from support.servers.logs import LogFactory, wait_until
 from support.servers.node import Node
 from support.servers.querier_node import QuerierNode
 from support.spark.imports import ImportGround, SamplesByWindow
@@ -259,6 +261,34 @@ def test_files_of_other_layouts_mean_the_same(spark: SparkSession, embedded: Imp
     import_files(spark, [str(tmp_path / "data")], ImportLayout("prometheus"), embedded.places, embedded.shared, block)
     assert embedded.held() == held
     assert len({key.order for key in embedded.rows()}) == 2
+
+
+def test_an_import_without_spark_writes_the_rows_of_the_one_on_spark(
+    spark: SparkSession, embedded: ImportGround, tmp_path: Path
+) -> None:
+    hosts = [f"i{n}" for n in range(5)]
+    series = [
+        (
+            {"__name__": "cpu", "job": "j", "instance": host, "core": str(core)},
+            [(PAST_MS + 250_000 * n, n / 8) for n in range(400)],
+        )
+        for host in hosts
+        for core in range(6)
+    ]
+    path = str(write_block(tmp_path / "data" / "01A", series))
+    options = ImportOptions("on-spark", wait_s=WAIT_S, series_per_range=4)
+    done = import_files(spark, [path], ImportLayout("prometheus"), embedded.places, embedded.shared, options)
+    found = embedded.rows()
+    logs, histories = (
+        LogFactory(f"sqlite:///{tmp_path}/two.db", ""),
+        HistoryFactory(f"sqlite:///{tmp_path}/two.past.db"),
+    )
+    with logs, histories, ImportGround(logs, histories) as ground:
+        alone = LocalOptions("alone", wait_s=WAIT_S, step_samples=1_000, series_per_range=4)
+        result = import_blocks([path], ground.places, ground.shared, alone)
+        assert ground.rows() == found
+    figures = {**done.figures(), "job_id": "", "end_ms": 0}
+    assert figures.items() <= {**result.figures(), "job_id": "", "end_ms": 0}.items()
 
 
 def test_an_impossible_import_is_refused_before_anything_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -136,7 +137,17 @@ def write_block(
         uvarint(numbers[place]) + varint(first) + varint(last) for place, (first, last) in (deleted or {}).items()
     )
     (folder / "tombstones").write_bytes(struct.pack(">IB", 0x0130BA30, 1) + stones + crc32c(stones))
+    (folder / "meta.json").write_text(json.dumps(_meta(folder.name, series, refs)))
     return folder
+
+
+def _meta(
+    ulid: str, series: Sequence[tuple[Labels, Sequence[Sample]]], refs: Sequence[Sequence[tuple[int, int, int]]]
+) -> dict[str, object]:
+    times = [ts_ms for _, samples in series for ts_ms, _ in samples] or [0]
+    samples = sum(len(one) for _, one in series)
+    stats = {"numSamples": samples, "numSeries": len(series), "numChunks": sum(map(len, refs))}
+    return {"ulid": ulid, "minTime": min(times), "maxTime": max(times) + 1, "stats": stats, "version": 1}
 
 
 def _index(

@@ -1,28 +1,32 @@
-"""Blocks as raw rows: several tasks read each block, and each task decodes its share of the series.
+"""Finds the folders of blocks, opens a block, and reads the rows of a share of its series.
 
-A block has tombstones: deleted intervals of series whose samples are still in the chunks.
+A block has tombstones: deleted intervals of series whose samples are still in the chunks. Its `meta.json` says how many
+series and chunks its index has.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, SparkSession
 
-from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.imports.prometheus.index import BlockIndex, BlockSeries, ByteCursor
-from spark_backfill.jobs.imports.prometheus.segments import Segments, mapped
-from spark_backfill.jobs.imports.raw_rows import RAW_SCHEMA
-from tsdb.model.errors import InvalidRequest, UnknownVersion
+from spark_backfill.jobs.imports.prometheus.index import BlockIndex, BlockSeries, ByteCursor, ChunkRef
+from spark_backfill.jobs.imports.prometheus.segments import ChunkSamples, Segments, mapped
+from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 INDEX = "index"
-SHARES = 8  # Tasks for one block: two hours of a large Prometheus have millions of series.
+META = "meta.json"
+META_VERSION = 1
+META_BYTES_MAX = 16 << 20  # Of a block made of thousands, all of which it names.
+# Prometheus gives these ends to the name of a block that it writes or removes.
+UNFINISHED = (".tmp-for-creation", ".tmp-for-deletion")
+NATIVE_HISTOGRAM = "native_histogram"
 BATCH_ROWS = 65_536
 _ARROW = pa.schema(
     [
@@ -41,44 +45,102 @@ Tombstones = Mapping[int, Sequence[tuple[int, int]]]
 """Intervals [first_ms, last_ms] by number of the series, both ends included."""
 
 
-def block_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Rows of RAW_SCHEMA for all samples of the blocks. paths: blocks or folders of blocks; tasks use the same paths.
-
-    Raises InvalidRequest (no_input). A chunk of a native histogram gives one row with a problem.
-    """
-    shares = [(str(block), share) for block in blocks_at(paths) for share in range(SHARES)]
-    frame = spark.createDataFrame(shares, "block string, share int").repartition(len(shares), "block", "share")
-    return frame.mapInArrow(_read_shares, RAW_SCHEMA)
-
-
 def blocks_at(paths: Sequence[str]) -> list[Path]:
-    """Block folders: those that have an index file. Raises InvalidRequest (no_input)."""
-    found = []
+    """Block folders: those that have an index file. paths: blocks, or folders of blocks.
+
+    Raises InvalidRequest: no_input, or no_meta for a block without meta.json, which Prometheus writes last.
+    """
+    found: list[Path] = []
     for path in map(Path, (path.removeprefix("file://") for path in paths)):
         blocks = [path] if (path / INDEX).is_file() else sorted(each.parent for each in path.glob(f"*/{INDEX}"))
+        blocks = [block for block in blocks if not block.name.endswith(UNFINISHED)]
         if not blocks:
             raise InvalidRequest(f"{path} is no block of Prometheus and has none in it", reason="no_input")
         found += blocks
+    for block in found:
+        if not (block / META).is_file():
+            raise InvalidRequest(
+                f"{block} has no {META}: Prometheus did not finish it, or a copy of it is cut short; copy it again, or"
+                " move it away",
+                reason="no_meta",
+            )
     return found
 
 
-def _read_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with quoted_errors():
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from read_share(Path(row["block"]), row["share"], SHARES)
+@dataclass(frozen=True, slots=True)
+class BlockMeta:
+    """The content of meta.json. min_ms, max_ms: [min_ms, max_ms) has all samples. series, chunks, samples: the numbers
+    of the index; 0 where it does not say."""
+
+    min_ms: int
+    max_ms: int
+    series: int
+    chunks: int
+    samples: int
 
 
-def read_share(block: Path, share: int, shares: int) -> Iterator[pa.RecordBatch]:
+def read_meta(block: Path) -> BlockMeta:
+    """Read the meta.json of a block. Raises CorruptData (corrupt_block), UnknownVersion."""
+    file = block / META
+    try:
+        with file.open("rb") as opened:
+            fields = json.loads(opened.read(META_BYTES_MAX))
+        version, times = fields["version"], (fields["minTime"], fields["maxTime"])
+        stats = fields.get("stats") or {}
+        counts = [stats.get(name) or 0 for name in ("numSeries", "numChunks", "numSamples")]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptData(f"{file} is no meta.json of a block: {error!r}", reason="corrupt_block") from None
+    if version != META_VERSION:
+        raise UnknownVersion(f"{file}: block is of version {version}; this process knows {META_VERSION}")
+    if not all(type(number) is int and number >= 0 for number in counts) or not all(type(at) is int for at in times):
+        raise CorruptData(f"{file}: times {times} and counts {counts} must be whole numbers", reason="corrupt_block")
+    return BlockMeta(*times, *counts)
+
+
+class OpenBlock:
+    """An opened block. Files are mapped until the value is dropped. Raises CorruptData (corrupt_block),
+    UnknownVersion."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._index = BlockIndex(mapped(folder / INDEX), str(folder / INDEX))
+        self._segments = Segments(sorted((folder / "chunks").glob("[0-9]*")))
+        stones = folder / "tombstones"
+        self._deleted = read_tombstones(mapped(stones), str(stones)) if stones.is_file() else {}
+
+    def series(self) -> Iterator[BlockSeries]:
+        """Every series, in the order of the index. At its end the numbers of meta.json must have come."""
+        meta, series, chunks = read_meta(self._folder), 0, 0
+        for one in self._index.series():
+            series, chunks = series + 1, chunks + len(one.chunks)
+            yield one
+        for what, got, want in (("series", series, meta.series), ("chunks", chunks, meta.chunks)):
+            if want and got != want:
+                raise CorruptData(
+                    f"{self._folder / INDEX} has {got} {what}; {META} says {want}", reason="corrupt_block"
+                )
+
+    def chunks(self, number: int) -> tuple[ChunkRef, ...]:
+        """The chunks of a series by its number."""
+        return self._index.chunks(number)
+
+    def samples(self, number: int, ref: ChunkRef) -> ChunkSamples | None:
+        """The samples of a chunk outside all deleted intervals; None for a native histogram."""
+        samples = self._segments.read(ref)
+        deleted = self._deleted.get(number, ())
+        if samples is None or not deleted:
+            return samples
+        kept = alive(samples.ts_ms, deleted)
+        return ChunkSamples(samples.ts_ms[kept], samples.value[kept])
+
+
+def read_share(folder: Path, share: int, shares: int) -> Iterator[pa.RecordBatch]:
     """Every shares-th series of a block. Raises CorruptData (corrupt_block), UnknownVersion."""
-    index = BlockIndex(mapped(block / INDEX), str(block / INDEX))
-    segments = Segments(sorted((block / "chunks").glob("[0-9]*")))
-    stones = block / "tombstones"
-    deleted = read_tombstones(mapped(stones), str(stones)) if stones.is_file() else {}
+    block = OpenBlock(folder)
     waiting: list[pa.RecordBatch] = []
-    for place, series in enumerate(index.series()):
+    for place, series in enumerate(block.series()):
         if place % shares == share:
-            waiting += _rows(series, segments, deleted)
+            waiting += _rows(series, block)
         if sum(map(len, waiting)) >= BATCH_ROWS:
             yield from _joined(waiting)
             waiting = []
@@ -86,16 +148,19 @@ def read_share(block: Path, share: int, shares: int) -> Iterator[pa.RecordBatch]
         yield from _joined(waiting)
 
 
-def _rows(series: BlockSeries, segments: Segments, deleted: Tombstones) -> Iterator[pa.RecordBatch]:
+def _rows(series: BlockSeries, block: OpenBlock) -> Iterator[pa.RecordBatch]:
     labels = json.dumps(dict(series.labels))
     for ref in series.chunks:
-        samples = segments.read(ref)
+        samples = block.samples(series.number, ref)
         if samples is None:
-            shown = f"chunk of [{ref.min_ms}, {ref.max_ms}]"
-            yield _batch(labels, np.array([ref.min_ms]), np.zeros(1), "native_histogram", shown)
-            continue
-        kept = alive(samples.ts_ms, deleted.get(series.number, ()))
-        yield _batch(labels, samples.ts_ms[kept], samples.value[kept], None, None)
+            yield _batch(labels, np.array([ref.min_ms]), np.zeros(1), NATIVE_HISTOGRAM, shown_chunk(ref))
+        else:
+            yield _batch(labels, samples.ts_ms, samples.value, None, None)
+
+
+def shown_chunk(ref: ChunkRef) -> str:
+    """A chunk in a message."""
+    return f"chunk of [{ref.min_ms}, {ref.max_ms}]"
 
 
 def _batch(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion
@@ -110,9 +111,9 @@ class BlockIndex:
         # Symbols, series, label indices, label offsets, postings, postings offsets; 0 for an absent section.
         contents = ByteCursor(data, name, max(len(data) - TOC_BYTES, 0), len(data)).section(TOC_BYTES - 4)
         starts = [contents.u64() for _ in range(6)]
+        self._symbols_at = starts[0]
         self._series_at = starts[1]
         self._series_end = min([at for at in starts if at > starts[1]], default=len(data) - TOC_BYTES)
-        self._symbols = self._read_symbols(starts[0])
 
     def series(self) -> Iterator[BlockSeries]:
         """Every series, in the order of the index."""
@@ -128,8 +129,17 @@ class BlockIndex:
             yield self._one(at // SERIES_ALIGN, cursor.section(size))
             at = cursor.at
 
-    def _read_symbols(self, at: int) -> list[str]:
-        cursor = ByteCursor(self._data, self._name, at, len(self._data))
+    def chunks(self, number: int) -> tuple[ChunkRef, ...]:
+        """The chunks of the series with this number, without its labels."""
+        cursor = ByteCursor(self._data, self._name, number * SERIES_ALIGN, self._series_end)
+        body = cursor.section(cursor.uvarint())
+        for _ in range(2 * body.uvarint()):
+            body.uvarint()
+        return tuple(_chunks(body))
+
+    @cached_property
+    def _symbols(self) -> list[str]:
+        cursor = ByteCursor(self._data, self._name, self._symbols_at, len(self._data))
         body = cursor.section(cursor.u32())
         count = body.u32()
         if count > body.end - body.at:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_backfill.jobs.imports.normal_rows import LabelTexts, PlacedSeries, Refused
-from spark_backfill.jobs.imports.raw_rows import SEPARATOR
+from spark_backfill.jobs.imports.normal_rows import SEPARATOR, LabelTexts, PlacedSeries, Refused
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule
 
