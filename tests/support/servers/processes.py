@@ -71,7 +71,7 @@ class Role:
         # The ports stay reserved while the process is down, so it comes back at the same addresses.
         self._ports = Ports(2)
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self._ports.numbers)
-        grpc = () if arguments[0] in WITHOUT_GRPC else ("--grpc", self.grpc)
+        grpc: tuple[str, ...] = () if arguments[0] in WITHOUT_GRPC else ("--grpc", self.grpc)
         self.arguments = [*arguments, *grpc, "--http", self.http]
         self.log_file = scratch / f"{arguments[0]}-{self.grpc.rpartition(':')[2]}.log"
         self._env = {**os.environ, **(env or {})}
