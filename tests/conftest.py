@@ -7,7 +7,6 @@ import gc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from support.drills import leftovers
 from support.examples import load_profiles
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
-from support.shared_servers import SharedBroker, contract_history, shared_broker, shared_node
+from support.shared_servers import GroupServers, SharedBroker, contract_history, shared_broker, shared_node
 from tsdb.ops.interpreter import import_without_collections
 
 # Imports all tests without garbage collections, which took 6 % of the CPU of a test process.
@@ -78,33 +77,44 @@ def cassandra() -> NodeAccess:
     return shared_node()
 
 
-# An idle broker takes a fortieth of a core, so these servers end with their file: a start takes 1.5 s of CPU.
-@pytest.fixture(scope="module")
-def server_folder() -> Iterator[Path]:
-    """Data of the servers of a file."""
-    with TemporaryDirectory(prefix="s", dir=leftovers.run_folder(), ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+# An idle broker takes a fortieth of a core and an idle browser more, so these servers end with the files of their
+# group. A start of Cassandra takes eight seconds of CPU, of three brokers six, of the browser three.
+_group_servers = GroupServers()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the servers of a group after its last test, and after all fixtures that use them."""
+    try:
+        yield
+    finally:
+        if nextitem is None or run_order.group_of_item(nextitem) != run_order.group_of_item(item):
+            _group_servers.close()
+
+
+@pytest.fixture(scope="session")
+def group_servers() -> GroupServers:
+    """Servers of the group of files that runs."""
+    return _group_servers
 
 
 @pytest.fixture(scope="module")
-def broker(server_folder: Path) -> Iterator[KafkaCluster]:
+def broker(group_servers: GroupServers) -> KafkaCluster:
     """A broker that no other process uses. A test may stop or freeze it, and leaves it ready."""
-    with KafkaCluster(folder=server_folder / "kafka") as cluster:
-        yield cluster
+    return group_servers.server("broker", lambda folder: KafkaCluster(folder=folder))
 
 
 @pytest.fixture(scope="module")
-def three(server_folder: Path) -> Iterator[KafkaCluster]:
-    """A cluster of three brokers for the tests of a file."""
-    with KafkaCluster(3, folder=server_folder / "three", settings={"broker.rack": "rack-{node}"}) as cluster:
-        yield cluster
+def three(group_servers: GroupServers) -> KafkaCluster:
+    """A cluster of three brokers that no other process uses."""
+    settings = {"broker.rack": "rack-{node}"}
+    return group_servers.server("three", lambda folder: KafkaCluster(3, folder=folder, settings=settings))
 
 
 @pytest.fixture(scope="module")
-def node(server_folder: Path) -> Iterator[CassandraNode]:
-    """A node of Cassandra for the tests of a file."""
-    with CassandraNode(folder=server_folder / "cassandra") as made:
-        yield made
+def node(group_servers: GroupServers) -> CassandraNode:
+    """A node of Cassandra that no other process uses."""
+    return group_servers.server("node", lambda folder: CassandraNode(folder=folder))
 
 
 @pytest.fixture(params=["sqlite", "kafka"])

@@ -1,7 +1,8 @@
-"""Shared servers: one broker and one Cassandra node for all processes of a test run, and texts that all need.
+"""Shared servers: one broker and one Cassandra node for all processes of a test run, servers for a group of files, and
+texts that all processes need.
 
-The first test that asks starts a server, and the guard of the run ends it. A server costs seconds of CPU to start, and
-a fortieth of a core while nobody uses it.
+The first test that asks starts a server. The guard of the run ends those of all processes. A server costs seconds of
+CPU to start, and a fortieth of a core while nobody uses it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 from stack.cassandra import CassandraNode, NodeAccess
 from stack.kafka import KafkaCluster
 from support.drills.leftovers import run_folder
 
+Server = TypeVar("Server")
 _started_here: list[object] = []  # Python warns of the process of a server that nobody refers to.
 
 
@@ -57,6 +61,30 @@ def contract_history(node: NodeAccess | CassandraNode) -> str:
     """URL of a keyspace for the tests of this process, each of which empties it."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
     return f"cassandra://{node.host}:{node.port}/contract_{worker}"
+
+
+class GroupServers:
+    """Servers that no other process uses, by name, until `close`. Files of a group run one after another in a process,
+    and each leaves a server as it found it.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, Any] = {}
+        self._stack = ExitStack()
+
+    def server(self, name: str, start: Callable[[Path], AbstractContextManager[Server]]) -> Server:
+        """The running server of this name, or a started one. start: gets a new folder for its data."""
+        if name not in self._running:
+            made = TemporaryDirectory(prefix="s", dir=run_folder(), ignore_cleanup_errors=True)
+            folder = Path(self._stack.enter_context(made))
+            self._running[name] = self._stack.enter_context(start(folder))
+        found: Server = self._running[name]
+        return found
+
+    def close(self) -> None:
+        """End all, the newest first."""
+        self._running.clear()
+        self._stack.close()
 
 
 def once_a_run(name: str, make: Callable[[], str]) -> str:

@@ -1,8 +1,10 @@
-"""Fixtures of the tests of pages: one process with samples for all files, one browser and one page for a file."""
+"""Fixtures of the tests of pages: one process with samples and one browser for all files, one page for a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
@@ -11,19 +13,23 @@ from support.browser import chromium as browsers
 from support.browser.seeded import ROLE_FLAGS, Seeded, seeded
 from support.browser.watched_page import WatchedPage, watched_page
 from support.servers.processes import Role
+from support.shared_servers import GroupServers
 
 
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeded]:
-    scratch = tmp_path_factory.mktemp("ui")
+@pytest.fixture(scope="module")
+def served(group_servers: GroupServers) -> Seeded:
+    return group_servers.server("served", _served)
+
+
+@contextmanager
+def _served(scratch: Path) -> Iterator[Seeded]:
     with Role(scratch, "standalone", "--data-dir", str(scratch / "data"), *ROLE_FLAGS) as role:
         yield seeded(role)
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsers.chromium() as browser:
-        yield browser
+def chromium(group_servers: GroupServers) -> Browser:
+    return group_servers.server("chromium", lambda _: browsers.chromium())
 
 
 @pytest.fixture(scope="module")
