@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ingest.grpc.write_request import WriteRequest, claimed_samples, decode_write_request
 from ingest.limits import IngestLimits
 from support.counters import sample
+from support.data.exemplars import plain
 from support.data.fuzz import payloads, send
 from support.examples import examples
 from support.fakes.fake_log import Fault
@@ -96,6 +97,37 @@ def test_many_long_offenders_still_arrive_as_details(served: Served) -> None:
     assert sum(key.startswith("offender_") for key in caught.value.metadata) == 9
 
 
+def exemplar(series: int = 0, labels: bytes = b"trace_id\xffa", ts_ms: int = NOW_MS) -> dict[str, bytes]:
+    """The fields of one exemplar."""
+    return {
+        "exemplar_series": np.array([series], "<u4").tobytes(),
+        "exemplar_ts_ms": np.array([ts_ms], "<i8").tobytes(),
+        "exemplar_values": np.array([0.5], "<f8").tobytes(),
+        "exemplar_label_lengths": np.array([len(labels)], "<u4").tobytes(),
+        "exemplar_labels": labels,
+    }
+
+
+def test_exemplars_are_on_the_log_with_labels_in_order(served: Served) -> None:
+    request = write_request([label_set(0)], [NOW_MS], **exemplar(labels=b"trace_id\xffa\xffb\xffc"))
+    assert call(served.stub, request).exemplars == 1
+    found = served.bench.log.decoded().exemplars
+    assert found is not None
+    assert plain(found.exemplars) == [(series_id(label_set(0)), NOW_MS, 0.5, {"b": "c", "trace_id": "a"})]
+    assert found.exemplars.labels.tobytes().startswith(b"b")
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [(b"a", "labels_malformed"), (b"a\xff\xfe", "labels_malformed"), (b"a\xff" + b"x" * 128, "labels_too_long")],
+)
+def test_a_bad_exemplar_is_dropped_and_its_sample_written(served: Served, labels: bytes, reason: str) -> None:
+    before = sample("tsdb_ingest_exemplars_dropped_total", reason=reason)
+    answer = call(served.stub, write_request([label_set(0)], [NOW_MS], **exemplar(labels=labels)))
+    assert (answer.samples, answer.exemplars) == (1, 0)
+    assert sample("tsdb_ingest_exemplars_dropped_total", reason=reason) - before == 1
+
+
 @pytest.mark.parametrize(
     ("change", "reason", "text"),
     [
@@ -107,6 +139,10 @@ def test_many_long_offenders_still_arrive_as_details(served: Served) -> None:
         ({"sample_counts": bytes(4)}, "malformed_request", "series_index 0 has no samples"),
         ({"sample_counts": bytes(8)}, "malformed_request", "2 sample counts for 1 series"),
         ({"labels": [b"x"] * 1001}, "too_many_series", "1001 series; limit is 1000"),
+        ({"exemplar_series": bytes(3)}, "malformed_request", "exemplar_series has 3 bytes"),
+        ({"exemplar_series": bytes(4)}, "malformed_request", "1 exemplars have 0 times, 0 values and 0 label lengths"),
+        (exemplar(series=1), "malformed_request", "an exemplar names series_index 1 of 1 series"),
+        (exemplar(labels=b"") | {"exemplar_labels": b"a"}, "malformed_request", "have 1 bytes, their lengths say 0"),
     ],
 )
 def test_misshapen_requests_are_the_senders_fault_and_counted(

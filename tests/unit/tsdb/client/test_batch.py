@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsdb.client.batch import RequestLimits, RequestPart, WriteBatch
+from tsdb.client.batch import Exemplar, RequestLimits, RequestPart, WriteBatch
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
@@ -191,3 +191,54 @@ def test_times_that_are_no_whole_milliseconds_are_refused(times: Any, reason: st
     with pytest.raises(InvalidRequest, match=what) as refused:
         WriteBatch().add(b"__name__\xffx", times, np.ones(len(times)))
     assert refused.value.reason == reason
+
+
+def exemplars_of(parts: list[RequestPart]) -> list[tuple[int, int, float, bytes]]:
+    """(series index in the batch, ts, value, labels) of every exemplar, in the order sent."""
+    found = []
+    for part in parts:
+        request = part.request
+        rows = np.frombuffer(request.exemplar_series, "<u4").tolist()
+        times, values = np.frombuffer(request.exemplar_ts_ms, "<i8"), np.frombuffer(request.exemplar_values, "<f8")
+        ends = np.cumsum(np.frombuffer(request.exemplar_label_lengths, "<u4")).tolist()
+        assert len(rows) == len(times) == len(values) == len(ends)
+        for row, ts_ms, value, start, end in zip(rows, times.tolist(), values.tolist(), [0, *ends], ends, strict=False):
+            found.append((int(part.series_indexes[row]), ts_ms, value, request.exemplar_labels[start:end]))
+    return found
+
+
+@given(samples_max=st.integers(1, 12), series_max=st.integers(1, 5), bytes_max=st.integers(20, 400))
+def test_each_exemplar_is_sent_once_beside_a_sample_of_its_series(
+    samples_max: int, series_max: int, bytes_max: int
+) -> None:
+    batch, want = WriteBatch(), []
+    for number in range(5):
+        exemplars = [Exemplar({"t": str(index)}, index / 2, index) for index in range(number)]
+        batch.add({"__name__": f"m{number}"}, np.arange(3), np.arange(3.0), exemplars)
+        want += [(number, index, index / 2, b"t\xff%d" % index) for index in range(number)]
+    parts = list(batch.parts(RequestLimits(series_max, samples_max, bytes_max)))
+    assert exemplars_of(parts) == want
+    assert len(rows_of(parts)) == 15
+
+
+def test_a_batch_without_exemplars_has_the_request_that_it_had() -> None:
+    batch = WriteBatch()
+    batch.add({"__name__": "x"}, 1, 1.0)
+    [part] = batch.parts(RequestLimits())
+    assert not part.request.exemplar_series
+    assert not part.request.exemplar_label_lengths
+
+
+@pytest.mark.parametrize(
+    ("times", "exemplars"),
+    [
+        ([], [Exemplar({}, 1.0, 1)]),
+        ([1], [Exemplar({}, "a", 1)]),  # type: ignore[arg-type]
+        ([1], [Exemplar({}, 1.0, 1.5)]),  # type: ignore[arg-type]
+        ([1], [Exemplar({"a": 1}, 1.0, 1)]),  # type: ignore[dict-item]
+    ],
+)
+def test_exemplars_that_cannot_be_sent_are_refused_and_the_batch_stays(times: list[int], exemplars: Any) -> None:
+    batch = WriteBatch()
+    with pytest.raises(InvalidRequest):
+        batch.add({"__name__": "x"}, times, [1.0] * len(times), exemplars)

@@ -16,6 +16,7 @@ import pytest
 from tsdb.cli.agent import scrape
 from tsdb.cli.agent.sample import Measured
 from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, ScrapeTarget, parse_target, refusals
+from tsdb.client import Exemplar
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import metric_name, parse_labels
 
@@ -113,6 +114,35 @@ def test_a_bad_scrape_gives_nothing_but_up_0(
     answers[0] = body(b"")
     assert own(source.measure(2_000))["up"] == 1.0
     assert source.failure is None
+
+
+def page(text: bytes) -> Answer:
+    return body(text + b"# EOF\n", content_type="application/openmetrics-text; version=1.0.0")
+
+
+def test_an_exemplar_comes_with_its_sample_and_once_without_a_time(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    answers.append(page(b'a_total 1 # {t="1"} 0.5\nb_total 2 # {} 1 3.25\nc_total 4\nd_total 1 7 # {t="d"} 1\n'))
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
+
+    def exemplars(now_ms: int) -> list[Exemplar | None]:
+        found = source.measure(now_ms)
+        assert own(found)["up"] == 1.0, source.failure
+        return [sample.exemplar for sample in found[:4]]
+
+    first = [Exemplar(b"t\xff1", 0.5, 1_000), Exemplar(b"", 1.0, 3_250), None, Exemplar(b"t\xffd", 1.0, 7_000)]
+    assert exemplars(1_000) == first
+    assert exemplars(2_000) == [None, first[1], None, None]
+    answers[0] = page(b'a_total 1 # {t="2"} 0.5\nb_total 2\nc_total 4\nd_total 1\n')
+    assert exemplars(3_000) == [Exemplar(b"t\xff2", 0.5, 3_000), None, None, None]
+
+
+@pytest.mark.parametrize("exemplar", [b"{} x", b"{} 1 x", b'{t="\\"} 1'])
+def test_a_page_with_a_broken_exemplar_fails_as_in_prometheus(endpoint: Endpoint, exemplar: bytes) -> None:
+    url, answers = endpoint
+    answers.append(page(b"a_total 1 # " + exemplar + b"\n"))
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0)
+    assert own(source.measure(1_000))["up"] == 0.0
 
 
 def raw(answer: bytes) -> Answer:

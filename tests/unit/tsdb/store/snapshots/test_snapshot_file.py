@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.data.heads import Record, apply, new_head, refs_of
+from support.data.exemplars import plain, records_of
+from support.data.heads import Record, apply, id_of, new_head, refs_of
 from support.data.snapshots import place_of_image, read_head, write_head
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
@@ -50,6 +51,19 @@ def test_a_head_is_the_same_after_a_round_trip(head: Head, tmp_path: Path) -> No
     found = read_head(tmp_path / "one")
     assert found.state() == head.state()
     assert answer(found) == answer(head)
+
+
+def test_exemplars_are_in_the_file_and_without_them_it_has_neither_field_nor_group(tmp_path: Path) -> None:
+    head = new_head(series=1)
+    apply(head, [Record(0, NOW_MS, ((0, NOW_MS, 1.0),))])
+    image = image_of(head)
+    assert "exemplars" not in document_of(image, place_of_image(image), {})
+    assert "exemplars" not in [name for name, _ in groups_of(image)]
+    ones = [(id_of(0), ts_ms, 0.5, {"trace_id": str(ts_ms)}) for ts_ms in range(9)]
+    head.apply(records_of([ones]), np.ones(1, np.int64), np.full(1, NOW_MS))
+    write_head(head, tmp_path / "with")
+    found = read_head(tmp_path / "with")
+    assert plain(found.exemplars_of(refs_of(found, [0]), 0, 100)) == ones
 
 
 def test_sealed_slices_are_mapped_and_outlive_the_name_of_their_file(head: Head, tmp_path: Path) -> None:
