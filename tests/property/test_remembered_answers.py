@@ -1,7 +1,10 @@
 """A cached answer equals a computed one byte for byte, whatever was applied, sealed, merged, dropped, registered or
-read in between. Its samples are the same whether its overlays are joined as a whole or part by part."""
+read in between. Its samples are the same whether its parts are joined or decoded one by one, and whether the store or
+the reader trims them."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -44,8 +47,10 @@ def partition_of(head: Head) -> Partition:
 def answer(partitions: list[Partition], query: SelectSpec, memory: ReadMemory) -> bytes:
     found = gather(partitions, query, ANY, SelectLimits(), memory)
     times = query.start_ms, query.end_ms
-    whole = joined_body(found.body, *times, lambda size: None)
-    assert contents(whole) == contents(joined_series(found.body.parts, *times))
+    by_parts = contents(joined_series(found.body.parts, *times))
+    untrimmed = gather(partitions, replace(query, untrimmed=True), ANY, SelectLimits(), memory)
+    for body in (found.body, untrimmed.body):
+        assert contents(joined_body(body, *times, lambda size: None)) == by_parts
     return b"".join(AnswerEncoder().messages([found]))
 
 
@@ -88,6 +93,18 @@ def test_a_cached_answer_equals_a_computed_one(
             )
             for of in (partitions, partitions[:1]):
                 assert answer(of, query, remembered) == answer(of, query, ReadMemory())
+
+
+def test_an_untrimmed_body_is_reused_for_other_ranges() -> None:
+    head = new_head(series=SERIES)
+    memory, partitions = ReadMemory(), [partition_of(head)]
+    apply(head, [Record(0, 1000, ((1, 1000, 1.0), (1, 1001, 2.0)))])
+    query = SelectSpec(parse_selector('{__name__="m_1"}'), None, 0, 1001, columns=True, untrimmed=True, partial=True)
+    first = gather(partitions, query, ANY, SelectLimits(), memory).body
+    assert joined_body(first, 0, 1001, lambda size: None).values.tolist() == [1.0]
+    other = gather(partitions, replace(query, start_ms=1001, end_ms=1002), ANY, SelectLimits(), memory).body
+    assert other is first
+    assert joined_body(other, 1001, 1002, lambda size: None).values.tolist() == [2.0]
 
 
 def test_a_body_is_reused_until_a_sample_of_its_series_arrives() -> None:

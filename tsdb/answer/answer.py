@@ -191,6 +191,20 @@ class SealedColumns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class JoinedSamples:
+    """The samples of an answer with few of them, decoded: those of the series of all partitions, one after another.
+
+    starts: int64 (series + 1,), series i has the samples [starts[i], starts[i + 1]) of ts_ms and values, which came
+    from columns. overlay: as in PartitionAnswer. Samples outside the range may be among both.
+    """
+
+    starts: NDArray[np.int64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    overlay: RawResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PartitionAnswer:
     """Series and samples of one partition, or a part of them. series: None when an earlier part has them.
 
@@ -216,13 +230,13 @@ class AnswerCounts(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class AnswerBody:
     """parts: ascending by partition. counts: the counts of the whole select; the last answer has them. nbytes: the
-    bytes of memory. overlay: the overlays of all parts, one after another, where no part has anything else.
+    bytes of memory. joined: the samples of all parts once more, where they are few.
     """
 
     parts: Sequence[PartitionAnswer]
     counts: AnswerCounts | None
     nbytes: int
-    overlay: RawResult | None = None
+    joined: JoinedSamples | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,6 +18,7 @@ from tsdb.answer import columns_kernels as kernels
 from tsdb.answer.answer import (
     Admit,
     AnswerBody,
+    JoinedSamples,
     JoinedSeries,
     PartitionAnswer,
     RawResult,
@@ -63,12 +64,31 @@ class PartitionColumns:
 
 def joined_body(body: AnswerBody, start_ms: int, end_ms: int, admit: Admit) -> JoinedSeries:
     """The `joined_series` of a body of this process that has the whole answer."""
-    overlay = body.overlay
-    if overlay is None:
+    if body.joined is None:
         return joined_series(body.parts, start_ms, end_ms, admit)
-    # A store of this process has trimmed and ordered them. They are copied: the arrays of an answer may be shared.
-    admit(SAMPLE_BYTES * overlay.samples)
-    return with_samples(blocks_of(body.parts), RawResult(overlay.counts, overlay.ts_ms.copy(), overlay.values.copy()))
+    samples = _trimmed(body.joined, start_ms, end_ms)
+    admit(SAMPLE_BYTES * samples.samples)
+    return with_samples(blocks_of(body.parts), samples)
+
+
+def _trimmed(joined: JoinedSamples, start_ms: int, end_ms: int) -> RawResult:
+    """The samples of [start_ms, end_ms), by one call: in a small answer, calls take longer than samples."""
+    overlay, size = joined.overlay, len(joined.ts_ms) + joined.overlay.samples
+    counts, ts, values = np.empty(len(overlay.counts), np.uint32), np.empty(size, np.int64), np.empty(size)
+    total = kernels.trim_joined_kernel(
+        joined.starts,
+        joined.ts_ms,
+        joined.values,
+        overlay.counts,
+        overlay.ts_ms,
+        overlay.values,
+        start_ms,
+        end_ms,
+        counts,
+        ts,
+        values,
+    )
+    return RawResult(counts, ts[:total], values[:total])
 
 
 def joined_series(

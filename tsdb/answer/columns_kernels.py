@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.columns.columns_kernels import decode_times_kernel, decode_values_kernel
-from tsdb.codec.jit import helper, kernel
-from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel
+from tsdb.codec.jit import helper, kernel, request_kernel
+from tsdb.codec.overlay_kernels import copy_run_kernel, first_not_below, merge_run_kernel
 
 OK = 0
 BAD_LENGTHS = -1  # The lengths do not add up to the number of bytes.
@@ -185,4 +185,40 @@ def merge_overlay_kernel(
             copy_run_kernel(ts, total, ts, start, end - start)
             copy_run_kernel(values, total, values, start, end - start)
         total += end - start
+    return total
+
+
+@request_kernel
+def trim_joined_kernel(
+    starts: NDArray[np.int64],
+    ts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    over_counts: NDArray[np.uint32],
+    over_ts: NDArray[np.int64],
+    over_values: NDArray[np.float64],
+    start_ms: int,
+    end_ms: int,
+    counts: NDArray[np.uint32],
+    out_ts: NDArray[np.int64],
+    out_values: NDArray[np.float64],
+) -> int:
+    """Write the samples of [start_ms, end_ms) of each series, with the overlay merged in. Both ascend in each series.
+
+    counts (series,): filled. out_ts, out_values: have the capacity for all samples. Returns the number of samples.
+    """
+    none = np.empty(0, np.int64)
+    total, over_end = 0, 0
+    for which in range(counts.size):
+        over, over_end = over_end, over_end + signed(over_counts[which])
+        over_first = first_not_below(over_ts, over, over_end, start_ms)
+        over_last = first_not_below(over_ts, over_first, over_end, end_ms)
+        first = first_not_below(ts, starts[which], starts[which + 1], start_ms)
+        size = first_not_below(ts, first, starts[which + 1], end_ms) - first
+        copy_run_kernel(out_ts, total, ts, first, size)
+        copy_run_kernel(out_values, total, values, first, size)
+        end = merge_run_kernel(
+            out_ts, out_values, none, total, total + size, over_ts, over_values, none, over_first, over_last
+        )
+        counts[which] = end - total
+        total = end
     return total

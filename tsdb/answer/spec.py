@@ -60,7 +60,8 @@ class SelectSpec:
 
     step_ms with aggregation, an index in AGGREGATIONS: one sample for each step. last_n: only the newest n samples of
     each series. columns: sealed columns as they lie. partial: also the samples below coverage, with their orders;
-    queriers need them.
+    queriers need them. untrimmed: the reader trims samples, so those of overlays too may lie outside the range; a store
+    of another process does not do this.
     """
 
     matchers: tuple[Matcher, ...]
@@ -74,6 +75,7 @@ class SelectSpec:
     labels: bool = True
     partial: bool = False
     downsampled: bool = False
+    untrimmed: bool = False
     options: ReadOptions = EXACT
     series_max: int = 0
     samples_max: int = 0

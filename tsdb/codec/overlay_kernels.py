@@ -27,6 +27,19 @@ def copy_run_kernel(to: NDArray[Any], to_at: int, source: NDArray[Any], source_a
 
 
 @helper
+def first_not_below(ts: NDArray[np.int64], start: int, end: int, time: int) -> int:
+    """First index of ascending ts[start:end] whose time is not below `time`, or end."""
+    low, high = start, end
+    while low < high:
+        middle = (low + high) >> 1
+        if ts[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@helper
 def sort_run_kernel(
     ts: NDArray[np.int64], values: NDArray[np.float64], orders: NDArray[np.int64], start: int, end: int
 ) -> int:

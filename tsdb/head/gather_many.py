@@ -107,12 +107,15 @@ def snapshot_many(
     end_ms: int,
     before: UnsealedCache | None = None,
     last: HeadsSnapshotCache | None = None,
+    *,
+    untrimmed_max: int = 0,
 ) -> SeriesSnapshot:
     """Copy open and late samples of several heads, and reference their sealed slices.
 
     heads: ascending by partition, so that all reads take the locks in one order; a writer takes only one lock. before:
-    `unsealed` of an earlier snapshot of the same refs of the same heads. last: shared by snapshots of any refs. The
-    range is not empty: the check of a spec refuses that.
+    `unsealed` of an earlier snapshot of the same refs of the same heads. last: shared by snapshots of any refs.
+    untrimmed_max: overlays up to this number of samples are not trimmed. The range is not empty: the check of a spec
+    refuses that.
     """
     parts = [head.contents for head in heads]
     taken = []
@@ -126,7 +129,8 @@ def snapshot_many(
         for lock in taken:
             lock.release()
     unsealed = capture.cache()
-    return SeriesSnapshot(now.states, held, unsealed.within(start_ms, end_ms), unsealed)
+    is_small = unsealed.raw.samples <= untrimmed_max
+    return SeriesSnapshot(now.states, held, unsealed.raw if is_small else unsealed.within(start_ms, end_ms), unsealed)
 
 
 def columns_many(

@@ -54,7 +54,7 @@ from tsdb.reader.read_call import (
 from tsdb.store import exemplars, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
-from tsdb.store.selection import KeptColumns, Selection, Selections, Touched
+from tsdb.store.selection import JOINED_SAMPLES_MAX, KeptColumns, Selection, Selections, Touched
 from tsdb.store.series import LabelReads
 from tsdb.store.watch import Watch
 
@@ -264,7 +264,15 @@ def _columns(
     work: ReadWork,
 ) -> tuple[list[HeadState], AnswerBody]:
     work.hold(_collecting_bytes(heads, selection))
-    snapshot = snapshot_many(heads, selection.refs, query.start_ms, query.end_ms, selection.unsealed, heads_snapshots)
+    snapshot = snapshot_many(
+        heads,
+        selection.refs,
+        query.start_ms,
+        query.end_ms,
+        selection.unsealed,
+        heads_snapshots,
+        untrimmed_max=JOINED_SAMPLES_MAX if query.untrimmed else 0,
+    )
     selection.keep_unsealed(snapshot.unsealed)
     if [held for held in snapshot.held if len(held.below)]:
         return _columns_each(heads, selection, query, limits, work)
@@ -293,8 +301,7 @@ def _columns(
     body = selection.body_of(known, snapshot.overlay)
     if body is None:
         body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
-        if not any(columns.pieces for columns in known if columns is not None):
-            body = replace(body, overlay=snapshot.overlay)
+        body = replace(body, joined=selection.joined(known, snapshot.overlay))
         # An overlay for this range alone is a copy: no later read would reuse it.
         if snapshot.overlay is snapshot.unsealed.raw:
             selection.keep_body(known, snapshot.overlay, body)

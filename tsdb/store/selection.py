@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import AnswerBody, AnswerSeries, PackedLabels, RawResult, SealedColumns
+from tsdb.answer.answer import AnswerBody, AnswerSeries, JoinedSamples, PackedLabels, RawResult, SealedColumns
+from tsdb.answer.columns import Decoded, PartitionColumns, decode_partitions
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.gather_many import ManyRefs, UnsealedCache
 from tsdb.head.head import Head
@@ -25,11 +26,14 @@ from tsdb.head.slices.sealed_slice import SealedSlices
 from tsdb.index.index import SeriesIndex
 from tsdb.index.matching import conditions_of
 from tsdb.model.selector import Matcher, chars_of
+from tsdb.model.window import TIME_MAX_MS
 from tsdb.ops.metrics import adder, counter, gauge
 from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024
+# Samples in columns that are kept decoded, 512 KiB, and of overlays that are not trimmed.
+JOINED_SAMPLES_MAX = 32_768
 BLOCK_COPIES = 3  # Copies of labels while they are collected, split and serialized.
 SPLIT_BYTES = 41  # Of a label set as an object, beside its bytes.
 _NEVER_MS = -(1 << 62)  # A time before any range.
@@ -129,13 +133,14 @@ class HeadSelection:
 @dataclass(slots=True, eq=False)
 class Selection:
     """The series that a selector matches in several heads. refs: refs of all parts. unsealed: their open and late
-    samples at the last read. body: the body of an earlier answer, and its inputs. changed: whether it has changed since
-    it was last remembered."""
+    samples at the last read. body: the body of an earlier answer, and its inputs. decoded: the samples of few columns,
+    and those columns. changed: whether it has changed since it was last remembered."""
 
     parts: list[HeadSelection]
     refs: ManyRefs
     unsealed: UnsealedCache | None = None
     body: tuple[Sequence[KeptColumns | None], RawResult, AnswerBody] | None = None
+    decoded: tuple[Sequence[KeptColumns | None], Decoded] | None = None
     changed: bool = True
 
     @classmethod
@@ -160,6 +165,19 @@ class Selection:
         """Keep the body made of these columns and this overlay."""
         self.body = columns, overlay, body
 
+    def joined(self, columns: Sequence[KeptColumns | None], overlay: RawResult) -> JoinedSamples | None:
+        """The samples of all parts as one piece, decoded once; None where the columns have too many."""
+        kept = self.decoded  # Read once, as `body`.
+        if kept is None or kept[0] != columns:
+            if sum(one.samples for one in columns if one is not None) > JOINED_SAMPLES_MAX:
+                return None
+            kept = self.decoded = columns, _decoded(self.parts, columns)
+            self.changed = True
+        counts, ts_ms, values = kept[1]
+        starts = np.zeros(len(counts) + 1, np.int64)
+        counts.cumsum(out=starts[1:])
+        return JoinedSamples(starts, ts_ms, values, overlay)
+
     def body_of(self, columns: Sequence[KeptColumns | None], overlay: RawResult) -> AnswerBody | None:
         """The kept body, if it was made of exactly these columns and this overlay; else None."""
         kept = self.body  # Read once: another read of the same selection may drop it.
@@ -177,7 +195,9 @@ class Selection:
     def bytes(self) -> int:
         """Memory. `body` is not counted: it refers to the arrays of the other fields."""
         unsealed = self.unsealed.bytes if self.unsealed else 0
-        return self.refs.refs.nbytes + self.refs.ends.nbytes + unsealed + sum([part.bytes for part in self.parts])
+        decoded = sum([array.nbytes for array in self.decoded[1]]) if self.decoded else 0
+        refs = self.refs.refs.nbytes + self.refs.ends.nbytes
+        return refs + unsealed + decoded + sum([part.bytes for part in self.parts])
 
 
 class Selections:
@@ -285,3 +305,15 @@ def _selected(
         split_bytes = 2 * packed.nbytes + SPLIT_BYTES * len(lengths)
     series = AnswerSeries(head.partition, ids, packed)
     return HeadSelection(head.index, generation, refs, series, ids.nbytes + split_bytes)
+
+
+def _decoded(parts: Sequence[HeadSelection], columns: Sequence[KeptColumns | None]) -> Decoded:
+    """All samples of these columns, for the series of all parts, one part after another."""
+    return decode_partitions(
+        [
+            PartitionColumns(len(part.series), () if of_part is None else of_part.pieces, ())
+            for part, of_part in zip(parts, columns, strict=True)
+        ],
+        -TIME_MAX_MS,
+        TIME_MAX_MS,
+    )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.columns.columns_kernels import decode_times_kernel, decode_values_kernel
 from tsdb.codec.jit import helper, kernel
-from tsdb.codec.overlay_kernels import copy_run_kernel, merge_run_kernel, sort_run_kernel
+from tsdb.codec.overlay_kernels import copy_run_kernel, first_not_below, merge_run_kernel, sort_run_kernel
 from tsdb.head.slices.address_kernels import f64_at, i32_at, i64_at, signed, u8_at, u32_at
 from tsdb.head.slices.rows import (
     LATE_COUNT,
@@ -233,19 +233,6 @@ def decode_axis(rows: Rows, row: int, axis: int, out: NDArray[np.int64], at: int
     for index in range(at, at + count):
         out[index] += base
     return count
-
-
-@helper
-def first_not_below(ts: NDArray[np.int64], start: int, end: int, time: int) -> int:
-    """First index of ascending ts[start:end] whose time is not below `time`, or end."""
-    low, high = start, end
-    while low < high:
-        middle = (low + high) >> 1
-        if ts[middle] < time:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @kernel

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.codec.memory_kernels import as_rows, copy_bytes
+from tsdb.codec.overlay_kernels import first_not_below
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -16,7 +17,7 @@ from tsdb.head.read.gather_columns_kernels import (
     copy_kernel,
     plan_kernel,
 )
-from tsdb.head.read.gather_kernels import first_not_below, late_chain_kernel, open_chain_kernel
+from tsdb.head.read.gather_kernels import late_chain_kernel, open_chain_kernel
 from tsdb.head.slices.address_kernels import signed, u32_at
 from tsdb.head.slices.rows import (
     LATE_COUNT,

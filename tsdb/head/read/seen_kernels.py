@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.jit import helper, kernel
-from tsdb.head.read.gather_kernels import decode_axis, first_not_below, slot_of
+from tsdb.codec.overlay_kernels import first_not_below
+from tsdb.head.read.gather_kernels import decode_axis, slot_of
 from tsdb.head.slices.address_kernels import signed, u32_at
 from tsdb.head.slices.rows import (
     SEALED_AXES,

@@ -89,6 +89,7 @@ class QuerierStorage:
             start_ms,
             end_ms,
             columns=True,
+            untrimmed=True,
             options=self._options,
             series_max=limits.series_max,
             samples_max=limits.samples_max,
