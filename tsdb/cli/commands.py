@@ -117,6 +117,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row("loader", "tsdb.cli.roles:loader", "Write chunks and series into history; the only writer of it."),
         Row("querier", "tsdb.cli.roles:querier", "Answer reads from several stores and history."),
         Row(
+            "ruler",
+            "tsdb.cli.roles:ruler",
+            "Evaluate Prometheus's rule files over stores and history, and again for late samples; write what they"
+            " record.",
+        ),
+        Row(
             "canary",
             "tsdb.cli.roles:canary",
             "Write known samples and check that every path of a read returns them: freshness and exactness as metrics.",

@@ -19,6 +19,7 @@ from tsdb.config import (
     LoaderSettings,
     ProcessSettings,
     QuerierSettings,
+    RulerSettings,
     StandaloneSettings,
     StoreSettings,
     changed,
@@ -116,6 +117,12 @@ def loader(settings: LoaderSettings) -> None:
 def querier(settings: QuerierSettings) -> None:
     """Answer reads from several stores and history."""
     _run("querier", settings)
+
+
+@with_settings(RulerSettings)
+def ruler(settings: RulerSettings) -> None:
+    """Evaluate Prometheus's rule files over stores and history, and again for late samples; write what they record."""
+    _run("ruler", settings)
 
 
 @with_settings(CanarySettings)

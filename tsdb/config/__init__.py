@@ -12,6 +12,7 @@ from tsdb.config.gateway import GatewaySettings
 from tsdb.config.load import ROLES, load
 from tsdb.config.loader import LoaderSettings
 from tsdb.config.querier import QuerierSettings
+from tsdb.config.ruler import RulerSettings
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
 
@@ -26,6 +27,7 @@ __all__ = [
     "LoaderSettings",
     "ProcessSettings",
     "QuerierSettings",
+    "RulerSettings",
     "ServiceSettings",
     "StandaloneSettings",
     "StoreSettings",

@@ -20,6 +20,7 @@ from tsdb.config.describe import is_secret
 from tsdb.config.gateway import GatewaySettings
 from tsdb.config.loader import LoaderSettings
 from tsdb.config.querier import QuerierSettings
+from tsdb.config.ruler import RulerSettings
 from tsdb.config.sources import ENV_PREFIX, environment, read_file
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreSettings
@@ -32,6 +33,7 @@ ROLES: dict[str, type[ProcessSettings]] = {
     "chunker": ChunkerSettings,
     "loader": LoaderSettings,
     "querier": QuerierSettings,
+    "ruler": RulerSettings,
     "canary": CanarySettings,
     "standalone": StandaloneSettings,
 }

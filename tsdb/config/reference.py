@@ -15,6 +15,7 @@ from tsdb.config.load import ROLES
 from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
+from tsdb.config.ruler import RulerFields
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
 from tsdb.config.tables import TablesFields
@@ -43,7 +44,8 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("Shadow reads", "Of `querier`.", ShadowFields),
     ("Experiments", "Of `store` and `querier`.", ExperimentFields),
-    ("PromQL", "Of `querier` and `standalone`.", PromqlFields),
+    ("PromQL", "Of `querier`, `ruler` and `standalone`.", PromqlFields),
+    ("ruler", "Also of `standalone`; the role has those of `gateway` and `querier` too.", RulerFields),
     (
         "canary",
         "It opens neither log nor history: of the settings of all roles it has those of HTTP, tokens and logs.",

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
+from tsdb.config.common import HistoryFields, WorkerSettings, check_group_drain
+from tsdb.config.gateway import GatewayFields
+from tsdb.config.promql import PromqlFields
+from tsdb.config.querier import QuerierFields
+from tsdb.config.select import SelectFields
 from tsdb.config.types import Names
 from tsdb.model.secrets import url_names_a_user
 
@@ -21,7 +26,14 @@ class RulerFields(BaseModel):
         ge=0,
         le=86_400,
         description="A time is evaluated when all partitions have passed it by this much, by the log's clock. Samples "
-        "that come later than this after their time are missing in results that were evaluated before.",
+        "that come later than this after their time are repaired: what they can change is evaluated again.",
+    )
+    rules_repair_s: float = Field(
+        7_200.0,
+        ge=0,
+        le=604_800,
+        description="How far back times are evaluated again for samples that come late; older ones are counted in "
+        "tsdb_ruler_unrepaired_steps_total. At most what stores keep in memory, or history has.",
     )
     rules_interval_s: float = Field(
         60.0,
@@ -67,3 +79,14 @@ class RulerFields(BaseModel):
             if url_names_a_user(url):
                 raise ValueError("an address names a user: give rules_alertmanager_token_file instead")
         return urls
+
+
+class RulerSettings(RulerFields, GatewayFields, QuerierFields, PromqlFields, SelectFields, HistoryFields, WorkerSettings):
+    """All settings of the role `ruler`: it reads as a querier does, and writes as a gateway."""
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> RulerSettings:
+        if not self.rules:
+            raise ValueError("rules is required: --rules FILE[,FILE], TSDB_RULES or the file of settings")
+        check_group_drain(self)
+        return self

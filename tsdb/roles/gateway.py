@@ -17,7 +17,7 @@ from ingest.otlp.mapping.names import OtlpRules, TranslationStrategy
 from ingest.otlp.receivers import MetricsService, metrics_service, otlp_http
 from ingest.otlp.wire.tables import TableLimits
 from ingest.remote_write.protocol import remote_write
-from tsdb.config import GatewaySettings, StandaloneSettings
+from tsdb.config import GatewaySettings, RulerSettings, StandaloneSettings
 from tsdb.config.gateway import GatewayFields
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.metadata import MetadataWriter
@@ -78,7 +78,7 @@ def home_core(fields: GatewayFields, *more: str, interrupts: bool) -> list[Compo
     return [HomeCore("|".join([WRITE_THREADS, *more]), interrupts=interrupts)] if fields.writes_on_one_core else []
 
 
-def make_gateway(settings: GatewaySettings | StandaloneSettings, log: Log) -> Gateway:
+def make_gateway(settings: GatewaySettings | RulerSettings | StandaloneSettings, log: Log) -> Gateway:
     """A gateway over a log that the caller closes."""
     limits = ingest_limits(settings)
     rule = PlacementRule(settings.placement_labels)

@@ -9,7 +9,7 @@ from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources
 from tsdb.api.prometheus.pages.metadata import remembered_families
 from tsdb.api.prometheus.pages.status import querier_cardinality
-from tsdb.config import QuerierSettings, StandaloneSettings, effective
+from tsdb.config import QuerierSettings, RulerSettings, StandaloneSettings, effective
 from tsdb.config.promql import PromqlFields
 from tsdb.cpu import core_count
 from tsdb.log.interface import Log
@@ -28,7 +28,7 @@ REQUESTS_BYTES_MAX = 64 << 20  # A request has at most 4 MiB.
 
 
 def prometheus_api(
-    settings: QuerierSettings | StandaloneSettings,
+    settings: QuerierSettings | RulerSettings | StandaloneSettings,
     sources: Sources,
     calls: ReadCalls,
     running: RunningQueries,
@@ -66,7 +66,7 @@ def query_options(fields: PromqlFields) -> QueryOptions:
     )
 
 
-def api_options(settings: QuerierSettings | StandaloneSettings) -> ApiOptions:
+def api_options(settings: QuerierSettings | RulerSettings | StandaloneSettings) -> ApiOptions:
     return ApiOptions(
         timeout_s=settings.query_timeout_s,
         running_max=settings.query_running_max or max(1, core_count() - 1),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
-from tsdb.config import CommonSettings, QuerierSettings
+from tsdb.config import CommonSettings, QuerierSettings, RulerSettings
 from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
@@ -49,28 +51,41 @@ def open_querier(settings: QuerierSettings) -> Opened:
         return _opened(settings, log)
 
 
-def _opened(settings: QuerierSettings, log: Log) -> Opened:
+@dataclass(frozen=True, slots=True)
+class OpenedSources:
+    """Stores and history of a process, and the components behind them, in the order of their start."""
+
+    sources: Sources
+    components: list[Component]
+
+
+def open_sources(settings: QuerierSettings | RulerSettings, log: Log, experiment: str = "") -> OpenedSources:
+    """The stores and the history of the settings. Raises as `open_querier`."""
     topic_id, partitions = log.topic_id(METRICS), log.partitions(METRICS)
-    pool = StorePool(store_addresses(settings), store_opener(settings, settings.experiment), SystemClock())
+    pool = StorePool(store_addresses(settings), store_opener(settings, experiment), SystemClock())
     shared = meta_settings(settings, partitions)
     history = connect_history(settings, shared) if settings.history else None
     watch = ChunkStageWatch(log, settings.times, SystemClock())
-    topics = topic_watch(settings, log)
     past = history_source(history, settings, log)
-    sources = Sources(
-        pool, topic_id, range(partitions), past, watch.state, settings.experiment, settings.log, settings.history
-    )
+    sources = Sources(pool, topic_id, range(partitions), past, watch.state, experiment, settings.log, settings.history)
+    of_history: list[Component] = [] if history is None else [HistoryComponent(history), watch]
+    return OpenedSources(sources, [*of_history, pool])
+
+
+def _opened(settings: QuerierSettings, log: Log) -> Opened:
+    read = open_sources(settings, log, settings.experiment)
+    sources = read.sources
+    topics = topic_watch(settings, log)
     health = Health()
     calls, running = read_calls(settings), RunningQueries()
-    shadow = make_shadow(settings, topic_id, settings.grpc_listen, store_addresses(settings))
+    shadow = make_shadow(settings, sources.topic_id, settings.grpc_listen, store_addresses(settings))
     server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running, shadow)], health)
     api = prometheus_api(settings, sources, calls, running, log, seen=shadow)
     reporter = StoresReporter(sources, health_setter(health))
-    components: list[Component] = [LogComponent(log), pool, reporter, calls.drain, server, api, topics]
+    components: list[Component] = [LogComponent(log), *read.components, reporter, calls.drain, server, api, topics]
     if shadow is not None:
         components.insert(1, shadow)
-    if history is not None and sources.history is not None:
-        components[1:1] = [HistoryComponent(history), watch]
+    if sources.history is not None:
         components.append(SeamWatch(sources, sources.history))
     return Opened(
         components,

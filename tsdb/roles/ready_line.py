@@ -118,6 +118,8 @@ def _next(role: str, settings: ProcessSettings, grpc: str, http: str) -> list[st
         commands.append(f"tsdb chunks status {_log(settings)}")
     if role == "loader":
         commands.append(f"tsdb history check {_log(settings)} --history {effective(settings)['history']}")
+    if role == "ruler":
+        commands.append(f"curl -s {http}/api/v1/rules")
     if role == "canary":
         commands.append(f"curl -s {http}/metrics | grep tsdb_canary")
     return commands

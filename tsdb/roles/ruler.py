@@ -1,37 +1,56 @@
-"""Builds the ruler of a process that has gateway, store and querier, from its settings."""
+"""Builds a ruler from its settings: alone, over stores and history, or beside the store of its process.
+
+Its writes take the pipeline of a gateway in this process.
+"""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ingest.gateway import Gateway
+from ingest.pipeline import RecordToken
 from ingest.rows import make_rows
-from tsdb.config import StandaloneSettings
+from tsdb.answer.spec import ReadOptions, SelectSpec
+from tsdb.config import RulerSettings, StandaloneSettings
+from tsdb.config.ruler import RulerFields
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
-from tsdb.model.labels import canonical_labels
-from tsdb.ops.lifecycle import Deadline
+from tsdb.model.labels import canonical_labels, parse_labels, series_id
+from tsdb.ops.http.bodies import JoinedRoutes
+from tsdb.ops.lifecycle import Component, Deadline
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.ops.watched_file import WatchedFile
+from tsdb.query.promql.running import RunningQueries
 from tsdb.query.promql.storage import QuerierStorage
+from tsdb.query.reporter import partitions_health
+from tsdb.query.select import SelectRead
 from tsdb.query.sources import Sources
-from tsdb.reader.read_call import ReadCalls, SelectLimits
-from tsdb.roles.promql import query_options
-from tsdb.rules.completeness import LogCompleteness, ReplayPosition
+from tsdb.reader.read_call import ReadCall, ReadCalls, SelectLimits
+from tsdb.roles.gateway import make_gateway
+from tsdb.roles.log import LogComponent, connected, topic_watch
+from tsdb.roles.process import Opened
+from tsdb.roles.promql import prometheus_api, query_options
+from tsdb.roles.querier import open_sources
+from tsdb.roles.servers import read_calls
+from tsdb.rules.alerts import Labels
+from tsdb.rules.completeness import LogCompleteness
 from tsdb.rules.document import DocumentError
 from tsdb.rules.files import RuleFile, load_rules
+from tsdb.rules.follower import LogFollower
 from tsdb.rules.groups import RuleSample
 from tsdb.rules.notifier import AlertmanagerAccess, Notifier
-from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts
+from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, Written
+from tsdb.rules.shares import GroupShares, Shares
 from tsdb.rules.view import shown_groups
 from tsdb.store.store import Store
 
@@ -44,8 +63,53 @@ _bad_files = counter("tsdb_ruler_bad_files_total", "Changes of rule files that w
 log = get_logger(__name__)
 
 
+Contain = Callable[[Mapping[int, int], ReadCall], Sequence[RecordToken]]
+"""Makes a read contain records, by partition: waits for them, or returns tokens for the read."""
+
+
+def open_ruler(settings: RulerSettings) -> Opened:
+    """A ruler process. Raises Unavailable while log or history does not answer, ConfigMismatch when settings differ, or
+    for a rule file that cannot be read."""
+    with connected(settings) as log_:
+        return _opened(settings, log_)
+
+
+def _opened(settings: RulerSettings, log_: Log) -> Opened:
+    read = open_sources(settings, log_)
+    gateway, calls = make_gateway(settings, log_), read_calls(settings)
+    topic_id = read.sources.topic_id
+
+    def contain(records: Mapping[int, int], call: ReadCall) -> Sequence[RecordToken]:
+        return [RecordToken(topic_id, number, offset) for number, offset in records.items()]
+
+    ruler = make_ruler(settings, log_, gateway, read.sources, calls, contain, GroupShares(log_))
+    running = RunningQueries()
+    api = prometheus_api(settings, read.sources, calls, running, log_, rule_groups=rule_groups(ruler))
+    reading: list[Component] = [LogComponent(log_), *read.components]
+    components = [*reading, gateway, calls.drain, api, topic_watch(settings, log_), *ruler.notifiers, ruler]
+    return Opened(
+        components, lambda: partitions_health(read.sources), log_.stalled, gateway.problem, bodies=JoinedRoutes((api,))
+    )
+
+
+def contain_applied(store: Store) -> Contain:
+    """Waits until the store of this process has the records: its memory answers a read without tokens at once."""
+
+    def contain(records: Mapping[int, int], call: ReadCall) -> Sequence[RecordToken]:
+        store.applied.wait_for(store.partitions, records, call.time_remaining(), call.check_going)
+        return ()
+
+    return contain
+
+
 def make_ruler(
-    settings: StandaloneSettings, log_: Log, gateway: Gateway, store: Store, sources: Sources, calls: ReadCalls
+    settings: RulerSettings | StandaloneSettings,
+    log_: Log,
+    gateway: Gateway,
+    sources: Sources,
+    calls: ReadCalls,
+    contain: Contain,
+    shares: Shares,
 ) -> Ruler:
     """The ruler of these rule files. Raises ConfigMismatch for a file that cannot be read."""
     clock = SystemClock()
@@ -54,32 +118,49 @@ def make_ruler(
         for name in settings.rules
     ]
     grace_ms = round(settings.rules_grace_s * 1000)
-    completeness = LogCompleteness(log_, list(store.partitions), _positions(store), grace_ms, clock)
+    follower = LogFollower(log_, list(sources.partitions))
+    completeness = LogCompleteness(log_, follower.partitions, follower.position, grace_ms, clock)
     caller = RulerCaller()
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     options = query_options(settings)
 
     @contextmanager
-    def open_read() -> Iterator[RuleRead]:
+    def open_read(after: Mapping[int, int]) -> Iterator[RuleRead]:
         with calls.of(caller) as call:
-            storage = QuerierStorage(sources, limits, call)
+            storage = QuerierStorage(sources, limits, call, ReadOptions(contain(after, call)))
             yield RuleRead(storage, replace(options, hold=call.hold_values, check=call.check_going))
+
+    def labels(ids: NDArray[np.uint64], first_ms: int, last_ms: int, after: Mapping[int, int]) -> dict[int, Labels]:
+        with calls.of(caller) as call:
+            return labels_of_series(sources, limits, call, ids, (first_ms, last_ms), contain(after, call))
 
     ports = RulerPorts(
         lambda: [file.now() for file in files],
         open_read,
         completeness.missing,
-        _writer(gateway, store),
+        _writer(gateway),
+        follower,
+        labels,
         clock,
+        shares,
         make_notifier(settings),
     )
-    offset_ms = round(settings.rules_query_offset_s * 1000)
-    ruler = Ruler(ports, RulerOptions(offset_ms, grace_ms, settings.rules_series_max, settings.rules_external_url))
+    ruler = Ruler(
+        ports,
+        RulerOptions(
+            query_offset_ms=round(settings.rules_query_offset_s * 1000),
+            grace_ms=grace_ms,
+            series_max=settings.rules_series_max,
+            repair_ms=round(settings.rules_repair_s * 1000),
+            lookback_ms=options.lookback_ms,
+            external_url=settings.rules_external_url,
+        ),
+    )
     caller.active = ruler.is_going
     return ruler
 
 
-def make_notifier(settings: StandaloneSettings) -> Notifier | None:
+def make_notifier(settings: RulerFields) -> Notifier | None:
     """Sends to the Alertmanagers of the settings; None without one. Raises ConfigMismatch for a bad file of a CA."""
     if not settings.rules_alertmanagers:
         return None
@@ -123,7 +204,7 @@ class RulerCaller:
         return "ruler"
 
 
-def _reader(settings: StandaloneSettings) -> Callable[[Path], RuleFile]:
+def _reader(settings: RulerSettings | StandaloneSettings) -> Callable[[Path], RuleFile]:
     features = query_options(settings).features
 
     def read(path: Path) -> RuleFile:
@@ -137,23 +218,45 @@ def _reader(settings: StandaloneSettings) -> Callable[[Path], RuleFile]:
     return read
 
 
-def _positions(store: Store) -> Callable[[int], ReplayPosition]:
-    def position(number: int) -> ReplayPosition:
-        head, snapshot = store.partitions[number].evaluate()
-        at_end = snapshot.high_watermark is not None and snapshot.next_offset >= snapshot.high_watermark
-        return ReplayPosition(head.state().watermark_ms, at_end, snapshot.readiness.reason)
+def labels_of_series(
+    sources: Sources,
+    limits: SelectLimits,
+    call: ReadCall,
+    ids: NDArray[np.uint64],
+    span_ms: tuple[int, int],
+    after: Sequence[RecordToken],
+) -> dict[int, Labels]:
+    """Labels of series that have samples in span_ms, both ends included. ids: ascending. Losses do not matter here."""
+    spec = SelectSpec(
+        (),
+        ids,
+        span_ms[0],
+        span_ms[1] + 1,
+        last_n=1,
+        options=ReadOptions(after, allow_holes=True),
+        series_max=limits.series_max,
+        samples_max=limits.samples_max,
+        bytes_max=limits.bytes_max,
+    )
+    found: dict[int, Labels] = {}
+    for answer in SelectRead(sources, spec, limits, call).answers(sources.partitions):
+        for part in answer.body.parts:
+            if part.series is not None:
+                pairs = zip(part.series.series_ids.tolist(), part.series.canonical(), strict=True)
+                found.update((number, parse_labels(labels)) for number, labels in pairs)
+    return found
 
-    return position
 
-
-def _writer(gateway: Gateway, store: Store) -> Callable[[Sequence[RuleSample]], int]:
-    def write(samples: Sequence[RuleSample]) -> int:
+def _writer(gateway: Gateway) -> Callable[[Sequence[RuleSample]], Written]:
+    def write(samples: Sequence[RuleSample]) -> Written:
         deadline = Deadline.after(WRITE_S)
-        refused, tokens = 0, dict[int, int]()
+        refused, last_records, ids = 0, dict[int, int](), list[int]()
         for start in range(0, len(samples), SAMPLES_MAX):
             part = samples[start : start + SAMPLES_MAX]
+            labels = [canonical_labels(sample.labels) for sample in part]
+            ids += map(series_id, labels)
             rows = make_rows(
-                [canonical_labels(sample.labels) for sample in part],
+                labels,
                 None,
                 np.array([sample.ts_ms for sample in part], np.int64),
                 np.array([sample.value for sample in part], np.float64),
@@ -166,8 +269,8 @@ def _writer(gateway: Gateway, store: Store) -> Callable[[Sequence[RuleSample]], 
                 continue
             refused += done.refused_samples
             for token in done.tokens:
-                tokens[token.partition] = max(tokens.get(token.partition, -1), token.record_offset)
-        store.applied.wait_for(store.partitions, tokens, deadline.remaining())
-        return refused
+                known = last_records.get(token.partition, token.record_offset)
+                last_records[token.partition] = max(known, token.record_offset)
+        return Written(refused, ids, last_records)
 
     return write

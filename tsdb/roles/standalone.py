@@ -78,9 +78,11 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     ruler: list[Component] = []
     groups: Callable[[], Sequence[dict[str, Any]]] = list
     if settings.rules:
-        from tsdb.roles.ruler import make_ruler, rule_groups  # Imported here: most processes have no rules.
+        # Imported here: most processes have no rules.
+        from tsdb.roles.ruler import contain_applied, make_ruler, rule_groups
+        from tsdb.rules.shares import AllShares
 
-        made = make_ruler(settings, log, gateway, store, sources, calls)
+        made = make_ruler(settings, log, gateway, sources, calls, contain_applied(store), AllShares())
         ruler, groups = [*made.notifiers, made], rule_groups(made)
     api = prometheus_api(settings, sources, calls, running, log, held, rule_groups=groups)
     pages = ui_routes(settings, "standalone", sources, api, held)

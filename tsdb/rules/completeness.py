@@ -50,7 +50,6 @@ class LogCompleteness:
         self._position = position
         self._grace_ms = grace_ms
         self._clock = clock
-        self._through: dict[int, int] = {}  # Known watermark of each partition; it only grows.
         self._again_at: dict[int, float] = {}
 
     def missing(self, at_ms: int) -> str:
@@ -58,12 +57,8 @@ class LogCompleteness:
         wanted_ms = at_ms + self._grace_ms
         behind: list[str] = []
         for number in self._partitions:
-            if self._through.get(number, -1) > wanted_ms:
-                continue
             position = self._position(number)
             watermark_ms = position.watermark_ms
-            if watermark_ms is not None:
-                self._through[number] = watermark_ms
             if watermark_ms is None or watermark_ms <= wanted_ms:
                 behind.append(f"{number} ({position.reason})" if position.reason else f"{number}")
                 if position.at_end:

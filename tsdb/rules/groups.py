@@ -113,9 +113,9 @@ def evaluate_group(
     for rule, before in zip(group.rules, state.rules, strict=True):
         begin = surroundings.seconds()
         try:
-            after, series = _evaluated(rule, group.limit, before, at_ms, ts_ms, surroundings)
+            after, series = evaluate_rule(rule, group.limit, before, at_ms, ts_ms, surroundings)
         except TsdbError as error:
-            if _comes_later(error):
+            if comes_later(error):
                 raise
             after = replace(before, error=error.message, evaluated_at_ms=at_ms)
             if isinstance(error, _LimitExceeded) and isinstance(rule, AlertingRule):
@@ -132,7 +132,7 @@ def evaluate_group(
     return RuleGroupState(tuple(states))
 
 
-def _comes_later(error: TsdbError) -> bool:
+def comes_later(error: TsdbError) -> bool:
     """Whether the same read may succeed later; a read over its own bounds fails every time."""
     return isinstance(error, Unavailable) or (isinstance(error, Overloaded) and error.reason not in TOO_LARGE)
 
@@ -141,14 +141,14 @@ class _LimitExceeded(RuleError):
     pass
 
 
-def _evaluated(
+def evaluate_rule(
     rule: Rule, limit: int, before: RuleState, at_ms: int, ts_ms: int, surroundings: RuleSurroundings
 ) -> tuple[RuleState, dict[Labels, float]]:
-    """The next state, and the series with their values."""
+    """The next state of a rule, and its series with their values. Raises TsdbError."""
     vector = surroundings.query(rule.query.text, ts_ms)
     alerts: Mapping[Labels, Alert] = {}
     if isinstance(rule, RecordingRule):
-        series = _recorded(rule, vector)
+        series = recorded(rule, vector)
         if limit and len(series) > limit:
             raise _LimitExceeded(f"exceeded limit of {limit} with {len(series)} series")
     else:
@@ -161,7 +161,8 @@ def _evaluated(
     return after, series
 
 
-def _recorded(rule: RecordingRule, vector: Sequence[VectorSample]) -> dict[Labels, float]:
+def recorded(rule: RecordingRule, vector: Sequence[VectorSample]) -> dict[Labels, float]:
+    """The series that a rule records from the vector of its expression. Raises RuleError."""
     own = {METRIC_NAME: rule.name, **rule.labels}
     series: dict[Labels, float] = {}
     for sample in vector:

@@ -112,6 +112,12 @@ class Notifier:
             self._resolve(group, self._clock.now_ms())
         self._wake()
 
+    def forget(self, group: str) -> None:
+        """Send nothing more of a group: another ruler does."""
+        with self._lock:
+            for key in [key for key in self._notices if key[0] == group]:
+                del self._notices[key]
+
     def _resolve(self, group: str, now_ms: int) -> None:
         for key, known in self._notices.items():
             if key[0] == group and not known.resolved:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsdb.model.labels import parse_labels
 from tsdb.model.selector import Matcher, MatchType
@@ -25,17 +26,27 @@ from tsdb.rules.alerts import (
     alert_series,
 )
 from tsdb.rules.files import ALERT_NAME, AlertingRule, RuleGroup
-from tsdb.rules.groups import RuleGroupState, RuleState, RuleSurroundings, conditions, evaluate_group, new_state
+from tsdb.rules.groups import (
+    RuleGroupState,
+    RuleState,
+    RuleSurroundings,
+    conditions,
+    evaluate_group,
+    evaluate_rule,
+    new_state,
+)
 from tsdb.selector.selectors import METRIC_NAME
 
 KEPT_STEPS_MAX = 1_000  # Steps back in which the end of a kept alert's condition is searched.
 
 
-def last_evaluated(storage: Storage, labels: Mapping[str, str], start_ms: int, end_ms: int) -> int | None:
-    """Time of the newest sample of a series in [start_ms, end_ms]; None without one."""
+def evaluated_steps(
+    storage: Storage, labels: Mapping[str, str], start_ms: int, end_ms: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Times, ascending, and values of the samples of a series in [start_ms, end_ms]."""
     matchers = [Matcher(MatchType.EQUAL, name, value) for name, value in labels.items()]
     found = storage.select(matchers, start_ms, end_ms)
-    return int(found.ts_ms.max()) if len(found.ts_ms) else None
+    return found.ts_ms, found.values
 
 
 def restored_state(
@@ -50,6 +61,19 @@ def restored_state(
         for rule, one in zip(group.rules, state.rules, strict=True)
     ]
     return RuleGroupState(tuple(rules))
+
+
+def restored_rule(
+    rule: AlertingRule,
+    group: RuleGroup,
+    last_ms: int,
+    offset_ms: int,
+    storage: Storage,
+    surroundings: RuleSurroundings,
+) -> RuleState:
+    """The state of one rule after the evaluation at last_ms. Raises TsdbError."""
+    state, _ = evaluate_rule(rule, group.limit, RuleState(), last_ms, last_ms - offset_ms, surroundings)
+    return _restored_alerts(rule, group, state, last_ms, offset_ms, storage, surroundings)
 
 
 def _restored_alerts(

@@ -7,7 +7,7 @@ group that reads what another group records waits until that group has been eval
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tsdb.model.selector import MatchType
 from tsdb.model.window import ceil_to
@@ -15,14 +15,22 @@ from tsdb.promql.syntax.tree import VectorSelector, post_order
 from tsdb.rules.alerts import ALERTS, ALERTS_FOR_STATE, Labels
 from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup
 from tsdb.rules.groups import RuleGroupState, carried_state, new_state
+from tsdb.rules.repair import GroupRepairs
 from tsdb.selector.selectors import METRIC_NAME
 
 
 @dataclass(slots=True)
 class ScheduledGroup:
     """next_ms: time of the next evaluation; None: the state of an earlier process is not restored yet. needs: groups
-    whose records it reads. waits_for: why it is not evaluated now, "" otherwise. evaluated_at_ms: when the last
-    evaluation ended, by this process's clock. seconds: its cost. skipped: steps that were left out."""
+    whose records it reads. waits_for: why it is not evaluated now, "" otherwise. evaluated_ms: its last evaluated step.
+    evaluated_at_ms: when that evaluation ended, by this process's clock. seconds: its cost.
+
+    owned_ms: since when this process evaluates it; None: another one does. first_ms: its first step, None when an
+    earlier process evaluated some; inherited_ms: the last of those, else 0. repairs: its steps to evaluate again;
+    repairing: their number. followed: records of the log below these offsets, by partition, do not count for it, since
+    they did before. settled_ms: broker time of the log up to which late samples are repaired. is_unsure: samples of
+    next_ms may be in the log already.
+    """
 
     group: RuleGroup
     state: RuleGroupState
@@ -32,6 +40,21 @@ class ScheduledGroup:
     evaluated_ms: int | None = None
     evaluated_at_ms: int | None = None
     seconds: float = 0.0
+    owned_ms: int | None = None
+    first_ms: int | None = None
+    inherited_ms: int = 0
+    repairs: GroupRepairs = field(default_factory=GroupRepairs)
+    repairing: int = 0
+    followed: dict[int, int] = field(default_factory=dict)
+    settled_ms: int = 0
+    is_unsure: bool = False
+
+    def reset(self, owned_ms: int | None) -> None:
+        """Forget all that this process knew of the group: another process has evaluated it, or will."""
+        self.state, self.next_ms, self.evaluated_ms, self.first_ms = new_state(self.group), None, None, None
+        self.inherited_ms = 0
+        self.repairs, self.repairing, self.followed, self.settled_ms = GroupRepairs(), 0, {}, 0
+        self.waits_for, self.is_unsure, self.owned_ms = "", False, owned_ms
 
     def may_evaluate(self) -> bool:
         """Whether all groups whose records it reads have been evaluated at next_ms."""
@@ -60,12 +83,21 @@ class RuleSchedule:
             next_ms = known.next_ms
             if next_ms is not None:
                 next_ms = ceil_to(next_ms, group.interval_ms)
-            found.append(ScheduledGroup(group, state, next_ms, evaluated_ms=known.evaluated_ms))
+            found.append(replace(known, group=group, state=state, next_ms=next_ms, repairs=_carried(known, group)))
         for gone in before.values():
             series = gone.state.leftover.union(*(rule.series for rule in gone.state.rules))
             if series:
                 self.ended.append((series, gone.next_ms))
         self.groups = _ordered(found)
+
+
+def _carried(known: ScheduledGroup, group: RuleGroup) -> GroupRepairs:
+    """The repairs of a group whose file has changed. Rules that are not as before are all repaired at all steps."""
+    before = known.repairs
+    if [rule.query.text for rule in known.group.rules] == [rule.query.text for rule in group.rules]:
+        return before
+    steps = set().union(*before.steps.values())
+    return GroupRepairs({number: set(steps) for number in range(len(group.rules))} if steps else {}, since=before.since)
 
 
 def _ordered(groups: Sequence[ScheduledGroup]) -> list[ScheduledGroup]:

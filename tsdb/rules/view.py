@@ -10,6 +10,7 @@ from tsdb.promql.syntax.printer import shown
 from tsdb.rules.alerts import Alert, active
 from tsdb.rules.files import AlertingRule, Rule
 from tsdb.rules.groups import RuleState, rule_state
+from tsdb.rules.repair import RepairNote
 from tsdb.rules.schedule import ScheduledGroup
 from tsdb.rules.templates.template import Template
 
@@ -26,19 +27,24 @@ def _group(one: ScheduledGroup) -> dict[str, Any]:
     return {
         "name": group.name,
         "file": group.file,
-        "rules": [_rule(rule, state) for rule, state in zip(group.rules, one.state.rules, strict=True)],
+        "rules": [
+            _rule(rule, state, one.repairs.notes.get(number, ()))
+            for number, (rule, state) in enumerate(zip(group.rules, one.state.rules, strict=True))
+        ],
         "interval": group.interval_ms / 1000,
         "limit": group.limit,
         "evaluationTime": one.seconds,
         "lastEvaluation": _time(one.evaluated_at_ms),
-        # Beside Prometheus's fields: the time up to which the group is evaluated, its next time, and why it waits.
+        # Beside Prometheus's fields: the time up to which the group is evaluated, its next time, why it waits, and how
+        # many steps of its rules are to be evaluated again for late samples.
         "evaluatedThrough": _time(one.evaluated_ms),
         "nextEvaluation": _time(one.next_ms),
         "waitsFor": one.waits_for,
+        "repairing": one.repairing,
     }
 
 
-def _rule(rule: Rule, state: RuleState) -> dict[str, Any]:
+def _rule(rule: Rule, state: RuleState, notes: Sequence[RepairNote]) -> dict[str, Any]:
     found: dict[str, Any] = {"name": rule.name, "query": shown(rule.query.node), "labels": _texts(rule.labels)}
     if isinstance(rule, AlertingRule):
         found |= {
@@ -47,6 +53,7 @@ def _rule(rule: Rule, state: RuleState) -> dict[str, Any]:
             "keepFiringFor": rule.keep_firing_for_ms / 1000,
             "annotations": _texts(rule.annotations),
             "alerts": [_alert(alert) for alert in active(state.alerts)],
+            "corrections": [_correction(note) for note in reversed(notes)],
         }
     found |= {
         "health": "err" if state.error else "unknown" if state.evaluated_at_ms is None else "ok",
@@ -67,6 +74,18 @@ def _alert(alert: Alert) -> dict[str, Any]:
         "value": _exponent(alert.value),
     }
     return found if alert.kept_since_ms is None else {**found, "keepFiringSince": _time(alert.kept_since_ms)}
+
+
+def _correction(note: RepairNote) -> dict[str, Any]:
+    """The steps at which late samples changed an alert, with the state before and after."""
+    return {
+        "labels": dict(note.labels),
+        "from": _time(note.from_ms),
+        "through": _time(note.through_ms),
+        "was": note.was,
+        "now": note.now,
+        "correctedAt": _time(note.noted_ms),
+    }
 
 
 def _texts(values: Mapping[str, str] | Mapping[str, Template]) -> dict[str, str]:

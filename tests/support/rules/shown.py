@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tsdb.rules.files import parse_rules
 from tsdb.rules.groups import RuleSample, RuleSurroundings, VectorSample, evaluate_group, new_state
+from tsdb.rules.repair import RepairNote
 from tsdb.rules.schedule import ScheduledGroup
 
 AT_MS = 1_435_781_451_500  # The group `one` is evaluated then, and next half a minute later.
@@ -30,7 +31,7 @@ groups:
 
 def shown_rules(rules: str = RULES, job: str = "j") -> list[ScheduledGroup]:
     """The second group, which was never evaluated, and the first one at AT_MS, when `x` was 1.5 for one job and `y`
-    had the same series twice."""
+    had the same series twice. Late samples corrected the alert at two steps."""
 
     def query(text: str, at_ms: int) -> Sequence[VectorSample]:
         if text == "sum ( x )":
@@ -43,4 +44,7 @@ def shown_rules(rules: str = RULES, job: str = "j") -> list[ScheduledGroup]:
     one, two = parse_rules(rules.encode(), "f.yaml").groups
     state = evaluate_group(one, new_state(one), AT_MS, 0, RuleSurroundings(query, ignore))
     evaluated = ScheduledGroup(one, state, AT_MS + 30_000, (), "partition 1 is behind", AT_MS, AT_MS + 20, 0.25)
+    for from_ms in (1_435_781_400_000, 1_435_781_430_000):
+        note = RepairNote((("alertname", "Fires"),), "inactive", "firing", from_ms, from_ms, 1_435_781_460_000)
+        evaluated.repairs.note(1, note)
     return [ScheduledGroup(two, new_state(two)), evaluated]

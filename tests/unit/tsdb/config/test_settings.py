@@ -140,7 +140,8 @@ class TestFlags:
 
     def test_defaults_as_text_load_as_the_defaults(self, role: type[ProcessSettings]) -> None:
         texts = {flag.field: flag.default for flag in flags(role) if flag.default}
-        targets = {"log": LOG["log"], **dict.fromkeys(("stores", "gateway", "querier"), "localhost:7410")}
+        servers = dict.fromkeys(("stores", "gateway", "querier"), "localhost:7410")
+        targets = {"log": LOG["log"], "rules": "rules.yaml", **servers}
         required = {name: value for name, value in targets.items() if name in role.model_fields}
         given: dict[str, Any] = {**texts, **required}
         assert effective(load(role, given)) == effective(load(role, required))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import pytest
 
+from support.rules.memory_log import MemoryLog
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
-from tsdb.model.selector import Matcher
-from tsdb.promql.evaluate.query import DEFAULTS
-from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.rules.alerts import AlertState, Labels, active
 from tsdb.rules.files import RuleFile, parse_rules
 from tsdb.rules.groups import RuleSample
-from tsdb.rules.memory import MemoryStorage
-from tsdb.rules.ruler import CATCH_UP_MS, EVALUATED, Ruler, RuleRead, RulerOptions, RulerPorts
+from tsdb.rules.ruler import CATCH_UP_MS, EVALUATED, Ruler, RulerOptions
 from tsdb.rules.unit_tests.notation import labels_of
 
 START_MS = 1_700_000_000_000  # A multiple of each interval below.
@@ -25,49 +21,23 @@ RECORD = "groups: [{name: g, interval: 10s, rules: [{record: a, expr: sum(x)}]}]
 ALERT = "{name: g, interval: 10s, rules: [{alert: A, expr: x > 5, for: 30s, keep_firing_for: 40s}]}"
 
 
-class Process:
-    """A log in memory with rulers over it. complete_ms: the time up to which all samples are readable."""
+class Process(MemoryLog):
+    """A log in memory with rulers over it."""
 
     def __init__(self, *texts: str) -> None:
-        self.clock = ManualClock(START_MS)
-        self.memory = MemoryStorage()
+        super().__init__(ManualClock(START_MS))
         self.files = [parse_rules(text.encode(), f"f{number}") for number, text in enumerate(texts)]
-        self.complete_ms: int | None = None
-        self.read_error: TsdbError | None = None
-        self.write_error: TsdbError | None = None
-        self.reads = 0
-        self.ruler = self.new_ruler()
+        self.new_ruler()
 
     def new_ruler(self, options: RulerOptions = RulerOptions()) -> Ruler:
-        ports = RulerPorts(lambda: self.files, self.open_read, self.missing, self.write, self.clock)
-        self.ruler = Ruler(ports, options)
-        return self.ruler
+        self.process = self.ruler(self.files, options)
+        return self.process
 
     def change(self, text: str) -> None:
-        self.files = [parse_rules(text.encode(), "f0")]
+        self.files[:] = [parse_rules(text.encode(), "f0")]
 
-    @contextmanager
-    def open_read(self) -> Iterator[RuleRead]:
-        yield RuleRead(self, DEFAULTS)
-
-    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
-        self.reads += 1
-        if self.read_error is not None:
-            raise self.read_error
-        return self.memory.select(matchers, start_ms, end_ms)
-
-    def missing(self, at_ms: int) -> str:
-        return "" if self.complete_ms is None or at_ms <= self.complete_ms else "partition 1 is behind"
-
-    def write(self, samples: Sequence[RuleSample]) -> int:
-        if self.write_error is not None:
-            raise self.write_error
-        for sample in samples:
-            self.memory.add(sample.labels, [(sample.ts_ms, sample.value)])
-        return 0
-
-    def sample(self, value: float, name: str = "x") -> None:
-        self.memory.add(labels_of({"__name__": name}), [(self.clock.now_ms(), value)])
+    def sample(self, value: float, name: str = "x", at_ms: int | None = None) -> None:
+        self.append([RuleSample(labels_of({"__name__": name}), self.clock.now_ms() if at_ms is None else at_ms, value)])
 
     def run(self, seconds: int, value: float | None = None) -> None:
         """Pass seconds in steps of five, each with a sample of x, and let the ruler do all that it may."""
@@ -78,13 +48,13 @@ class Process:
             self.settle()
 
     def settle(self) -> None:
-        while self.ruler.step() == 0.0:
+        while self.process.step() == 0.0:
             pass
 
     def values(self, **labels: str) -> list[tuple[int, float | None]]:
         """Seconds since the start and values of a series; None stands for a stale marker."""
         wanted: Labels = labels_of({"__name__" if name == "name" else name: text for name, text in labels.items()})
-        column = self.memory._columns.get(wanted)
+        column = self.apply_all()._columns.get(wanted)
         pairs = zip(column.ts_ms, column.values, strict=True) if column else ()
         return [((ts - START_MS) // 1000, None if math.isnan(value) else value) for ts, value in pairs]
 
@@ -107,23 +77,22 @@ def test_a_time_that_is_not_complete_waits_and_is_evaluated_later() -> None:
     process.complete_ms = START_MS + 10_000
     process.run(40, 1.0)
     assert process.values(name="a") == [(10, 1.0)]
-    assert process.ruler.groups()[0].waits_for == "partition 1 is behind"
+    assert process.process.groups()[0].waits_for == "partition 1 is behind"
     # A sample that came in the meantime for these times counts.
-    process.memory.add(labels_of({"__name__": "x", "i": "late"}), [(START_MS + 20_000, 5.0)])
+    process.append([RuleSample(labels_of({"__name__": "x", "i": "late"}), START_MS + 20_000, 5.0)])
     process.complete_ms = None
     process.settle()
     assert process.values(name="a") == [(10, 1.0), (20, 6.0), (30, 6.0), (40, 6.0)]
-    assert process.ruler.groups()[0].waits_for == ""
+    assert process.process.groups()[0].waits_for == ""
 
 
 def test_nothing_looks_before_a_time_can_be_complete() -> None:
     process = Process(RECORD)
     process.new_ruler(RulerOptions(grace_ms=12_000))
     process.settle()
-    asked: list[int] = []
-    process.missing = asked.append  # type: ignore[method-assign, assignment]  # Records the times alone.
     ruler = process.new_ruler(RulerOptions(grace_ms=12_000))
     process.settle()
+    asked = process.asked
     asked.clear()
     rests = []
     for _ in range(3):
@@ -144,7 +113,7 @@ def test_a_read_or_a_write_that_fails_for_now_is_repeated(error: TsdbError) -> N
     process.read_error, process.write_error = None, error
     process.run(10, 2.0)
     assert process.values(name="a") == []
-    assert process.ruler.groups()[0].waits_for == error.message
+    assert process.process.groups()[0].waits_for == error.message
     process.write_error = None
     process.settle()
     assert [at for at, _ in process.values(name="a")] == [10, 20, 30]
@@ -156,7 +125,7 @@ def test_a_read_that_always_fails_is_a_failure_of_its_rule(error: TsdbError) -> 
     process.settle()
     process.read_error = error
     process.run(10, 1.0)
-    (group,) = process.ruler.groups()
+    (group,) = process.process.groups()
     assert (group.state.rules[0].error, group.evaluated_ms) == (error.message, START_MS + 10_000)
 
 
@@ -164,9 +133,9 @@ def test_an_expression_gives_a_bounded_number_of_series() -> None:
     process = Process(RECORD.replace("sum(x)", "x"))
     process.new_ruler(RulerOptions(series_max=1))
     process.settle()
-    process.memory.add(labels_of({"__name__": "x", "i": "2"}), [(START_MS, 5.0)])
+    process.append([RuleSample(labels_of({"__name__": "x", "i": "2"}), START_MS, 5.0)])
     process.run(10, 1.0)
-    assert "2 series; the limit is 1 (rules_series_max)" in process.ruler.groups()[0].state.rules[0].error
+    assert "2 series; the limit is 1 (rules_series_max)" in process.process.groups()[0].state.rules[0].error
 
 
 def test_a_group_waits_for_the_records_that_it_reads() -> None:
@@ -187,7 +156,7 @@ def test_results_have_the_time_of_the_offset() -> None:
 
 def alert(process: Process) -> tuple[AlertState, int, int | None] | None:
     """State of the active alert, and seconds since the start at which it became active and since which it is kept."""
-    alerts = active(process.ruler.groups()[0].state.rules[0].alerts)
+    alerts = active(process.process.groups()[0].state.rules[0].alerts)
     if not alerts:
         return None
     kept_ms = alerts[0].kept_since_ms
@@ -212,8 +181,8 @@ def test_a_restart_at_any_time_changes_no_alert_and_no_sample(restart_at_s: int)
             found.settle()
             if at_s >= restart_at_s + 20:
                 assert alert(found) == alert(expected), at_s
-    assert {labels: (one.ts_ms, one.values[0]) for labels, one in found.memory._columns.items()} == {
-        labels: (one.ts_ms, one.values[0]) for labels, one in expected.memory._columns.items()
+    assert {labels: (one.ts_ms, one.values[0]) for labels, one in found.apply_all()._columns.items()} == {
+        labels: (one.ts_ms, one.values[0]) for labels, one in expected.apply_all()._columns.items()
     }
     assert expected.values(name="ALERTS", alertname="A", alertstate="firing")[0] == (40, 1.0)
     assert expected.values(name="ALERTS", alertname="A", alertstate="firing")[-1] == (110, None)
@@ -252,4 +221,4 @@ def test_files_that_stay_equal_are_not_taken_again() -> None:
     process.settle()
     before: Sequence[RuleFile] = process.files
     process.run(10, 1.0)
-    assert process.ruler.groups()[0].group is before[0].groups[0]
+    assert process.process.groups()[0].group is before[0].groups[0]

@@ -41,6 +41,7 @@ def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) ->
         "evaluatedThrough": "2015-07-01T20:10:51.5Z",
         "nextEvaluation": "2015-07-01T20:11:21.5Z",
         "waitsFor": "partition 1 is behind",
+        "repairing": 0,
     }
     evaluated = {"health": "ok", "evaluationTime": 0.0, "lastEvaluation": "2015-07-01T20:10:51.5Z"}
     record, fires, waits, fails = one["rules"]
@@ -61,6 +62,16 @@ def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) ->
         "annotations": {"s": "{{ $labels.job }}"},
         "state": "firing",
         "alerts": [FIRING],
+        "corrections": [
+            {
+                "labels": {"alertname": "Fires"},
+                "from": "2015-07-01T20:10:00Z",
+                "through": "2015-07-01T20:10:30Z",
+                "was": "inactive",
+                "now": "firing",
+                "correctedAt": "2015-07-01T20:11:00Z",
+            }
+        ],
         "samples": 2,
         "type": "alerting",
         **evaluated,

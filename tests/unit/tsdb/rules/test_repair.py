@@ -1,0 +1,278 @@
+"""Late samples: after settling, recorded series and alerts are those of an evaluation over all samples, bit for bit.
+
+Schedules are random: samples late by up to ten minutes, floods, kills of the ruler, reads and writes that fail, reads
+that see more of the log than the ruler has looked at. The oracle evaluates the groups once, in order, with all samples.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from support import counters
+from support.rules.memory_log import MemoryLog
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.stale import STALE_BITS
+from tsdb.promql.evaluate.query import DEFAULTS
+from tsdb.rules.alerts import AlertState, Labels, active
+from tsdb.rules.files import parse_rules
+from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, evaluate_group, new_state
+from tsdb.rules.memory import MemoryStorage
+from tsdb.rules.ruler import EVALUATED, Ruler, RulerOptions
+from tsdb.rules.schedule import RuleSchedule
+from tsdb.rules.unit_tests.notation import labels_of
+from tsdb.rules.vectors import vector_query
+
+START_MS = 1_700_000_000_000
+STEP_MS = 5_000
+GRACE_MS = 10_000
+RULES = """
+groups:
+- name: reader
+  interval: 15s
+  rules:
+  - {record: twice, expr: 2 * sum_x}
+  - {record: mean, expr: "avg_over_time(sum_x[1m]) + sum without (job) (peak)"}
+- name: base
+  interval: 10s
+  rules:
+  - {record: sum_x, expr: sum by (job) (x)}
+  - {record: high, expr: x > 6}
+  - {record: high, expr: x < 2, labels: {low: "1"}}
+  - {record: peak, expr: "max_over_time(sum_x[40s])"}
+  - {record: rate, expr: "rate(x[30s]) or rate(x[30s] offset 20s)"}
+  - {record: inner, expr: "max_over_time(sum(x)[30s:10s])"}
+  - {record: none, expr: 'absent(x{job="c"})'}
+  - {record: counted, expr: "count(counted offset 10s) + 1 or count(x)"}
+- name: alerts
+  interval: 10s
+  query_offset: 5s
+  rules:
+  - {alert: High, expr: x > 5, for: 20s, labels: {severity: page}, annotations: {v: "{{ $value }}"}}
+  - {alert: High, expr: x > 6, labels: {severity: now}}
+  - {alert: Kept, expr: x > 5, for: 10s, keep_firing_for: 30s}
+  - {alert: Gone, expr: 'absent(x{job="a"})', for: 10s}
+- name: of_alerts
+  interval: 10s
+  query_offset: 5s
+  rules: [{record: firing, expr: 'count by (alertname) (ALERTS{alertstate="firing"})'}]
+"""
+
+
+class Run:
+    """Rulers over a log in memory, driven by a seed."""
+
+    def __init__(self, seed: int, text: str = RULES, options: RulerOptions = RulerOptions(grace_ms=GRACE_MS)) -> None:
+        self.options = options
+        self.rng = random.Random(seed)
+        self.clock = ManualClock(START_MS)
+        self.log = MemoryLog(self.clock, self.rng, GRACE_MS)
+        self.files = [parse_rules(text.encode(), "f")]
+        self.held: list[tuple[int, RuleSample]] = []  # Samples on their way, with the time of their arrival.
+        self.raw: list[RuleSample] = []
+        self.ruler = self.new_ruler()
+
+    def new_ruler(self) -> Ruler:
+        self.ruler = self.log.ruler(self.files, self.options)
+        return self.ruler
+
+    def pass_time(self) -> None:
+        """Five seconds: each job gives a sample, which comes now, later, or with a flood; then the ruler works."""
+        self.clock.advance(STEP_MS)
+        now_ms = self.clock.now_ms()
+        for job in "abc":
+            if self.rng.random() < 0.7:
+                at_ms = now_ms - self.rng.choice((0, 0, 0, 1, 999))
+                sample = RuleSample(labels_of({"__name__": "x", "job": job}), at_ms, float(self.rng.randint(0, 9)))
+                self.held.append((now_ms + self._delay_ms(), sample))
+        self.deliver(now_ms)
+        error: TsdbError | None = Unavailable("away") if self.rng.random() < 0.1 else None
+        self.log.read_error, self.log.write_error = self.rng.choice(((error, None), (None, error)))
+        for _ in range(self.rng.randint(0, 8)):
+            self.ruler.step()
+        if self.rng.random() < 0.03:
+            self.new_ruler()
+
+    def _delay_ms(self) -> int:
+        kind = self.rng.random()
+        if kind < 0.7:
+            return 0
+        return self.rng.randint(1, 20_000) if kind < 0.9 else self.rng.randint(20_000, 600_000)
+
+    def deliver(self, now_ms: int) -> None:
+        due = [sample for at_ms, sample in self.held if at_ms <= now_ms]
+        self.held = [one for one in self.held if one[0] > now_ms]
+        self.rng.shuffle(due)
+        self.raw += due
+        if due:
+            self.log.append(due)
+
+    def settle(self) -> None:
+        """All samples come, and the ruler does all that it may."""
+        self.log.read_error = self.log.write_error = None
+        self.deliver(self.clock.now_ms() + 10**9)
+        for _ in range(15):  # A ruler that was just started waits for the grace first.
+            self.clock.advance(2_000)
+            while self.ruler.step() == 0.0:
+                pass
+
+    def check(self) -> None:
+        found, expected = _values(self.log.apply_all()), self.oracle()
+        wrong = [
+            (dict(labels), (ts_ms - START_MS) / 1000, expected.get((labels, ts_ms)), found.get((labels, ts_ms)))
+            for labels, ts_ms in sorted(found.keys() | expected.keys())
+            if _differs(expected.get((labels, ts_ms)), found.get((labels, ts_ms)))
+        ]
+        assert not wrong, wrong[:10]
+        assert len(expected) > 50
+
+    def oracle(self) -> dict[tuple[Labels, int], int]:
+        """Bits of all results when each step is evaluated once, with all samples."""
+        storage = MemoryStorage()
+        for raw in self.raw:
+            storage.add(raw.labels, [(raw.ts_ms, raw.value)])
+        schedule = RuleSchedule()
+        schedule.renew(self.files)
+        states: dict[str, RuleGroupState] = {one.group.key: new_state(one.group) for one in schedule.groups}
+        steps = {one.group.key: set(self.evaluated(one.group.key)) for one in schedule.groups}
+
+        def write(samples: Sequence[RuleSample]) -> None:
+            for written in samples:
+                storage.add(written.labels, [(written.ts_ms, written.value)])
+
+        surroundings = RuleSurroundings(vector_query(lambda: storage, DEFAULTS), write)
+        for at_ms in range(START_MS, self.clock.now_ms() + 1, STEP_MS):
+            for one in schedule.groups:
+                group, offset_ms = one.group, one.group.query_offset_ms or 0
+                if at_ms - offset_ms in steps[group.key]:
+                    states[group.key] = evaluate_group(group, states[group.key], at_ms, offset_ms, surroundings)
+        return _values(storage)
+
+    def evaluated(self, group: str) -> list[int]:
+        """Times of a group's evaluations; none may be missing."""
+        labels = labels_of({"__name__": EVALUATED, "rule_group": group})
+        times = self.log.apply_all()._columns[labels].ts_ms
+        assert len({after - at for at, after in pairwise(times)}) == 1
+        return times
+
+
+def _values(storage: MemoryStorage) -> dict[tuple[Labels, int], int]:
+    return {
+        (labels, ts_ms): bits
+        for labels, column in storage._columns.items()
+        if dict(labels)["__name__"] not in ("x", EVALUATED)
+        for ts_ms, bits in zip(column.ts_ms, np.array(column.values).view(np.int64).tolist(), strict=True)
+    }
+
+
+def _differs(expected: int | None, found: int | None) -> bool:
+    """A result that was taken back has a stale marker where the oracle has nothing."""
+    return found not in (None, STALE_BITS) if expected is None else found != expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_results_are_those_of_all_samples_whenever_they_came(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(150):
+        run.pass_time()
+    run.settle()
+    run.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_results_are_those_of_all_samples_in_many_schedules(seed: int) -> None:
+    run = Run(seed)
+    for _ in range(300):
+        run.pass_time()
+    run.settle()
+    run.check()
+
+
+def test_without_repair_results_are_not_those_of_all_samples() -> None:
+    run = Run(0, options=RulerOptions(grace_ms=GRACE_MS, repair_ms=0))
+    for _ in range(60):
+        run.pass_time()
+    run.settle()
+    with pytest.raises(AssertionError, match="ALERTS"):
+        run.check()
+
+
+class Quiet(Run):
+    """A ruler over samples that the test gives, without failures."""
+
+    def __init__(self, rules: str) -> None:
+        super().__init__(0, f"groups: [{{name: g, interval: 10s, rules: [{rules}]}}]")
+        self.log.rng = None
+        self.run_steps()
+
+    def run_steps(self) -> None:
+        while self.ruler.step() == 0.0:
+            pass
+
+    def minutes(self, count: int, value: float) -> None:
+        for _ in range(12 * count):
+            self.clock.advance(STEP_MS)
+            self.give(self.clock.now_ms(), value)
+            self.run_steps()
+
+    def give(self, at_ms: int, value: float, name: str = "x") -> None:
+        self.log.append([RuleSample(labels_of({"__name__": name}), at_ms, value)])
+
+    def late(self, at_ms: int, value: float, name: str = "x") -> list[int]:
+        """A late sample. Returns the seconds since the start of the steps that are evaluated again."""
+        self.give(at_ms, value, name)
+        self.ruler.step()
+        (one,) = self.ruler.groups()
+        marked = sorted(set().union(*one.repairs.steps.values()))
+        self.clock.advance(1_000)
+        self.run_steps()
+        return [(step - START_MS) // 1000 for step in marked]
+
+
+@pytest.mark.parametrize(
+    ("expression", "steps"),
+    [
+        ("rate(x[30s])", [60, 70, 80]),
+        ("rate(x[30s] offset 20s)", [80, 90, 100]),
+        ("max_over_time(sum(rate(x[20s]))[20s:5s])", [60, 70, 80, 90]),
+        ("rate(x[30s]) + y", [60, 70, 80]),
+        ("y", []),
+        ("last_over_time(x[10s] @ 1700000061)", [*range(10, 180, 10)]),
+    ],
+)
+def test_a_late_sample_repairs_exactly_the_steps_that_it_can_reach(expression: str, steps: list[int]) -> None:
+    run = Quiet(f"{{record: a, expr: '{expression}'}}")
+    run.minutes(3, 1.0)
+    assert run.late(START_MS + 57_500, 5.0) == steps
+
+
+def test_a_sample_beyond_the_horizon_is_counted_and_repairs_nothing() -> None:
+    run = Quiet("{record: a, expr: 'rate(x[30s])'}")
+    run.ruler = run.log.ruler(run.files, RulerOptions(grace_ms=GRACE_MS, repair_ms=60_000))
+    run.minutes(3, 1.0)
+    before = counters.sample("tsdb_ruler_unrepaired_steps_total")
+    assert run.late(START_MS + 57_500, 5.0) == []
+    assert counters.sample("tsdb_ruler_unrepaired_steps_total") - before == 3
+
+
+def test_an_alert_that_late_samples_end_is_resolved_and_the_rule_says_so() -> None:
+    run = Quiet("{alert: A, expr: x > 5, for: 20s}")
+    run.minutes(1, 9.0)
+    (one,) = run.ruler.groups()
+    assert [alert.state for alert in active(one.state.rules[0].alerts)] == [AlertState.FIRING]
+    for at_ms in range(START_MS, run.clock.now_ms() + 1, STEP_MS):
+        run.give(at_ms, 1.0)
+    for _ in range(2):
+        run.run_steps()
+        run.clock.advance(1_000)
+    run.run_steps()
+    (one,) = run.ruler.groups()
+    assert active(one.state.rules[0].alerts) == []
+    notes = [(note.was, note.now, (note.from_ms - START_MS) // 1000) for note in one.repairs.notes[0]]
+    assert notes == [("pending", "inactive", 10), ("firing", "inactive", 30)]
