@@ -1,0 +1,114 @@
+"""Rulers of a deployment: their rules, samples of which some are late, and what their results must be."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+from support.servers.deployments import Deployment
+from support.servers.logs import wait_until
+from support.servers.processes import Role
+from tsdb.client import TsdbError, WriteBatch, connect
+
+WITHIN_S = 200.0
+GROUPS = 6
+NAMES = {f"g{number}" for number in range(GROUPS)}
+RULES = """
+  - name: g{number}
+    interval: 2s
+    rules:
+    - {{record: "sum_{number}", expr: 'sum by (job) (x)'}}
+    - {{record: "mean_{number}", expr: 'avg_over_time(sum_{before}[10s])'}}
+    - {{alert: "High{number}", expr: 'max_over_time(sum_{before}[6s]) > 1e9', for: 4s}}
+"""
+
+
+def rule_file() -> str:
+    """Groups that read records of one another."""
+    texts = [RULES.format(number=number, before=(number + 1) % GROUPS if number else 0) for number in range(GROUPS)]
+    return f"groups:{''.join(texts)}"
+
+
+def get(http: str, path: str, **parameters: Any) -> Any:
+    """The data of an answer of the API."""
+    with urllib.request.urlopen(f"http://{http}/api/v1/{path}?{urlencode(parameters)}", timeout=60) as answer:
+        return json.load(answer)["data"]
+
+
+def samples(http: str, selector: str) -> dict[tuple[str, int], float]:
+    """Values of the last minutes by label job and time in ms."""
+    found = get(http, "query", query=f"{selector}[10m]")["result"]
+    return {
+        (one["metric"].get("job", ""), round(at * 1000)): float(value) for one in found for at, value in one["values"]
+    }
+
+
+@contextmanager
+def written(deployment: Deployment, seed: int) -> Iterator[None]:
+    """Samples of two jobs, most of the present, some late by up to twenty seconds, until the block ends."""
+    stop, rng = threading.Event(), random.Random(seed)
+
+    def write() -> None:
+        with connect(deployment.gateway.grpc, timeout_s=60.0) as client:
+            while not stop.wait(0.2):
+                batch = WriteBatch()
+                now_ms = time.time_ns() // 1_000_000
+                for job in ("a", "b"):
+                    late_ms = rng.choice((0, 0, 0, 500, rng.randint(1_000, 20_000)))
+                    batch.add({"__name__": "x", "job": job}, now_ms - late_ms, float(rng.randint(0, 9)))
+                try:
+                    client.write(batch)
+                except TsdbError:
+                    continue
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def owned(rulers: list[Role]) -> list[set[str]]:
+    """Names of the groups of each ruler."""
+    return [{one["name"] for one in get(ruler.http, "rules")["groups"]} for ruler in rulers]
+
+
+def through_ms(ruler: Role, name: str) -> float:
+    """The last evaluated time of a group, as stored."""
+    found = get(ruler.http, "query", query=f'{{__name__="tsdb_rule_group_evaluated",rule_group=~".*;{name}"}}[1m]')
+    return max((round(at * 1000) for one in found["result"] for at, _ in one["values"]), default=0)
+
+
+def is_settled(ruler: Role) -> bool:
+    """No repair waits, although the ruler has looked at the log since the last write."""
+    before = ruler.metrics()["tsdb_ruler_evaluations_total"]
+    wait_until(lambda: ruler.metrics()["tsdb_ruler_evaluations_total"] > before + 3 * GROUPS, WITHIN_S)
+    return ruler.metrics()["tsdb_ruler_repairs_waiting"] == 0
+
+
+def check_results(http: str) -> None:
+    """Each recorded sample is what its expression gives over all samples, and none is missing."""
+    for number in range(GROUPS):
+        group = f'{{__name__="tsdb_rule_group_evaluated",rule_group=~".*;g{number}"}}'
+        times = sorted({at_ms for _, at_ms in samples(http, group)})[:-3]
+        before = (number + 1) % GROUPS if number else 0
+        for name, expression in (
+            (f"sum_{number}", "sum by (job) (x)"),
+            (f"mean_{number}", f"avg_over_time(sum_{before}[10s])"),
+        ):
+            found = {key: value for key, value in samples(http, name).items() if key[1] in times}
+            expected = {
+                (one["metric"].get("job", ""), at_ms): float(one["value"][1])
+                for at_ms in times
+                for one in get(http, "query", query=expression, time=at_ms / 1000)["result"]
+            }
+            assert found == expected, name
