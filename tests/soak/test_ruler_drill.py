@@ -39,8 +39,7 @@ def test_two_rulers_share_groups_and_repair_over_kills(tmp_path: Path, kafka: An
         wait_until(lambda: _are_shared(rulers), WITHIN_S)
         with written(made, seed):
             for _ in range(2):
-                recorded = len(samples(rulers[0].http, "sum_3"))
-                wait_until(lambda before=recorded: len(samples(rulers[0].http, "sum_3")) > before + 20, WITHIN_S)
+                _record_more(rulers[0])
                 rulers[1].kill()
                 wait_until(lambda: owned(rulers[:1]) == [NAMES], WITHIN_S)
                 rulers[1].start()
@@ -52,6 +51,11 @@ def test_two_rulers_share_groups_and_repair_over_kills(tmp_path: Path, kafka: An
         wait_until(lambda: all(map(is_settled, rulers)), WITHIN_S)
         assert sum(ruler.metrics()["tsdb_ruler_repaired_samples_total"] for ruler in rulers) > 0
         check_results(rulers[0].http)
+
+
+def _record_more(ruler: Role) -> None:
+    before = len(samples(ruler.http, "sum_3"))
+    wait_until(lambda: len(samples(ruler.http, "sum_3")) > before + 20, WITHIN_S)
 
 
 def _are_shared(rulers: list[Role]) -> bool:

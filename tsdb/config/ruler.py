@@ -81,7 +81,9 @@ class RulerFields(BaseModel):
         return urls
 
 
-class RulerSettings(RulerFields, GatewayFields, QuerierFields, PromqlFields, SelectFields, HistoryFields, WorkerSettings):
+class RulerSettings(
+    RulerFields, GatewayFields, QuerierFields, PromqlFields, SelectFields, HistoryFields, WorkerSettings
+):
     """All settings of the role `ruler`: it reads as a querier does, and writes as a gateway."""
 
     @model_validator(mode="after")

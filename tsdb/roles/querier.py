@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
-from tsdb.config import CommonSettings, QuerierSettings, RulerSettings
+from tsdb.config import QuerierSettings, RulerSettings, WorkerSettings
 from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
@@ -96,7 +96,7 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     )
 
 
-def history_source(history: ChunkStore | None, settings: CommonSettings, log: Log) -> HistorySource | None:
+def history_source(history: ChunkStore | None, settings: WorkerSettings, log: Log) -> HistorySource | None:
     """The history of a querier. log: has the records of finished imports and of the progress of downsampling."""
     if history is None:
         return None

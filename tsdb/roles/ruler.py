@@ -49,7 +49,7 @@ from tsdb.rules.files import RuleFile, load_rules
 from tsdb.rules.follower import LogFollower
 from tsdb.rules.groups import RuleSample
 from tsdb.rules.notifier import AlertmanagerAccess, Notifier
-from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, Written
+from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 from tsdb.rules.shares import GroupShares, Shares
 from tsdb.rules.view import shown_groups
 from tsdb.store.store import Store
@@ -247,8 +247,8 @@ def labels_of_series(
     return found
 
 
-def _writer(gateway: Gateway) -> Callable[[Sequence[RuleSample]], Written]:
-    def write(samples: Sequence[RuleSample]) -> Written:
+def _writer(gateway: Gateway) -> Callable[[Sequence[RuleSample]], WrittenResults]:
+    def write(samples: Sequence[RuleSample]) -> WrittenResults:
         deadline = Deadline.after(WRITE_S)
         refused, last_records, ids = 0, dict[int, int](), list[int]()
         for start in range(0, len(samples), SAMPLES_MAX):
@@ -271,6 +271,6 @@ def _writer(gateway: Gateway) -> Callable[[Sequence[RuleSample]], Written]:
             for token in done.tokens:
                 known = last_records.get(token.partition, token.record_offset)
                 last_records[token.partition] = max(known, token.record_offset)
-        return Written(refused, ids, last_records)
+        return WrittenResults(refused, ids, last_records)
 
     return write

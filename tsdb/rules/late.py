@@ -1,4 +1,4 @@
-"""LateSamples finds in the log the samples that come for steps which are evaluated already, and marks these steps.
+"""LateMarks finds in the log the samples that come for steps which are evaluated already, and marks these steps.
 
 A sample marks the steps of a rule up to the last evaluated one when it is looked at. A step that is evaluated after
 that reads the sample, because reads wait for all records that were looked at. So no sample is missed, whatever the
@@ -22,7 +22,7 @@ from tsdb.rules.alerts import Labels
 from tsdb.rules.files import AlertingRule, Rule, RuleGroup
 from tsdb.rules.follower import FollowedSamples, Follower
 from tsdb.rules.groups import RuleSample, comes_later
-from tsdb.rules.reach import Reach, Target, Targets, may_share, outputs_of, reaches_of
+from tsdb.rules.reach import RuleReach, Target, Targets, may_share, outputs_of, reaches_of
 from tsdb.rules.schedule import ScheduledGroup
 
 KNOWN_MAX = 1_000_000  # Series whose targets are remembered; all are forgotten when there are more.
@@ -42,7 +42,7 @@ ReadLabels = Callable[[NDArray[np.uint64], int, int, Mapping[int, int]], Mapping
 contain. Raises Unavailable and Overloaded."""
 
 
-class LateSamples:
+class LateMarks:
     """Used by the thread of the ruler.
 
     offset_ms: query offset of a group. horizon_ms: steps older than this are not repaired. lookback_ms: as for queries.
@@ -234,7 +234,7 @@ class LateSamples:
         return ChainMap(unread, self._by_id) if unread else self._by_id
 
 
-def _stretches(reach: Reach, ts_ms: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _stretches(reach: RuleReach, ts_ms: NDArray[np.int64]) -> list[tuple[int, int]]:
     """First and last times of stretches that samples at ascending times reach, joined where they touch."""
     joined: list[tuple[int, int]] = []
     for time in ts_ms.tolist():

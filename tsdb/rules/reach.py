@@ -31,7 +31,7 @@ _INFO = (Matcher(MatchType.REGEX, METRIC_NAME, ".+_info"),)  # The series that i
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class RuleReach:
     """The samples of matching series with T - oldest_ms < t <= T - newest_ms; newest_ms is negative where an expression
     reads the time after T. base_ms: the expression reads the stretch before this time, whatever T is."""
 
@@ -48,7 +48,7 @@ class Reach:
         return (-(1 << 62), 1 << 62) if is_read else None
 
 
-def reaches_of(query: RuleQuery, lookback_ms: int = LOOKBACK_MS) -> tuple[Reach, ...]:
+def reaches_of(query: RuleQuery, lookback_ms: int = LOOKBACK_MS) -> tuple[RuleReach, ...]:
     """The selectors of an expression, with their times. Raises QueryError for a duration without a value."""
     return tuple(dict.fromkeys(_selected(query, lookback_ms)))
 
@@ -71,15 +71,15 @@ class _Times:
         return _Times(start.oldest_ms + offset_ms, start.newest_ms + offset_ms, start.base_ms)
 
 
-def _selected(query: RuleQuery, lookback_ms: int) -> Iterator[Reach]:
+def _selected(query: RuleQuery, lookback_ms: int) -> Iterator[RuleReach]:
     def length_ms(node: Duration | None) -> int:
         return 0 if node is None else duration_ms(node, query.text, 0, 0)
 
-    def reach(matchers: tuple[Matcher, ...], node: VectorSelector, times: _Times, range_ms: int) -> Reach:
+    def reach(matchers: tuple[Matcher, ...], node: VectorSelector, times: _Times, range_ms: int) -> RuleReach:
         at = times.before(node, length_ms(node.offset))
         more_ms = lookback_ms if node.extension is not Extension.NONE else 0
         after_ms = lookback_ms if node.extension is Extension.SMOOTHED else 0
-        return Reach(matchers, at.oldest_ms + range_ms + more_ms, at.newest_ms - after_ms, at.base_ms)
+        return RuleReach(matchers, at.oldest_ms + range_ms + more_ms, at.newest_ms - after_ms, at.base_ms)
 
     # A part of the expression, its times, and whether info() reads at the times of its selectors.
     pending: list[tuple[Expression, _Times, bool]] = [(query.node, _Times(), False)]
@@ -100,18 +100,18 @@ def _selected(query: RuleQuery, lookback_ms: int) -> Iterator[Reach]:
         else:
             if isinstance(node, Call) and node.name == "info":
                 has_info = True
-                yield Reach(_INFO, times.oldest_ms + lookback_ms, times.newest_ms, times.base_ms)
+                yield RuleReach(_INFO, times.oldest_ms + lookback_ms, times.newest_ms, times.base_ms)
             pending.extend((child, times, has_info) for child in children(node))
 
 
-def outputs_of(rule: Rule) -> tuple[Reach, ...]:
+def outputs_of(rule: Rule) -> tuple[RuleReach, ...]:
     """The series that a rule writes, as selectors of one step: labels that a template makes are left out."""
     if not isinstance(rule, AlertingRule):
-        return (Reach((_equal(METRIC_NAME, rule.name), *(_equal(*pair) for pair in rule.labels.items())), 1),)
+        return (RuleReach((_equal(METRIC_NAME, rule.name), *(_equal(*pair) for pair in rule.labels.items())), 1),)
     own = [_equal(name, template.text) for name, template in rule.labels.items() if template.is_plain]
     own = [one for one in own if one.name != ALERT_NAME]
     named = _equal(ALERT_NAME, rule.name)
-    return tuple(Reach((_equal(METRIC_NAME, metric), named, *own), 1) for metric in (ALERTS, ALERTS_FOR_STATE))
+    return tuple(RuleReach((_equal(METRIC_NAME, metric), named, *own), 1) for metric in (ALERTS, ALERTS_FOR_STATE))
 
 
 def may_share(one: Rule, other: Rule) -> bool:
@@ -130,7 +130,7 @@ class Target:
 
     group: str
     rule: int
-    reach: Reach
+    reach: RuleReach
     is_output: bool = False
 
 

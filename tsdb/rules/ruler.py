@@ -26,7 +26,7 @@ from tsdb.promql.evaluate.storage import Storage
 from tsdb.rules.files import RuleFile, RuleGroup
 from tsdb.rules.follower import Follower
 from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, VectorSample, evaluate_group
-from tsdb.rules.late import LateSamples, ReadLabels
+from tsdb.rules.late import LateMarks, ReadLabels
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
 from tsdb.rules.notifier import Notifier
 from tsdb.rules.repair import Repaired, RepairNote, RepairStep, StepRepair
@@ -96,7 +96,7 @@ class RuleRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenResults:
     """refused: number of samples that the write path refused. series_ids: ids of the series of
     all samples. last_records: the last record of them in each partition."""
 
@@ -117,7 +117,7 @@ class RulerPorts:
     files: Callable[[], Sequence[RuleFile]]
     open_read: Callable[[Mapping[int, int]], AbstractContextManager[RuleRead]]
     missing: Callable[[int], str]
-    write: Callable[[Sequence[RuleSample]], Written]
+    write: Callable[[Sequence[RuleSample]], WrittenResults]
     follower: Follower
     labels: ReadLabels
     clock: Clock
@@ -149,7 +149,7 @@ class Ruler(Periodic):
         self._options = options
         self._files: tuple[RuleFile, ...] = ()
         self._schedule = RuleSchedule()
-        self._late = LateSamples(
+        self._late = LateMarks(
             ports.follower, ports.labels, ports.clock, self._offset_ms, options.repair_ms, options.lookback_ms
         )
         self._restored: list[ScheduledGroup] = []  # Groups for which the log is still to be read again.

@@ -22,7 +22,7 @@ from tsdb.rules.files import RuleFile
 from tsdb.rules.follower import FollowedSamples
 from tsdb.rules.groups import RuleSample
 from tsdb.rules.memory import MemoryStorage
-from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, Written
+from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 
 PARTITIONS = 3
 
@@ -66,14 +66,14 @@ class MemoryLog:
             self.records[number].append(Record(self.clock.now_ms(), part))
         return {number: len(self.records[number]) - 1 for number in parts}
 
-    def write(self, samples: Sequence[RuleSample]) -> Written:
+    def write(self, samples: Sequence[RuleSample]) -> WrittenResults:
         """The write port of a ruler."""
         if self.write_error is not None:
             if self.rng is not None and self.rng.random() < 0.5:  # The log has them, and the answer is lost.
                 self.append(samples)
             raise self.write_error
         last = self.append(samples)
-        return Written(0, [series_id(canonical_labels(sample.labels)) for sample in samples], last)
+        return WrittenResults(0, [series_id(canonical_labels(sample.labels)) for sample in samples], last)
 
     @contextmanager
     def open_read(self, after: Mapping[int, int]) -> Iterator[RuleRead]:

@@ -157,6 +157,7 @@ def test_a_role_has_the_settings_of_what_it_opens_alone() -> None:
         "chunker": {"log"},
         "loader": {"log", "history"},
         "querier": {"log", "gRPC", "history"},
+        "ruler": {"log", "history"},
         "canary": set(),
         "standalone": {"log", "gRPC", "history"},
     }
