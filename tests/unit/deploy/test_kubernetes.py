@@ -191,7 +191,7 @@ def test_the_jobs_are_an_addition_to_chunkers_alone() -> None:
     }
 
 
-@pytest.mark.parametrize("component", ["jobs", "canary"])
+@pytest.mark.parametrize("component", ["jobs", "canary", "ruler"])
 def test_objects_that_a_component_adds_are_in_the_namespace_of_the_base(component: str) -> None:
     """In another namespace the settings are missing, because kustomize finds their hashed name only within one
     namespace.
