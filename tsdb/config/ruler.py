@@ -35,6 +35,13 @@ class RulerFields(BaseModel):
         description="How far back times are evaluated again for samples that come late; older ones are counted in "
         "tsdb_ruler_unrepaired_steps_total. At most what stores keep in memory, or history has.",
     )
+    rules_wait_max_s: float | None = Field(
+        None,
+        ge=0,
+        le=86_400,
+        description="A time that is not complete this many seconds after it was due is evaluated without what is "
+        "missing, counted in tsdb_ruler_short_evaluations_total, and repaired when the rest comes. Unset: never.",
+    )
     rules_interval_s: float = Field(
         60.0,
         ge=0.1,

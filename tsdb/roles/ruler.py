@@ -56,6 +56,7 @@ from tsdb.store.store import Store
 
 WRITE_S = 30.0  # Longest time until the log has the samples of a group, and readers show them.
 LOOK_S = 1.0  # Between two looks whether a rule file has changed.
+SHORT = ReadOptions(allow_stale=True, allow_holes=True)
 SAMPLES_MAX = 50_000  # Samples of one write; a larger group takes several.
 
 _bad_files = counter("tsdb_ruler_bad_files_total", "Changes of rule files that were not taken, because of a problem.")
@@ -125,9 +126,10 @@ def make_ruler(
     options = query_options(settings)
 
     @contextmanager
-    def open_read(after: Mapping[int, int]) -> Iterator[RuleRead]:
+    def open_read(after: Mapping[int, int] | None) -> Iterator[RuleRead]:
         with calls.of(caller) as call:
-            storage = QuerierStorage(sources, limits, call, ReadOptions(contain(after, call)))
+            accepted = SHORT if after is None else ReadOptions(contain(after, call))
+            storage = QuerierStorage(sources, limits, call, accepted)
             yield RuleRead(storage, replace(options, hold=call.hold_values, check=call.check_going))
 
     def labels(ids: NDArray[np.uint64], first_ms: int, last_ms: int, after: Mapping[int, int]) -> dict[int, Labels]:
@@ -153,6 +155,7 @@ def make_ruler(
             series_max=settings.rules_series_max,
             repair_ms=round(settings.rules_repair_s * 1000),
             lookback_ms=options.lookback_ms,
+            wait_max_ms=None if settings.rules_wait_max_s is None else round(settings.rules_wait_max_s * 1000),
             external_url=settings.rules_external_url,
         ),
     )

@@ -65,6 +65,10 @@ _waits = counter(
     "reason",
     REASONS,
 )
+_short = counter(
+    "tsdb_ruler_short_evaluations_total",
+    "Steps of groups that were evaluated without some samples, after rules_wait_max_s; they are repaired.",
+)
 _skipped = counter(
     "tsdb_ruler_skipped_steps_total", "Steps that were not evaluated, because the ruler was away longer."
 )
@@ -108,14 +112,15 @@ class WrittenResults:
 @dataclass(frozen=True, slots=True)
 class RulerPorts:
     """The process around a ruler. files: the rule files as they are now. open_read: opens one read that contains these
-    records, by partition. missing: why not all samples up to a time are readable, "" when they are.
+    records, by partition; None: whatever is there. missing: why not all samples up to a time are readable, "" when they
+    are. write: writes samples into the log; raises Unavailable and Overloaded.
 
-    write: writes samples into the log; raises Unavailable and Overloaded. follower: reads the log. labels:
-    reads labels of series. shares: groups that are evaluated here. notifier: sends the alerts; None: nothing does.
+    follower: reads the log. labels: reads labels of series. shares: groups that are evaluated here. notifier: sends the
+    alerts; None: nothing does.
     """
 
     files: Callable[[], Sequence[RuleFile]]
-    open_read: Callable[[Mapping[int, int]], AbstractContextManager[RuleRead]]
+    open_read: Callable[[Mapping[int, int] | None], AbstractContextManager[RuleRead]]
     missing: Callable[[int], str]
     write: Callable[[Sequence[RuleSample]], WrittenResults]
     follower: Follower
@@ -129,13 +134,15 @@ class RulerPorts:
 class RulerOptions:
     """query_offset_ms: default of the groups. grace_ms: no time is complete earlier after it, so nothing looks before.
     series_max: series of one expression. repair_ms: steps older than this are not evaluated again. lookback_ms: as for
-    queries. external_url: for templates."""
+    queries. wait_max_ms: after this time a step is evaluated without what is missing; None: never. external_url: for
+    templates."""
 
     query_offset_ms: int = 0
     grace_ms: int = 0
     series_max: int = 100_000
     repair_ms: int = 2 * 60 * 60 * 1000
     lookback_ms: int = LOOKBACK_MS
+    wait_max_ms: int | None = None
     external_url: str = ""
     external_labels: dict[str, str] = field(default_factory=dict)
 
@@ -183,7 +190,7 @@ class Ruler(Periodic):
         self._share()
         self._end_series()
         went_on: list[bool] = []
-        if self._follow():
+        if self._follow() or self._options.wait_max_ms is not None:
             went_on = [self._step(one) for one in self._own() if not self._closing.is_set()]
             went_on.append(self._repair(0.0 if any(went_on) else REPAIR_S))
         self._show()
@@ -269,14 +276,25 @@ class Ruler(Periodic):
             if self._due_ms(one) > now_ms or not self._needs_are_there(one, one.next_ms):
                 return False
             missing = self._ports.missing(one.next_ms - self._offset_ms(one.group))
-            if missing:
+            waited_max = self._has_waited(one, now_ms)
+            if missing and not waited_max:
                 return self._wait(one, "incomplete", missing)
-            if one.needs and not self._follow_own():
+            if not missing and one.needs and not self._follow_own():
                 return self._wait(one, "incomplete", "the log does not show the records that the group reads yet")
-            self._evaluate(one, one.next_ms)
+            try:
+                self._evaluate(one, one.next_ms, missing)
+            except (Unavailable, Overloaded) as error:
+                if missing or not waited_max:
+                    raise
+                self._evaluate(one, one.next_ms, error.message)
         except (Unavailable, Overloaded) as error:
             return self._wait(one, "unavailable", error.message)
         return True
+
+    def _has_waited(self, one: ScheduledGroup, now_ms: int) -> bool:
+        """Whether a group has waited so long that it is evaluated without some samples."""
+        wait_max_ms = self._options.wait_max_ms
+        return wait_max_ms is not None and now_ms - self._due_ms(one) > wait_max_ms
 
     def _needs_are_there(self, one: ScheduledGroup, at_ms: int) -> bool:
         """Whether the groups whose records it reads have been evaluated at this time, here or by other rulers."""
@@ -337,7 +355,8 @@ class Ruler(Periodic):
         log.info("rule group restored", group=group.key, last_ms=last_ms, settled_ms=one.settled_ms)
         return True
 
-    def _evaluate(self, one: ScheduledGroup, at_ms: int) -> None:
+    def _evaluate(self, one: ScheduledGroup, at_ms: int, missing: str) -> None:
+        """Evaluate a group at a time. missing: the samples that are not there; "" when all are."""
         written: list[RuleSample] = []
         memory = MemoryStorage()
 
@@ -348,7 +367,7 @@ class Ruler(Periodic):
 
         clock, offset_ms = self._ports.clock, self._offset_ms(one.group)
         begin = clock.monotonic()
-        surroundings = self._surroundings(memory, write)
+        surroundings = self._surroundings(memory, write, whole=not missing)
         state = evaluate_group(one.group, one.state, at_ms, offset_ms, surroundings)
         one.seconds = clock.monotonic() - begin
         settled_ms = self._late.settled_ms()
@@ -361,7 +380,11 @@ class Ruler(Periodic):
         self._write([RuleSample(marker, at_ms - offset_ms, one.settled_ms / 1000)])
         one.state, one.evaluated_ms, one.evaluated_at_ms = state, at_ms, clock.now_ms()
         one.next_ms, one.waits_for, one.is_unsure = at_ms + one.group.interval_ms, "", False
-        if is_unsure:  # The rules may have read samples of an attempt before, which had other values.
+        if missing:
+            _short.inc()
+            log.warning("rule group evaluated without some samples", group=one.group.key, at_ms=at_ms, missing=missing)
+        # An attempt before may have left samples of other values, which rules of the group have read.
+        if is_unsure or missing:
             for number in range(len(one.group.rules)):
                 one.repairs.add(number, [at_ms])
         if self._ports.notifier is not None:
@@ -483,11 +506,13 @@ class Ruler(Periodic):
                 return
             self._schedule.ended.remove((series, next_ms))
 
-    def _surroundings(self, newer: MemoryStorage, write: Callable[[Sequence[RuleSample]], None]) -> RuleSurroundings:
-        """newer: samples that the log does not have yet."""
+    def _surroundings(
+        self, newer: MemoryStorage, write: Callable[[Sequence[RuleSample]], None], *, whole: bool = True
+    ) -> RuleSurroundings:
+        """newer: samples that the log does not have yet. whole: whether reads must have all samples."""
 
         def query(text: str, at_ms: int) -> list[VectorSample]:
-            with self._ports.open_read(self._late.after()) as read:
+            with self._ports.open_read(self._late.after() if whole else None) as read:
                 result = instant_query(text, OverlaidStorage(read.storage, newer), at_ms, read.options)
                 return vector_of(result, options.series_max)
 

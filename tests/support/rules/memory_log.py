@@ -76,8 +76,11 @@ class MemoryLog:
         return WrittenResults(0, [series_id(canonical_labels(sample.labels)) for sample in samples], last)
 
     @contextmanager
-    def open_read(self, after: Mapping[int, int]) -> Iterator[RuleRead]:
-        """A read that contains these records, and maybe more."""
+    def open_read(self, after: Mapping[int, int] | None) -> Iterator[RuleRead]:
+        """A read that contains these records, and maybe more. None: those of the reads before."""
+        if after is None:
+            yield RuleRead(self.storage, DEFAULTS)
+            return
         for number, records in enumerate(self.records):
             least = max(self.applied[number], after.get(number, -1) + 1)
             self._apply(number, self.rng.randint(least, len(records)) if self.rng else len(records))

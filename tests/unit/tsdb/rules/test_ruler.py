@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from support import counters
 from support.rules.memory_log import MemoryLog
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
@@ -222,3 +223,24 @@ def test_files_that_stay_equal_are_not_taken_again() -> None:
     before: Sequence[RuleFile] = process.files
     process.run(10, 1.0)
     assert process.process.groups()[0].group is before[0].groups[0]
+
+
+@pytest.mark.parametrize("fails", ["complete", "read"])
+def test_a_step_is_evaluated_short_only_after_the_bound_and_repaired_when_the_rest_comes(fails: str) -> None:
+    process = Process(RECORD)
+    process.new_ruler(RulerOptions(wait_max_ms=20_000))
+    process.settle()
+    process.run(10, 1.0)
+    if fails == "complete":
+        process.complete_ms = START_MS + 10_000
+    else:
+        process.read_error = Unavailable("store away")
+    process.run(30, 2.0)
+    assert process.values(name="a") == [(10, 1.0)]
+    before = counters.sample("tsdb_ruler_short_evaluations_total")
+    process.run(10, 3.0)
+    assert [at for at, _ in process.values(name="a")] == [10, 20]
+    assert counters.sample("tsdb_ruler_short_evaluations_total") == before + 1
+    process.complete_ms = process.read_error = None
+    process.run(10, 4.0)
+    assert process.values(name="a") == [(10, 1.0), (20, 2.0), (30, 2.0), (40, 2.0), (50, 3.0), (60, 4.0)]
