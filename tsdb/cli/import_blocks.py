@@ -16,7 +16,7 @@ from tsdb.cli.terminal.progress import progress_bar
 from tsdb.config import CommonSettings
 from tsdb.config.load import SPARK_SETTINGS
 from tsdb.config.standalone import DATA_DIR, embedded_places
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.errors import TsdbError, worth_retrying
 
 
 class ImportSettings(CommonSettings):
@@ -85,10 +85,10 @@ def import_blocks(
         done = import_all(
             [str(path) for path in paths], installation.places, shared, options, progress=progress_bar, remark=note
         )
-    except InvalidRequest:
-        raise  # The same command would be refused again.
-    except BaseException:
-        note("to go on, run the same command again")
+    except BaseException as error:
+        # Another error of ours would come again.
+        if not isinstance(error, TsdbError) or worth_retrying(error):
+            note("to go on, run the same command again")
         raise
     result = {**done.as_dict(), "seconds": round(time.monotonic() - began, 3)}
     if output == "json":
@@ -97,6 +97,7 @@ def import_blocks(
         rows: Any = result.pop("rows", [])
         if rows:
             print_table(tuple(rows[0]), map(row_cells, rows))
-        print_table(("figure", "value"), ((name, value) for name, value in result.items() if value is not None))
+        shown = zip(result, row_cells(result), strict=True)
+        print_table(("figure", "value"), ((name, value) for name, value in shown if value is not None))
     if not done.ok:
         raise typer.Exit(1)

@@ -118,4 +118,13 @@ def test_paths_that_are_no_blocks_are_named(
     done = shell.run("import", *paths, "--data-dir", data)
     assert done.code == (1 if paths else 2)
     assert words in done.err.splitlines()[-1]
+    assert "same command again" not in done.err
     assert chunks(data) == 0
+
+
+def test_a_broken_block_is_one_line_with_its_file(shell: Shell, data: Path, block: Path) -> None:
+    (block / "index").write_bytes(b"x" * 100)
+    done = shell.run("import", block, "--data-dir", data)
+    (line,) = done.err.splitlines()
+    assert (done.code, line.startswith(f"error: {block}/index: ")) == (1, True)
+    assert line.endswith("(corrupt_block)")
