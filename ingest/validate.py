@@ -17,6 +17,7 @@ from ingest.refusals import Refusals, shown_series
 from ingest.rows import ResolvedSeries, Rows
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import TimeSet
+from tsdb.model.times import DAY_MS, time_text
 
 
 def check_shape(rows: Rows, limits: IngestLimits) -> None:
@@ -92,4 +93,5 @@ def _time_refusal(ts_ms: int, now_ms: int, time_set: TimeSet) -> tuple[str, str]
     if ts_ms > now_ms:
         limit_ms = time_set.gateway_ahead_ms
         return "too_far_ahead", f"timestamp {ts_ms} is {ts_ms - now_ms} ms ahead of now; limit is {limit_ms} ms"
-    return "too_old", f"timestamp {ts_ms} is {now_ms - ts_ms} ms old; limit is {time_set.accept_past_ms} ms"
+    old, limit = (now_ms - ts_ms) / DAY_MS, time_set.accept_past_ms / DAY_MS
+    return "too_old", f"timestamp {ts_ms} ({time_text(ts_ms)}) is {old:.1f} days old; the limit is {limit:g} days"

@@ -146,7 +146,7 @@ SAMPLES = (
     ),
     _sample({"__name__": "m"}, NOW_MS + DAY_MS, "ahead of now; limit is 300000 ms; series m (too_far_ahead)"),
     _sample({"__name__": "m"}, 1 << 45, "ahead of now; limit is 300000 ms; series m (too_far_ahead)"),
-    _sample({"__name__": "m"}, -(1 << 62), "ms old; limit is 432000000 ms; series m (too_old)"),
+    _sample({"__name__": "m"}, -(1 << 62), "days old; the limit is 5 days; series m (too_old)"),
     _sample({}, NOW_MS, "label set is empty; __name__ is required (labels_empty)"),
     _sample({"job": "x"}, NOW_MS, "no __name__ label; series 'job|x' (labels_malformed)"),
     _sample({"__name__": "m", "": "x"}, NOW_MS, "an empty label name"),

@@ -172,7 +172,9 @@ def test_one_sample_too_large_for_the_broker_is_refused_by_name() -> None:
 def test_a_batch_is_refused_whole_for_one_bad_row_and_nothing_is_written() -> None:
     bench = Bench()
     before = sample(REFUSED, reason="in_refused_request"), sample(REFUSED, reason="too_old")
-    with pytest.raises(InvalidRequest, match=r"series_index 1: timestamp .* ms old; limit is 432000000 ms; series m\{"):
+    with pytest.raises(
+        InvalidRequest, match=r"series_index 1: timestamp .* is 5.0 days old; the limit is 5 days; series m\{"
+    ):
         bench.write([label_set(0), label_set(1)], counts=[3, 2], ts_ms=[NOW_MS] * 4 + [NOW_MS - 432_000_001])
     assert bench.log.records == []
     after = sample(REFUSED, reason="in_refused_request"), sample(REFUSED, reason="too_old")

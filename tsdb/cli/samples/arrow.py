@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +30,9 @@ GUESS_ROWS = 1_000  # Rows from which the kind of a CSV column is guessed.
 DELIMITERS = (",", ";", "\t")
 # First number of each unit for times from 2001 on; below is what no unit fits.
 _UNITS = ((10**18, "ns"), (10**15, "us"), (10**12, "ms"), (10**9, "s"))
+
+_UNKNOWN = "a time is known by ts, time, timestamp, datetime or date, and values are numbers; "
+_PLAIN = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # A metric that needs no quotes.
 
 Remark = Callable[[str], None]
 
@@ -169,7 +174,7 @@ def _chosen(
     if given != NO_NAMES or not set(COLUMNS) <= set(columns):
         guess = given.guessed(form, columns, numbers()) if len(set(columns)) == len(columns) else None
         if guess is None and given == NO_NAMES:
-            raise _missing(name, [column for column in COLUMNS if column not in columns], COLUMNS, columns)
+            raise _missing(name, [column for column in COLUMNS if column not in columns], COLUMNS, columns, _UNKNOWN)
         layout = guess or layout
     missing = [column for column in layout.columns if column not in columns]
     if missing:
@@ -183,10 +188,12 @@ def _chosen(
     return layout
 
 
-def _missing(name: str, missing: Sequence[str], wanted: Sequence[str], columns: Sequence[str]) -> InvalidRequest:
+def _missing(
+    name: str, missing: Sequence[str], wanted: Sequence[str], columns: Sequence[str], why: str = ""
+) -> InvalidRequest:
     return InvalidRequest(
         f"{name}: no column {', '.join(missing)}; want {', '.join(wanted)}, got {shown(', '.join(columns[:10]))}: "
-        "--time, --value, --metric and --labels name other columns",
+        f"{why}--time, --value, --metric and --labels name other columns",
         reason="bad_input",
     )
 
@@ -204,9 +211,16 @@ def _described(layout: ImportLayout) -> str:
     """The use of each column, so that a wrong guess is seen."""
     constants = dict(layout.constants)
     metric = f" as {constants[METRIC_NAME]}" if METRIC_NAME in constants else ""
-    values = f"metrics {', '.join(layout.metrics)}" if layout.metrics else f"values {layout.value}{metric}"
+    values = f"values {layout.value}{metric}"
+    if layout.metrics:
+        values = f"metrics {', '.join(map(selector_of, layout.metrics))}"
     labels = [column for _, column in layout.label_columns] + ([layout.labels] if layout.labels else [])
     return f"times {layout.time}, {values}" + (f", labels {', '.join(labels)}" if labels else "")
+
+
+def selector_of(metric: str) -> str:
+    """A metric as a query selects it: up, and {"Temp (C)"} for a name with other characters."""
+    return metric if _PLAIN.fullmatch(metric) else f"{{{json.dumps(metric, ensure_ascii=False)}}}"
 
 
 def _with_unit(layout: ImportLayout, given: ColumnNames, table: pa.Table) -> ImportLayout:

@@ -137,7 +137,7 @@ def many_buckets(ts_ms: int) -> pb.Metric:
 
 PARTLY = {
     "delta": (delta(now(), now(b="y")), 2, "delta temporality"),
-    "too old": (gauge(now(ts_ms=NOW_MS - 30 * DAY_MS), name="x"), 1, "ms old; limit is"),
+    "too old": (gauge(now(ts_ms=NOW_MS - 30 * DAY_MS), name="x"), 1, "is 30.0 days old; the limit is 5 days"),
     "in the future": (gauge(now(ts_ms=NOW_MS + DAY_MS), name="x"), 1, "ahead of now"),
     "no time": (gauge(now(ts_ms=0), name="x"), 1, "timestamp 0"),
     "reserved label": (gauge(now(__aggr__="y"), name="x"), 1, "reserved"),

@@ -130,6 +130,7 @@ def test_blocks_after_the_first_have_its_layout(monkeypatch: pytest.MonkeyPatch)
     ("text", "words"),
     [
         ("when,host,degrees\n2026-01-01,a,1\n", "no column labels, ts_ms, value; want labels, ts_ms"),
+        ("when,host,degrees\n2026-01-01,a,1\n", "a time is known by ts, time, timestamp, datetime or date"),
         ("ts,host\n2026-01-01,a\n", "no column labels, ts_ms, value"),
         ("ts,a,a\n2026-01-01,1,2\n", "no column labels"),
         ("ts,host,degrees\nsoon,a,1\n", "row 1: ts: 'soon' is neither ms since the epoch nor a time such as"),
@@ -149,6 +150,12 @@ def test_a_value_column_of_stdin_needs_a_name() -> None:
 def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(InvalidRequest, match="no column at; it has 'ts, degrees'"):
         read("ts,degrees\n2026-01-01,1\n", time="at")
+
+
+def test_a_metric_is_remarked_as_a_query_selects_it() -> None:
+    found, remarks = read("ts,Temp (C),a:b\n1767225600,1.5,2\n")
+    assert {labels["__name__"] for labels, _, _ in found} == {"Temp (C)", "a:b"}
+    assert remarks == 'rooms.csv: times ts, metrics {"Temp (C)"}, a:b'
 
 
 def test_names_of_files_become_names_of_metrics() -> None:
