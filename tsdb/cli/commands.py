@@ -48,8 +48,9 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row("write", "tsdb.cli.write:write", "Write samples from FILE, in the order of their times."),
         Row(
             "import",
-            "tsdb.cli.import_blocks:import_blocks",
-            "Import blocks of Prometheus into history: samples older than the shortest hold and a day; without Spark.",
+            "tsdb.cli.import_samples:import_samples",
+            "Import samples older than the shortest hold and a day into history, from blocks of Prometheus or from"
+            " files.",
         ),
         Row(
             "agent",

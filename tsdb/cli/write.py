@@ -24,7 +24,7 @@ from tsdb.model.import_layout import ColumnNames
 
 Summary = dict[str, int | float]
 
-IMPORT_OLDER = ": `tsdb spark import` takes older samples, `tsdb import` those of blocks of Prometheus"
+IMPORT_OLDER = ": `tsdb import` takes older samples"
 
 
 @connected(timeout=WRITE_TIMEOUT)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark_backfill import register
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
-from spark_backfill.jobs.imports.prometheus.local import LocalOptions, import_blocks
+from spark_backfill.jobs.imports.local import LocalOptions, blocks_input, import_local
 from spark_backfill.jobs.imports.raw_rows import raw_rows
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
@@ -285,7 +285,7 @@ def test_an_import_without_spark_writes_the_rows_of_the_one_on_spark(
     )
     with logs, histories, ImportGround(logs, histories) as ground:
         alone = LocalOptions("alone", wait_s=WAIT_S, step_samples=1_000, series_per_range=4)
-        result = import_blocks([path], ground.places, ground.shared, alone)
+        result = import_local(blocks_input([path]), ground.places, ground.shared, alone)
         assert ground.rows() == found
     figures = {**done.figures(), "job_id": "", "end_ms": 0}
     assert figures.items() <= {**result.figures(), "job_id": "", "end_ms": 0}.items()

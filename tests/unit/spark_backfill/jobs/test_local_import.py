@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import subprocess
 import sys
@@ -10,9 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from spark_backfill.jobs.imports.prometheus.local import LocalImportResult, LocalOptions, import_blocks
+from spark_backfill.jobs.imports.local import (
+    ImportInput,
+    LocalImportResult,
+    LocalOptions,
+    RowsInMemory,
+    blocks_input,
+    import_local,
+)
 from support.data.tsdb_blocks import Labels, Sample, bits_of, write_block
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
@@ -65,7 +74,7 @@ HOSTS: Series = [
 
 def run(ground: ImportGround, *paths: Path, **options: object) -> LocalImportResult:
     chosen = LocalOptions(**{"wait_s": WAIT_S, **options})  # type: ignore[arg-type]
-    return import_blocks([str(path) for path in paths], ground.places, ground.shared, chosen)
+    return import_local(blocks_input([str(path) for path in paths]), ground.places, ground.shared, chosen)
 
 
 def appended(ground: ImportGround, topic: str) -> int:
@@ -79,7 +88,7 @@ def test_an_import_equals_its_blocks_and_the_same_command_again_writes_nothing(
     done = run(ground, tmp_path / "data")
     assert ground.held() == held(HOSTS)
     total = sum(len(of) for _, of in HOSTS)
-    assert (done.ok, done.samples, done.rows_valid, done.blocks, done.loaded) == (True, total, total, 1, True)
+    assert (done.ok, done.samples, done.rows_valid, done.inputs, done.loaded) == (True, total, total, 1, True)
     rows, records = ground.rows(), appended(ground, CHUNKS)
     again = run(ground, tmp_path / "data")
     assert (again.steps_before, again.samples, again.job_id) == (again.steps, total, done.job_id)
@@ -126,8 +135,8 @@ def test_an_ended_import_goes_on_with_the_same_command_and_its_counts_are_those_
     paths, remarks = [str(tmp_path / "01A")], list[str]()
     for ends_after in (3, 5):
         with pytest.raises(Ended):
-            import_blocks(paths, ground.places, ground.shared, options, progress=ending(ends_after))
-    done = import_blocks(paths, ground.places, ground.shared, options, remark=remarks.append)
+            import_local(blocks_input(paths), ground.places, ground.shared, options, progress=ending(ends_after))
+    done = import_local(blocks_input(paths), ground.places, ground.shared, options, remark=remarks.append)
     assert done.steps_before >= 5
     assert f"going on after {done.steps_before} of {done.steps} steps of import {done.job_id}" in remarks
     assert ground.held() == held(HOSTS)
@@ -152,7 +161,7 @@ def test_overlapping_blocks_are_named_and_each_sample_counts_once(ground: Import
     write_block(tmp_path / "data" / "01C", [(labels("cpu"), [(first[3][0], 1e6)])])
     remarks: list[str] = []
     options = LocalOptions(wait_s=WAIT_S)
-    done = import_blocks([str(tmp_path / "data")], ground.places, ground.shared, options, remark=remarks.append)
+    done = import_local(blocks_input([str(tmp_path / "data")], remarks.append), ground.places, ground.shared, options)
     assert [text.partition(":")[0] for text in remarks if "overlap" in text] == [
         "blocks 01A and 01C overlap from 2020-01-01T00",
         "blocks 01A and 01B overlap from 2020-01-01T00",
@@ -185,7 +194,9 @@ def test_samples_that_cannot_be_imported_are_counted_and_shown_and_the_others_ar
     write_block(tmp_path / "01A", series, histograms=[4])
     remarks: list[str] = []
     options = LocalOptions(wait_s=WAIT_S)
-    done = import_blocks([str(tmp_path / "01A")], ground.places, ground.shared, options, remark=remarks.append)
+    done = import_local(
+        blocks_input([str(tmp_path / "01A")]), ground.places, ground.shared, options, remark=remarks.append
+    )
     assert {row.reason: row.rows for row in done.rows} == {
         "labels_reserved": 2,
         "native_histogram": 1,
@@ -280,20 +291,33 @@ def test_blocks_that_prometheus_has_not_finished_are_left_out(ground: ImportGrou
     write_block(tmp_path / "01A", HOSTS[:1])
     for end in (".tmp-for-creation", ".tmp-for-deletion"):
         write_block(tmp_path / f"01B{end}", HOSTS[1:2])
-    assert run(ground, tmp_path).blocks == 1
+    assert run(ground, tmp_path).inputs == 1
     assert ground.held() == held(HOSTS[:1])
 
 
 def test_a_window_too_dense_for_memory_names_the_way_on_spark(ground: ImportGround, tmp_path: Path) -> None:
     dense = [*samples(3_000, step_ms=1_000), (PAST_MS + 40 * 24 * HOUR_MS, 1.0)]
     write_block(tmp_path / "01A", [(labels("cpu"), dense)])
-    with pytest.raises(Overloaded, match=r"over 2400 samples .*`tsdb spark import --format prometheus`"):
+    with pytest.raises(Overloaded, match=r"over 2400 samples .*`tsdb spark import`"):
         run(ground, tmp_path / "01A", step_samples=300)
+
+
+def test_rows_in_memory_are_imported_as_a_block_with_them(ground: ImportGround) -> None:
+    rows = [(code, ts_ms, value) for code, (_, of) in enumerate(HOSTS) for ts_ms, value in of]
+    random.Random(3).shuffle(rows)
+    rows.append(rows[0])  # Twice in the input.
+    codes, ts_ms, values = (np.array(column) for column in zip(*rows, strict=True))
+    pairs = [tuple(sorted(one.items())) for one, _ in HOSTS]
+    source = RowsInMemory(pairs, codes.astype(np.int32), ts_ms, values)
+    given, options = ImportInput("print", [lambda: source], len(rows)), LocalOptions(wait_s=WAIT_S, step_samples=900)
+    done = import_local(given, ground.places, ground.shared, options)
+    assert ground.held() == held(HOSTS)
+    assert (done.inputs, done.duplicates, done.rows_valid) == (1, 1, len(rows))
 
 
 def test_nothing_of_spark_is_imported() -> None:
     code = (
-        "import sys; import spark_backfill.jobs.imports.prometheus.local, tsdb.cli.import_blocks;"
+        "import sys; import spark_backfill.jobs.imports.local, tsdb.cli.import_samples;"
         "print([name for name in sys.modules if name.startswith(('pyspark', 'py4j', 'pandas'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""`tsdb import`: blocks of Prometheus into the log of a standalone, as a table and as JSON."""
+"""`tsdb import`: blocks of Prometheus, and files, into the log of a standalone, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chunks(data: Path) -> int:
 def test_the_samples_of_a_block_are_in_the_log_of_the_data_folder(shell: Shell, data: Path, block: Path) -> None:
     done = shell.ok("import", block.parent, "--data-dir", data, "--no-wait", "--output", "json")
     found = done.json
-    assert (found["job"], found["ok"], found["blocks"], found["samples"], found["loaded"]) == (
+    assert (found["job"], found["ok"], found["inputs"], found["samples"], found["loaded"]) == (
         "import", True, 1, 300, False,
     )  # fmt: skip
     assert chunks(data) == found["chunks"] > 0
@@ -119,6 +119,47 @@ def test_paths_that_are_no_blocks_are_named(
     assert done.code == (1 if paths else 2)
     assert words in done.err.splitlines()[-1]
     assert "same command again" not in done.err
+    assert chunks(data) == 0
+
+
+OLD = "time,room,temperature\n2020-01-01,kitchen,21.5\n2020-01-01T00:01Z,kitchen,22\n2020-01-01,hall,19\n"
+
+
+def test_files_are_read_as_by_write_and_the_same_files_are_imported_once(
+    shell: Shell, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rooms.csv").write_text(OLD)
+    (tmp_path / "more.jsonl").write_text('{"labels":{"__name__":"up"},"ts_ms":1577836800000,"value":1}\n')
+    command = ("import", tmp_path / "rooms.csv", tmp_path / "more.jsonl", "--data-dir", data, "--no-wait")
+    done = shell.ok(*command, "--output", "json")
+    assert (done.json["samples"], done.json["announced"], done.json["rejected"]) == (4, 3, 0)
+    assert f"{tmp_path}/rooms.csv: times time, metrics temperature, labels room" in done.err
+    written = chunks(data)
+    assert shell.ok(*command, "--output", "json").json["steps_before"] == 1
+    assert chunks(data) == written
+    named = ("--time", "time", "--value", "temperature", "--labels", "", "--name", "t")
+    assert shell.ok("import", tmp_path / "rooms.csv", *named, *command[3:], "--output", "json").json["samples"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("@csv", "@block"), 2, "give blocks or files, not both"),
+        (("@block", "--time", "ts"), 2, "go with files, not with blocks"),
+        (("@block", "--format", "csv"), 2, "go with files, not with blocks"),
+        (("@csv", "--format", "xml"), 2, "'xml' is not one of 'parquet', 'csv'"),
+        (("@csv", "--time", "at"), 1, "no column at; it has 'time, room, temperature'"),
+        (("@csv", "--value", "room"), 1, "row 1: room: not a number: 'kitchen'"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    shell: Shell, data: Path, block: Path, tmp_path: Path, options: tuple[str, ...], code: int, words: str
+) -> None:
+    (tmp_path / "rooms.csv").write_text(OLD)
+    places = {"@csv": str(tmp_path / "rooms.csv"), "@block": str(block)}
+    done = shell.run("import", *(places.get(one, one) for one in options), "--data-dir", data)
+    assert done.code == code
+    assert words in done.err.splitlines()[-1]
     assert chunks(data) == 0
 
 

@@ -188,7 +188,7 @@ def test_refused_samples_are_counted_named_and_a_failure(shell: Shell, server: F
     done = shell.run("write", path, "--address", server.address, "--output", "json")
     assert done.code == 1
     assert (done.json["samples"], done.json["refused"]) == (3, 2)
-    assert "refused: ts 1 is too old (too_old): `tsdb spark import` takes older samples" in done.err
+    assert "refused: ts 1 is too old (too_old): `tsdb import` takes older samples" in done.err
 
 
 def test_an_error_says_what_was_sent_before_it(

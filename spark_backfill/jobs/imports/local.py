@@ -1,6 +1,6 @@
-"""Local import: writes blocks of Prometheus into history in one process, without Spark.
+"""Local import: writes blocks of Prometheus, or rows in memory, into history in one process, without Spark.
 
-The blocks are read twice. The survey reads and checks every chunk, and counts; before its end nothing is written. Then
+The input is read twice. The survey reads and checks every chunk, and counts; before its end nothing is written. Then
 steps follow, each with some packs, or a stretch of time of one large pack, so that its rows fit into memory. `meta` has
 the number of finished steps, so that a later run goes on after them. Keys and values are those of the job on Spark.
 """
@@ -11,10 +11,12 @@ import hashlib
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +36,8 @@ from spark_backfill.jobs.imports.prometheus.blocks import (
     read_meta,
     shown_chunk,
 )
-from spark_backfill.jobs.imports.prometheus.index import BlockSeries
+from spark_backfill.jobs.imports.prometheus.index import BlockSeries, ChunkRef
+from spark_backfill.jobs.imports.prometheus.segments import ChunkSamples
 from spark_backfill.places import Places
 from spark_backfill.result import ImportResult, RefusedCount
 from spark_backfill.writing.appender import TaskAppender
@@ -57,8 +60,9 @@ STEP_SAMPLES = 2_000_000  # 60 bytes each, and the same again for sorting.
 DENSER_MAX = 8  # A stretch of time may be that much denser than its pack.
 SERIES_MAX = 2_000_000  # About 1 KiB each.
 ENTRIES_MAX = 50_000_000  # Series of all blocks; 16 bytes each.
+ROWS_MAX = 16_000_000  # Rows in memory: 20 bytes each, and the same again for sorting.
 REFUSED_SHOWN = 20
-LARGE = "`tsdb spark import --format prometheus` has no such bound"
+LARGE = "`tsdb spark import` has no such bound"
 
 Progress = Callable[[str, str], AbstractContextManager[tuple[Callable[[int], None], Callable[[int], None]]]]
 """Opens the progress of a phase, by its name and unit: (advance, expect) add to the number done, and to the total."""
@@ -79,10 +83,10 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalImportResult(ImportResult):
-    """blocks: number of blocks. steps: steps of the import. steps_before: those that earlier runs had finished; the
-    counts include them."""
+    """inputs: number of blocks; all files count as one. steps: steps of the import. steps_before: those that earlier
+    runs had finished; the counts include them."""
 
-    blocks: int
+    inputs: int
     steps: int
     steps_before: int
 
@@ -92,8 +96,74 @@ def no_progress(phase: str, unit: str) -> AbstractContextManager[tuple[Callable[
     return nullcontext((lambda done: None, lambda more: None))
 
 
-def import_blocks(
-    paths: Sequence[str],
+class ImportSource(Protocol):
+    """An opened input. The samples of a chunk ascend in time."""
+
+    def series(self) -> Iterator[BlockSeries]:
+        """Every series once, in a fixed order."""
+
+    def chunks(self, number: int) -> Sequence[ChunkRef]:
+        """The chunks of a series by its number."""
+
+    def samples(self, number: int, ref: ChunkRef) -> ChunkSamples | None:
+        """The samples of a chunk; None for a native histogram."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportInput:
+    """fingerprint: digest of the files and of how they are read. sources: open the inputs, in order. samples: about how
+    many there are."""
+
+    fingerprint: str
+    sources: Sequence[Callable[[], ImportSource]]
+    samples: int
+
+
+def blocks_input(paths: Sequence[str], remark: Callable[[str], None] = lambda text: None) -> ImportInput:
+    """Blocks, or folders of blocks. remark: takes texts for a user. Raises InvalidRequest (no_input, no_meta,
+    block_twice), CorruptData (corrupt_block), UnknownVersion."""
+    blocks = blocks_at(paths)
+    _refuse_twice(blocks)
+    for text in _overlaps(blocks):
+        remark(text)
+    files = [file for block in blocks for file in sorted(block.rglob("*")) if file.is_file()]
+    print_ = ImportLayout(PROMETHEUS).fingerprint(file_facts(files))
+    samples = sum(read_meta(block).samples for block in blocks)
+    return ImportInput(print_, [partial(OpenBlock, block) for block in blocks], samples)
+
+
+class RowsInMemory:
+    """Rows as an ImportSource. codes: int32 (n,), index into labels. ts_ms: int64 (n,). values: float64 (n,)."""
+
+    def __init__(
+        self,
+        labels: Sequence[tuple[tuple[str, str], ...]],
+        codes: NDArray[np.int32],
+        ts_ms: NDArray[np.int64],
+        values: NDArray[np.float64],
+    ) -> None:
+        order = np.lexsort((ts_ms, codes))
+        self._labels = labels
+        self._ts_ms, self._values = ts_ms[order], values[order]
+        self._starts = np.searchsorted(codes[order], np.arange(len(labels) + 1))
+
+    def series(self) -> Iterator[BlockSeries]:
+        """Every series with a sample, as one chunk."""
+        for number, labels in enumerate(self._labels):
+            if self._starts[number] < self._starts[number + 1]:
+                yield BlockSeries(number, labels, self.chunks(number))
+
+    def chunks(self, number: int) -> tuple[ChunkRef, ...]:
+        start, end = int(self._starts[number]), int(self._starts[number + 1])
+        return (ChunkRef(int(self._ts_ms[start]), int(self._ts_ms[end - 1]), 0, number),)
+
+    def samples(self, number: int, ref: ChunkRef) -> ChunkSamples:
+        rows = slice(int(self._starts[number]), int(self._starts[number + 1]))
+        return ChunkSamples(self._ts_ms[rows], self._values[rows])
+
+
+def import_local(
+    given: ImportInput,
     places: Places,
     shared: MetaSettings,
     options: LocalOptions,
@@ -102,32 +172,27 @@ def import_blocks(
     progress: Progress = no_progress,
     remark: Callable[[str], None] = lambda text: None,
 ) -> LocalImportResult:
-    """Write every sample of the blocks that is older than the run's end (ImportRun.end_ms); count the others by reason.
+    """Write every sample that is older than the run's end (ImportRun.end_ms); count the others by reason.
 
-    paths: blocks, or folders of blocks. remark: takes texts for a user. Raises InvalidRequest (no_input, no_meta,
-    nothing_to_import, series_id_collision), CorruptData (corrupt_block), UnknownVersion, Overloaded (import_limit),
-    ConfigMismatch (other_import), WrongTopic (topic_recreated), Unavailable (loader_behind).
+    remark: takes texts for a user. Raises InvalidRequest (nothing_to_import, series_id_collision), CorruptData
+    (corrupt_block), UnknownVersion, Overloaded (import_limit), ConfigMismatch (other_import), WrongTopic
+    (topic_recreated), Unavailable (loader_behind).
     """
     clock = clock or SystemClock()
-    blocks = blocks_at(paths)
-    _refuse_twice(blocks)
-    for text in _overlaps(blocks):
-        remark(text)
-    fingerprint = ImportLayout(PROMETHEUS).fingerprint(_files(blocks))
     with progress("checked", "samples") as (advance, expect):
-        expect(sum(read_meta(block).samples for block in blocks))
+        expect(given.samples)
         found = _Survey(shared)
-        for block in blocks:
-            found.add(block, advance)
+        for opens in given.sources:
+            found.add(opens, advance)
     for text in found.shown:
         remark(f"refused: {text}")
     if not found.samples:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.rejected.items())) or "none"
-        raise InvalidRequest(f"the blocks have no sample to import; refused: {counts}", reason="nothing_to_import")
-    job_id = options.job_id or fingerprint[:16]
+        raise InvalidRequest(f"there is no sample to import; refused: {counts}", reason="nothing_to_import")
+    job_id = options.job_id or given.fingerprint[:16]
     partitions = sorted({one.partition for one, count in zip(found.series, found.count, strict=True) if count})
     with places.open_log() as log:
-        run = begin_run(log, job_id, partitions, fingerprint, clock)
+        run = begin_run(log, job_id, partitions, given.fingerprint, clock)
     plan = _Plan(found, options.step_samples, options.series_per_range)
     before = _announced(found, plan, run, places)
     done, written = before, Written(**{name: before.counts[name] for name in asdict(Written())})
@@ -173,7 +238,7 @@ def import_blocks(
         rejects=None,
         end_ms=end_ms,
         loaded=options.wait_s is not None,
-        blocks=len(blocks),
+        inputs=len(given.sources),
         steps=len(plan.steps),
         steps_before=before.steps,
     )
@@ -200,23 +265,22 @@ def _overlaps(blocks: Sequence[Path]) -> Iterator[str]:
             last_ms, last = max_ms, block
 
 
-def _files(blocks: Sequence[Path]) -> list[tuple[str, int, str]]:
-    """(path, bytes, time of change) of every file of the blocks."""
-    files = [file for block in blocks for file in sorted(block.rglob("*")) if file.is_file()]
+def file_facts(files: Iterable[Path]) -> list[tuple[str, int, str]]:
+    """(path, bytes, time of change) of each file."""
     return [(str(file.resolve()), (stat := file.stat()).st_size, str(stat.st_mtime_ns)) for file in files]
 
 
 @dataclass(slots=True)
 class _Entries:
-    """The series of a block that have samples. number: their numbers. code: their place in the list of all series."""
+    """The series of an input that have samples. number: their numbers. code: their place in the list of all series."""
 
-    folder: Path
+    opens: Callable[[], ImportSource]
     number: array[int] = field(default_factory=lambda: array("q"))
     code: array[int] = field(default_factory=lambda: array("i"))
 
 
 class _Survey:
-    """Reads blocks, one after the other. samples: valid ones. count: number of samples of each series."""
+    """Reads inputs, one after the other. samples: valid ones. count: number of samples of each series."""
 
     def __init__(self, shared: MetaSettings) -> None:
         self._texts = LabelTexts(PlacementRule(shared.placement_labels), shared.partitions)
@@ -227,20 +291,20 @@ class _Survey:
         self.series: list[PlacedSeries] = []
         self.count = array("q")
         self.first_ms, self.last_ms = array("q"), array("q")
-        self.blocks: list[_Entries] = []
+        self.inputs: list[_Entries] = []
         self.epochs: set[tuple[int, int]] = set()
         self.rejected: Counter[str] = Counter()
         self.shown: list[str] = []
         self.samples = 0
 
-    def add(self, folder: Path, advance: Callable[[int], None]) -> None:
-        """Read a block whole. Raises CorruptData, UnknownVersion, InvalidRequest, Overloaded."""
-        block, entries = OpenBlock(folder), _Entries(folder)
-        self.blocks.append(entries)
-        for one in block.series():
+    def add(self, opens: Callable[[], ImportSource], advance: Callable[[int], None]) -> None:
+        """Read an input whole. Raises CorruptData, UnknownVersion, InvalidRequest, Overloaded."""
+        source, entries = opens(), _Entries(opens)
+        self.inputs.append(entries)
+        for one in source.series():
             code, samples = self._code(one.labels), 0
             for ref in one.chunks:
-                found = block.samples(one.number, ref)
+                found = source.samples(one.number, ref)
                 if found is None:
                     self._refuse(NATIVE_HISTOGRAM, 1, one, shown_chunk(ref))
                     continue
@@ -254,7 +318,7 @@ class _Survey:
                 entries.code.append(code)
                 self.count[code] += samples
                 self.samples += samples
-        if sum(len(each.number) for each in self.blocks) > ENTRIES_MAX:
+        if sum(len(each.number) for each in self.inputs) > ENTRIES_MAX:
             raise Overloaded(f"the blocks have over {ENTRIES_MAX} entries of series; {LARGE}", reason="import_limit")
 
     def _valid(self, code: int, ts_ms: NDArray[np.int64], one: BlockSeries) -> int:
@@ -289,7 +353,7 @@ class _Survey:
                 )
             return known
         if len(self.series) == SERIES_MAX:
-            raise Overloaded(f"the blocks have over {SERIES_MAX} series; {LARGE}", reason="import_limit")
+            raise Overloaded(f"there are over {SERIES_MAX} series; {LARGE}", reason="import_limit")
         self._ids[placed.series_id] = len(self.series)
         self.series.append(placed)
         self.count.append(0)
@@ -334,7 +398,7 @@ class _Plan:
         )
         group = np.empty(len(series), np.int64)
         group[order] = np.concatenate(([0], np.cumsum(changed)))
-        self._blocks = [_sorted_entries(entries, group) for entries in found.blocks]
+        self._inputs = [_sorted_entries(entries, group) for entries in found.inputs]
         count, first_ms, last_ms = (
             np.frombuffer(each, np.int64) for each in (found.count, found.first_ms, found.last_ms)
         )
@@ -348,15 +412,15 @@ class _Plan:
         times: list[NDArray[np.int64]] = []
         values: list[NDArray[np.float64]] = []
         start_ms, end_ms, total = step.start_ms, min(step.end_ms, end_ms), 0
-        for folder, groups, numbers, code_of in self._blocks:
+        for opens, groups, numbers, code_of in self._inputs:
             first, last = np.searchsorted(groups, (step.first, step.last))
-            block = OpenBlock(folder) if first < last else None
+            source = opens() if first < last else None
             for number, code in zip(numbers[first:last].tolist(), code_of[first:last].tolist(), strict=True):
-                assert block is not None, "it has entries"
-                for ref in block.chunks(number):
+                assert source is not None, "it has entries"
+                for ref in source.chunks(number):
                     if ref.max_ms < start_ms or ref.min_ms >= end_ms:
                         continue
-                    samples = block.samples(number, ref)
+                    samples = source.samples(number, ref)
                     if samples is None:
                         continue
                     low, high = np.searchsorted(samples.ts_ms, (start_ms, end_ms))
@@ -422,11 +486,11 @@ class _Plan:
 
 def _sorted_entries(
     entries: _Entries, group: NDArray[np.int64]
-) -> tuple[Path, NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """(folder, group, number, code) of a block's series, sorted by group."""
+) -> tuple[Callable[[], ImportSource], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """(opener, group, number, code) of the series of an input, sorted by group."""
     code, number = np.frombuffer(entries.code, np.int32), np.frombuffer(entries.number, np.int64)
     order = np.argsort(group[code], kind="stable")
-    return entries.folder, group[code][order], number[order], code[order]
+    return entries.opens, group[code][order], number[order], code[order]
 
 
 def _announced(found: _Survey, plan: _Plan, run: ImportRun, places: Places) -> StepsDone:
