@@ -23,7 +23,7 @@ from tsdb.selector.selectors import parse_selector
 from tsdb.store.partition import Partition, Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.reads import ReadMemory, gather
-from tsdb.store.selection import Selections
+from tsdb.store.selection import JOINED_SAMPLES_MAX, Selections
 from tsdb.wire.select import AnswerEncoder
 
 SERIES = 6
@@ -105,6 +105,21 @@ def test_an_untrimmed_body_is_reused_for_other_ranges() -> None:
     other = gather(partitions, replace(query, start_ms=1001, end_ms=1002), ANY, SelectLimits(), memory).body
     assert other is first
     assert joined_body(other, 1001, 1002, lambda size: None).values.tolist() == [2.0]
+
+
+def test_an_answer_with_too_many_samples_to_stay_decoded_is_trimmed_by_the_store() -> None:
+    head = new_head(series=SERIES, hold_ms=2 * JOINED_SAMPLES_MAX)
+    memory, partitions = ReadMemory(), [partition_of(head)]
+    times = range(1000, 1000 + JOINED_SAMPLES_MAX + 500)
+    apply(head, [Record(ms, ms, ((1, ms, float(ms)),)) for ms in times])
+    head.maintain()
+    for start_ms, end_ms in ((1000, times[-1] + 1), (1000, times[-1]), (times[-1], times[-1] + 1), (5000, 5010)):
+        query = SelectSpec(
+            parse_selector('{__name__="m_1"}'), None, start_ms, end_ms, columns=True, untrimmed=True, partial=True
+        )
+        found = gather(partitions, query, ANY, SelectLimits(), memory).body
+        got = joined_body(found, start_ms, end_ms, lambda size: None).ts_ms.tolist()
+        assert got == list(range(start_ms, end_ms))
 
 
 def test_a_body_is_reused_until_a_sample_of_its_series_arrives() -> None:

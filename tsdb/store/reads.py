@@ -54,7 +54,7 @@ from tsdb.reader.read_call import (
 from tsdb.store import exemplars, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
-from tsdb.store.selection import JOINED_SAMPLES_MAX, KeptColumns, Selection, Selections, Touched
+from tsdb.store.selection import JOINED_SAMPLES_MAX, KeptColumns, Selection, Selections, Touched, may_join
 from tsdb.store.series import LabelReads
 from tsdb.store.watch import Watch
 
@@ -298,13 +298,16 @@ def _columns(
             kept = KeptColumns.of(snapshot.held[number], slices, columns, copy=len(missing) > 1)
             selection.keep(number, kept)
             known[number] = kept
-    body = selection.body_of(known, snapshot.overlay)
+    overlay = snapshot.overlay
+    if query.untrimmed and not may_join(known):
+        overlay = snapshot.unsealed.within(query.start_ms, query.end_ms)
+    body = selection.body_of(known, overlay)
     if body is None:
-        body = _body(heads, selection, known, snapshot.overlay.split(selection.refs.ends))
-        body = replace(body, joined=selection.joined(known, snapshot.overlay))
+        body = _body(heads, selection, known, overlay.split(selection.refs.ends))
+        body = replace(body, joined=selection.joined(known, overlay))
         # An overlay for this range alone is a copy: no later read would reuse it.
-        if snapshot.overlay is snapshot.unsealed.raw:
-            selection.keep_body(known, snapshot.overlay, body)
+        if overlay is snapshot.unsealed.raw:
+            selection.keep_body(known, overlay, body)
     return snapshot.states, body
 
 

@@ -169,7 +169,7 @@ class Selection:
         """The samples of all parts as one piece, decoded once; None where the columns have too many."""
         kept = self.decoded  # Read once, as `body`.
         if kept is None or kept[0] != columns:
-            if sum(one.samples for one in columns if one is not None) > JOINED_SAMPLES_MAX:
+            if not may_join(columns):
                 return None
             kept = self.decoded = columns, _decoded(self.parts, columns)
             self.changed = True
@@ -305,6 +305,11 @@ def _selected(
         split_bytes = 2 * packed.nbytes + SPLIT_BYTES * len(lengths)
     series = AnswerSeries(head.partition, ids, packed)
     return HeadSelection(head.index, generation, refs, series, ids.nbytes + split_bytes)
+
+
+def may_join(columns: Sequence[KeptColumns | None]) -> bool:
+    """Whether columns are few enough to be kept decoded, so that a reader trims them together with their overlay."""
+    return sum([one.samples for one in columns if one is not None]) <= JOINED_SAMPLES_MAX
 
 
 def _decoded(parts: Sequence[HeadSelection], columns: Sequence[KeptColumns | None]) -> Decoded:

@@ -8,6 +8,7 @@ too, where memory does not reach the start; without a start they are those in me
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -98,7 +99,8 @@ class QuerierStorage:
         spec.check()
         answer = self._sources.select(spec, self._call)
         if answer is None:
-            parts, warnings, states = self._read_sources(spec)
+            # The parts of several sources are joined by a call that trims columns alone.
+            parts, warnings, states = self._read_sources(replace(spec, untrimmed=False))
             found = joined_series(parts, start_ms, end_ms, self._call.hold)
         else:
             self._call.keep(self._call.kept_bytes + answer.body.nbytes)

@@ -190,16 +190,17 @@ def test_series_of_several_partitions_and_stores_come_by_partition_and_id() -> N
     assert answered(found) == {n: dict.fromkeys(times, float(n)) for p in range(4) for n in of_partition(p)}
 
 
-def test_partitions_that_need_history_keep_their_place_among_those_that_do_not() -> None:
+@pytest.mark.parametrize("end_ms", [END_MS, END_MS - 3 * STEP_MS])
+def test_partitions_that_need_history_keep_their_place_among_those_that_do_not(end_ms: int) -> None:
     seam, others = Seam(partition=1), served(0, 2)
     sources = sources_over(
         Several(seam=seam.served.store, others=others.store), seam.history, window_ms=WINDOW_MS, partitions=3
     )
-    found = stored(sources, SELECTOR, START_MS, END_MS)
+    found = stored(sources, SELECTOR, START_MS, end_ms)
     assert list(found.labels) == by_id(of_partition(0)) + by_id(NUMBERS) + by_id(of_partition(2))
     got = answered(found)
-    assert bits({n: got[n] for n in NUMBERS}) == bits(seam.twin.samples(NUMBERS, START_MS, END_MS + 1))
-    times = range(START_MS, END_MS, STEP_MS)
+    assert bits({n: got[n] for n in NUMBERS}) == bits(seam.twin.samples(NUMBERS, START_MS, end_ms + 1))
+    times = range(START_MS, min(end_ms + 1, END_MS), STEP_MS)
     assert {n: got[n] for n in got if n not in NUMBERS} == {
         n: dict.fromkeys(times, float(n)) for p in (0, 2) for n in of_partition(p)
     }
