@@ -13,8 +13,9 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 # uv installs in half the time, on all cores. It does not read the settings of pip: where it finds no packages, pip does.
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/null || $(PIP_INSTALL) -qq -e '$(1)'
 comma := ,
-# Four keep two cores busy: many tests mostly wait. With more, brokers wait for seconds among a hundred processes.
-TEST_PROCESSES ?= 4
+# Five keep two cores busy: two compute, three mostly wait for servers (tests/support/run_order.py). With more, brokers
+# wait for seconds among a hundred processes.
+TEST_PROCESSES ?= 5
 
 .PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs lock sbom kernels java kubernetes programs pictures
 
@@ -34,7 +35,7 @@ test: ## all checks and tests, on real servers
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 unit: kernels kubernetes ## tests without servers, the slow ones left out: a minute and a half on 2 cores
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "not slow and not soak" tests/unit tests/property
 
 check: .venv/.dev ## lint, format, prose, types, imports
