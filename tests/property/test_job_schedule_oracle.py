@@ -15,6 +15,7 @@ from spark_backfill.application.journal import Journal
 from spark_backfill.application.runs import KINDS, Cause, RunOutcome, RunResult
 from spark_backfill.application.schedule import JITTER_MS, Schedule
 from spark_backfill.application.scheduler import Scheduler
+from support.examples import examples
 from support.servers.logs import LogFactory
 from tsdb.log.interface import Log
 from tsdb.model.clock import ManualClock
@@ -177,7 +178,7 @@ class Day:
 
 # Examples are not shrunk: one takes half a second, and its first difference is short to read.
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, phases=[Phase.reuse, Phase.generate])
+@settings(max_examples=examples(6, least=2), deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(texts=crons, delays_ms=delays, taken=lengths, ended=results, acts=events)
 def test_every_run_of_a_day_begins_when_the_model_says(
     tmp_path_factory: pytest.TempPathFactory,

@@ -21,10 +21,11 @@ def load_profiles() -> None:
     settings.load_profile(EVERY_RUN)
 
 
-def examples(full: int) -> int:
-    """The value of `max_examples` for this run. full: whether the run is one of `make soak`."""
-    return full if settings.get_current_profile_name() == FULL else _share(full)
+def examples(full: int, *, least: int = LEAST) -> int:
+    """The value of `max_examples` for this run. full: its value in `make soak`. least: a lower bound of its value in
+    other runs; below the default where an example takes a second."""
+    return full if settings.get_current_profile_name() == FULL else _share(full, least)
 
 
-def _share(full: int) -> int:
-    return min(full, max(full // SHARE, LEAST))
+def _share(full: int, least: int = LEAST) -> int:
+    return min(full, max(full // SHARE, least))

@@ -79,9 +79,12 @@ def built(log: Log, item: BaseItem, window_bytes_max: int = 1 << 30) -> list[Chu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("late", "shares"),
+    [(True, (2, 5, 1_000_000)), (False, (2,)), pytest.param(False, (5, 1_000_000), marks=pytest.mark.soak)],
+)
 def test_parts_give_the_records_of_the_whole_window_in_the_same_order(
-    log: Log, late: bool, monkeypatch: pytest.MonkeyPatch
+    log: Log, late: bool, shares: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = item_of(log, late=late)
     whole = built(log, item)
@@ -93,7 +96,7 @@ def test_parts_give_the_records_of_the_whole_window_in_the_same_order(
     ranges = Ranges(monkeypatch)
     assert built(log, item) == whole
     assert ranges.begun == [ALL_PACKS]
-    for share in (2, 5, 1_000_000):
+    for share in shares:
         ranges.begun.clear()
         assert built(log, item, window_bytes_max=ranges.most // share) == whole
         assert 1 < len(ranges.begun) <= 2 * PARTS_MAX, share

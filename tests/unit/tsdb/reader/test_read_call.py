@@ -103,7 +103,7 @@ def calls(stub: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["store", "querier"])
 def test_a_regular_expression_ends_with_the_servers_time_in_every_kind_of_read(role: str) -> None:
-    with served(role, 0.5) as stub:
+    with served(role, 0.1) as stub:
         for kind, call in calls(stub).items():
             with pytest.raises(grpc.RpcError) as caught:
                 call(timeout=WITHIN_S)
