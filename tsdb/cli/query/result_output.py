@@ -179,6 +179,8 @@ def print_value_table(result: QueryResult, rows_max: int) -> None:
     rows = ((_name(canonical), value_text(float(values[0]))) for canonical, _, values in _shown(found, rows_max))
     print_table(("series", "value"), rows, right=("value",))
     _sum_up(found, rows_max, f" at {time_text(int(result.times_ms[0]))}")
+    if not found:
+        note("a sample counts for 5m after its time, or for --lookback; --last 1d shows a range")
 
 
 def _series(result: Result) -> list[Row]:

@@ -53,6 +53,14 @@ def test_an_instant_table_has_the_value_of_each_series_in_the_order_of_the_resul
     assert done.err == "3 series at 1970-01-01T00:10:00.000Z\n"
 
 
+def test_an_instant_without_a_value_says_how_old_a_sample_may_be(shell: Shell) -> None:
+    done = shell.ok("query", "up", "--at", END_MS + 3_600_000)
+    assert done.err.splitlines() == [
+        "0 series at 1970-01-01T01:10:00.000Z",
+        "a sample counts for 5m after its time, or for --lookback; --last 1d shows a range",
+    ]
+
+
 def test_values_are_printed_in_full(shell: Shell, server: FakeServer) -> None:
     for expression, text in (("0.1 + 0.2", "0.30000000000000004"), ("1e21", "1e+21"), ("-Inf", "-Inf"), ("NaN", "NaN")):
         assert shell.ok("query", f"vector({expression})", "--at", 0).text.split() == ["series", "value", "{}", text]
