@@ -40,7 +40,9 @@ LOOK_S = 0.2  # Time between two looks while a time is not complete yet.
 IDLE_S = 5.0  # Longest time until a look, for files that change and samples that are late.
 FOLLOW_S = 0.005  # Between two looks for own writes in the log.
 OWN_WRITES_S = 2.0  # Longest wait until the log shows own writes; a group that reads them then waits for a next look.
-SETTLE_S = 1.0  # Time from a late sample to its repair, because others come with it.
+# Time from a late sample to the repair of a group: its interval, because others come with it. A sender that is always
+# late would otherwise mark the same steps again and again.
+SETTLE_MIN_S, SETTLE_MAX_S = 1.0, 60.0
 REPAIR_S = 1.0  # Time of repairs between two looks for new steps; one repair where steps were evaluated.
 # A process that was away longer starts at this time before now; older steps are counted as skipped.
 CATCH_UP_MS = 60 * 60 * 1000
@@ -400,7 +402,8 @@ class Ruler(Periodic):
         found = False
         for one in self._schedule.groups:
             since = one.repairs.since
-            if one.repairs.is_empty or (since is not None and began - since < SETTLE_S):
+            settle_s = min(max(SETTLE_MIN_S, one.group.interval_ms / 1000), SETTLE_MAX_S)
+            if one.repairs.is_empty or (since is not None and began - since < settle_s):
                 continue
             try:
                 if one.needs and not self._follow_own():

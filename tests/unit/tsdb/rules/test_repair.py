@@ -116,7 +116,7 @@ class Run:
         """All samples come, and the ruler does all that it may."""
         self.log.read_error = self.log.write_error = None
         self.deliver(self.clock.now_ms() + 10**9)
-        for _ in range(15):  # A ruler that was just started waits for the grace first.
+        for _ in range(40):  # A ruler that was just started waits for the grace first.
             self.clock.advance(2_000)
             while self.ruler.step() == 0.0:
                 pass
@@ -230,7 +230,7 @@ class Quiet(Run):
         self.ruler.step()
         (one,) = self.ruler.groups()
         marked = sorted(set().union(*one.repairs.steps.values()))
-        self.clock.advance(1_000)
+        self.clock.advance(10_000)
         self.run_steps()
         return [(step - START_MS) // 1000 for step in marked]
 
@@ -270,9 +270,21 @@ def test_an_alert_that_late_samples_end_is_resolved_and_the_rule_says_so() -> No
         run.give(at_ms, 1.0)
     for _ in range(2):
         run.run_steps()
-        run.clock.advance(1_000)
+        run.clock.advance(10_000)
     run.run_steps()
     (one,) = run.ruler.groups()
     assert active(one.state.rules[0].alerts) == []
     notes = [(note.was, note.now, (note.from_ms - START_MS) // 1000) for note in one.repairs.notes[0]]
     assert notes == [("pending", "inactive", 10), ("firing", "inactive", 30)]
+
+
+def test_samples_that_are_always_late_repair_a_group_once_an_interval() -> None:
+    run = Quiet("{record: a, expr: sum(x)}")
+    run.minutes(1, 1.0)
+    before = counters.sample("tsdb_ruler_repaired_steps_total")
+    for second in range(60):
+        run.clock.advance(1_000)
+        run.give(run.clock.now_ms() - 25_000, float(second))
+        run.run_steps()
+    # A sample reaches the two or three steps from its time on to the last evaluated one.
+    assert 6 * 2 <= counters.sample("tsdb_ruler_repaired_steps_total") - before <= 6 * 3
