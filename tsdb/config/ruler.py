@@ -13,6 +13,7 @@ from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import Names
 from tsdb.model.secrets import url_names_a_user
+from tsdb.selector.tokens import PLAIN_LABEL
 
 
 class RulerFields(BaseModel):
@@ -76,6 +77,29 @@ class RulerFields(BaseModel):
     rules_external_url: str = Field(
         "", max_length=2000, description="Address that links in templates of alerts begin with; as --web.external-url."
     )
+
+    rules_external_labels: Names = Field(
+        (),
+        description="Labels NAME=VALUE, separated by commas, that each sent alert gets unless it has them, and that "
+        "templates know; as Prometheus's external_labels. Recorded series do not get them.",
+    )
+
+    @field_validator("rules_external_labels")
+    @classmethod
+    def _check_labels(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        names = [label.partition("=")[0] for label in labels]
+        for label, name in zip(labels, names, strict=True):
+            if "=" not in label or PLAIN_LABEL.fullmatch(name) is None:
+                raise ValueError(f"{label!r} is not NAME=VALUE with the name of a label")
+        if len(set(names)) < len(names):
+            raise ValueError("a name is given twice")
+        return labels
+
+    @property
+    def external_labels(self) -> dict[str, str]:
+        """The labels by name."""
+        pairs = (label.partition("=") for label in self.rules_external_labels)
+        return {name: value for name, _, value in pairs}
 
     @field_validator("rules_alertmanagers")
     @classmethod

@@ -157,6 +157,7 @@ def make_ruler(
             lookback_ms=options.lookback_ms,
             wait_max_ms=None if settings.rules_wait_max_s is None else round(settings.rules_wait_max_s * 1000),
             external_url=settings.rules_external_url,
+            external_labels=settings.external_labels,
         ),
     )
     caller.active = ruler.is_going
@@ -180,7 +181,7 @@ def make_notifier(settings: RulerFields) -> Notifier | None:
         return "" if token_file is None else token_file.read_text().strip()
 
     targets = [AlertmanagerAccess(url, token, tls) for url in settings.rules_alertmanagers]
-    return Notifier(targets, settings.rules_external_url, SystemClock())
+    return Notifier(targets, settings.rules_external_url, SystemClock(), settings.external_labels)
 
 
 def rule_groups(ruler: Ruler) -> Callable[[], Sequence[dict[str, Any]]]:

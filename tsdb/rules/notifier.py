@@ -32,6 +32,7 @@ RESEND_S = 60.0
 LIVES = 4  # An Alertmanager resolves an alert without news for four resends, or four intervals of its group.
 TIMEOUT_S = 10.0
 AGAIN_S = 5.0  # Time until a failed request is repeated.
+NO_LABELS: Mapping[str, str] = {}
 BATCH_ALERTS, BATCH_BYTES = 256, 1 << 20
 
 _sent = counter("tsdb_ruler_notifications_total", "Alerts that an Alertmanager has taken, resolved ones included.")
@@ -59,12 +60,12 @@ class Notice:
         """Whether the alert has ended."""
         return self.alert.state is AlertState.INACTIVE
 
-    def json(self, now_ms: int) -> dict[str, Any]:
-        """The alert in the API v2."""
+    def json(self, now_ms: int, external_labels: Mapping[str, str]) -> dict[str, Any]:
+        """The alert in the API v2, with these labels where it has no others of these names."""
         alert = self.alert
         ends_ms = alert.resolved_at_ms if alert.resolved_at_ms is not None else now_ms + self.lives_ms
         return {
-            "labels": dict(alert.labels),
+            "labels": {**external_labels, **dict(alert.labels)},
             "annotations": dict(alert.annotations),
             "startsAt": time_text(alert.fired_at_ms if alert.fired_at_ms is not None else alert.active_at_ms),
             "endsAt": time_text(ends_ms),
@@ -84,12 +85,18 @@ class AlertmanagerAccess:
 class Notifier:
     """A component with a thread for each Alertmanager. `update` is called by the thread of the ruler."""
 
-    def __init__(self, targets: Sequence[AlertmanagerAccess], external_url: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        targets: Sequence[AlertmanagerAccess],
+        external_url: str,
+        clock: Clock,
+        external_labels: Mapping[str, str] = NO_LABELS,
+    ) -> None:
         self._external_url = external_url.rstrip("/")
         self._clock = clock
         self._lock = threading.Lock()  # Guards the notices.
         self._notices: dict[AlertKey, Notice] = {}
-        self._targets = [_Target(target, self._current, clock) for target in targets]
+        self._targets = [_Target(target, self._current, clock, external_labels) for target in targets]
 
     @property
     def urls(self) -> list[str]:
@@ -182,13 +189,18 @@ class _Target(Periodic):
     """Sends to one Alertmanager, on its own thread."""
 
     def __init__(
-        self, target: AlertmanagerAccess, current: Callable[[], Mapping[AlertKey, Notice]], clock: Clock
+        self,
+        target: AlertmanagerAccess,
+        current: Callable[[], Mapping[AlertKey, Notice]],
+        clock: Clock,
+        external_labels: Mapping[str, str],
     ) -> None:
         super().__init__("alertmanager", 1.0, self._step)
         self.url = f"{target.url.rstrip('/')}/api/v2/alerts"
         self._target = target
         self._current = current
         self._clock = clock
+        self._external_labels = external_labels
         self._known: dict[AlertKey, _Known] = {}
         self._is_away = False
 
@@ -197,7 +209,7 @@ class _Target(Periodic):
         for gone in self._known.keys() - current.keys():
             del self._known[gone]
         due = [(key, notice) for key, notice in current.items() if self._is_due(key, notice)]
-        for batch in _batches(due, self._clock.now_ms()):
+        for batch in _batches(due, self._clock.now_ms(), self._external_labels):
             if self._closing.is_set():
                 return 0.0
             if not self._post(batch):
@@ -250,12 +262,14 @@ class _Batch:
     notices: list[tuple[AlertKey, Notice]] = field(default_factory=list)
 
 
-def _batches(due: Sequence[tuple[AlertKey, Notice]], now_ms: int) -> Iterator[_Batch]:
+def _batches(
+    due: Sequence[tuple[AlertKey, Notice]], now_ms: int, external_labels: Mapping[str, str]
+) -> Iterator[_Batch]:
     texts: list[bytes] = []
     notices: list[tuple[AlertKey, Notice]] = []
     size = 0
     for key, notice in due:
-        text = json.dumps(notice.json(now_ms)).encode()
+        text = json.dumps(notice.json(now_ms, external_labels)).encode()
         if notices and (len(notices) >= BATCH_ALERTS or size + len(text) > BATCH_BYTES):
             yield _Batch(b"[" + b",".join(texts) + b"]", notices)
             texts, notices, size = [], [], 0

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from tsdb.config import (
     ROLES,
     CommonSettings,
+    RulerSettings,
     StandaloneSettings,
     StoreSettings,
     effective,
@@ -23,6 +24,7 @@ from tsdb.config.common import HistoryFields, ProcessSettings, WorkerSettings
 from tsdb.config.reference import render
 from tsdb.config.types import HostPort, host_port, partition_ranges, shard_of
 from tsdb.model import defaults
+from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import SliceLengths
 from tsdb.ops.logs import LEVELS
 
@@ -181,3 +183,14 @@ def test_effective_settings_are_json_with_secrets_masked(monkeypatch: pytest.Mon
 def test_the_reference_is_current() -> None:
     committed = Path(__file__).resolve().parents[4] / "docs" / "config.md"
     assert committed.read_text() == render(), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [("cluster", "is not NAME=VALUE"), ("a-b=c", "is not NAME=VALUE"), ("a=b,a=c", "a name is given twice")],
+)
+def test_external_labels_of_alerts_are_names_and_values(labels: str, problem: str) -> None:
+    given = {"log": LOG["log"], "stores": "localhost:7410", "rules": "rules.yaml", "rules_external_labels": labels}
+    with pytest.raises(InvalidRequest, match=problem):
+        load(RulerSettings, given)
+    assert load(RulerSettings, {**given, "rules_external_labels": "a=b=c,d="}).external_labels == {"a": "b=c", "d": ""}

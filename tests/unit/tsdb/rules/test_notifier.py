@@ -49,7 +49,8 @@ class Taker:
 
 @contextmanager
 def notifier(*takers: Taker, clock: ManualClock) -> Iterator[Notifier]:
-    found = Notifier([AlertmanagerAccess(taker.url) for taker in takers], "http://x/p/", clock)
+    external = {"cluster": "c", "job": "replaced by that of the alert"}
+    found = Notifier([AlertmanagerAccess(taker.url) for taker in takers], "http://x/p/", clock, external)
     for taker in takers:
         taker.server.__enter__()
     try:
@@ -82,7 +83,7 @@ def test_a_firing_alert_has_the_form_of_the_api() -> None:
         wait_until(lambda: bool(taker.alerts), WITHIN_S)
     assert taker.alerts == [
         {
-            "labels": {"alertname": "A", "job": "j"},
+            "labels": {"alertname": "A", "cluster": "c", "job": "j"},
             "annotations": {"s": "t"},
             "startsAt": "2023-11-14T22:13:10.000Z",
             "endsAt": "2023-11-14T22:17:20.000Z",  # Four times RESEND_S from now on.
