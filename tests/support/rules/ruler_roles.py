@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +38,20 @@ def rule_file() -> str:
 
 
 def get(http: str, path: str, **parameters: Any) -> Any:
-    """The data of an answer of the API."""
-    with urllib.request.urlopen(f"http://{http}/api/v1/{path}?{urlencode(parameters)}", timeout=60) as answer:
-        return json.load(answer)["data"]
+    """The data of an answer of the API, once the stores answer: one that was killed reads the log first."""
+    url, found = f"http://{http}/api/v1/{path}?{urlencode(parameters)}", []
+
+    def is_answered() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                found.append(json.load(answer)["data"])
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+        return bool(found)
+
+    wait_until(is_answered, WITHIN_S)
+    return found[0]
 
 
 def samples(http: str, selector: str) -> dict[tuple[str, int], float]:
