@@ -114,3 +114,11 @@ class UiFields(BaseModel):
         le=100_000,
         description="Rows of one table of values or samples; the page states how many there are.",
     )
+    ui_exemplar_link: str = Field(
+        "",
+        max_length=2000,
+        pattern=r"^(https?://.*)?$",
+        description="Address that a click on an exemplar in the explorer opens; {NAME} stands for the value of its "
+        "label NAME: https://traces.example/trace/{trace_id}. An exemplar without such a label has no link. Empty: "
+        "none has one.",
+    )

@@ -40,6 +40,7 @@ def ui_routes(
         points_max=settings.ui_points_max,
         series_max=settings.ui_series_max,
         rows_max=settings.ui_rows_max,
+        exemplar_link=settings.ui_exemplar_link,
         is_secure=settings.tls_cert_file is not None,
         has_tokens=settings.token is not None or settings.token_file is not None,
     )

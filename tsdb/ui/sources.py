@@ -47,10 +47,12 @@ class UiSources:
 @dataclass(frozen=True, slots=True)
 class UiOptions:
     """points_max: drawn points of one graph; above it points are reduced. series_max: drawn series of one graph.
-    rows_max: rows of one table. is_secure: whether the server has TLS. has_tokens: whether callers need one."""
+    rows_max: rows of one table. exemplar_link: template of the links of exemplars. is_secure: whether the server has
+    TLS. has_tokens: whether callers need one."""
 
     points_max: int = defaults.UI_POINTS_MAX
     series_max: int = defaults.UI_SERIES_MAX
     rows_max: int = defaults.UI_ROWS_MAX
+    exemplar_link: str = ""
     is_secure: bool = False
     has_tokens: bool = False

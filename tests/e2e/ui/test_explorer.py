@@ -18,6 +18,7 @@ from support.browser.watched_page import WatchedPage, watched_page
 from tsdb.model.family import Family
 from tsdb.model.stale import STALE
 from tsdb.selector.selectors import METRIC_NAME
+from tsdb.ui.sources import UiOptions
 from tsdb.v1 import common_pb2
 
 RANGE = {"start": START_MS, "end": END_MS}
@@ -27,7 +28,7 @@ SAMPLES = (END_MS - START_MS) // STEP_MS + 1
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[UiServer]:
-    with ui_server() as running:
+    with ui_server(UiOptions(exemplar_link="https://traces.example/{trace_id}")) as running:
         add_waves(running.api.samples, attic=10, kitchen=20, office=30)
         for number, text in enumerate(HOSTILE):
             running.api.samples.add({METRIC_NAME: "hostile", "number": str(number), "text": text}, [(END_MS, number)])
@@ -670,6 +671,26 @@ def test_the_times_at_which_alerts_fired_are_marked_and_named(explorer: Explorer
     expect(explorer.panel().locator(".readout .firing")).to_have_text('⚠ Warm{host="attic"} fires')
     explorer.point_at(START_MS + 900_000, 10)
     expect(explorer.panel().locator(".readout .firing")).to_have_count(0)
+
+
+def test_exemplars_are_dots_with_their_labels_and_open_their_link(explorer: Explorer, server: UiServer) -> None:
+    at_ms = (START_MS + END_MS) // 2
+    key = ((METRIC_NAME, "load"), ("host", "attic"))
+    server.api.samples.exemplars = {key: [(1, at_ms, 25.0, {"trace_id": "4bf9/2f", "user": "<b>"})]}
+    try:
+        explorer.open("load", **RANGE)
+        assert explorer.drawn("exemplars") == {"x": [at_ms], "y": [25.0]}
+        explorer.point_at(at_ms, 25.0)
+        shown = explorer.panel().locator(".readout .exemplar")
+        expect(shown).to_contain_text('{trace_id="4bf9/2f", user="<b>"} of load{host="attic"}')
+        explorer.page.evaluate("window.open = (address) => { window.opened = address; }")
+        explorer.page.mouse.down()
+        explorer.page.mouse.up()
+        explorer.page.wait_for_function("window.opened === 'https://traces.example/4bf9%2F2f'")
+        explorer.point_at(START_MS + 60_000, 25.0)
+        expect(shown).to_have_count(0)
+    finally:
+        server.api.samples.exemplars = {}
 
 
 def test_buckets_of_a_histogram_are_a_heatmap(explorer: Explorer, server: UiServer) -> None:

@@ -72,14 +72,15 @@ class Explorer:
         return low, high
 
     def point_at(self, x: float, y: float) -> None:
-        """Move the pointer to a time and a value of the newest graph."""
-        place = self.page.evaluate(
+        """Move the pointer to a time and a value of the newest graph, once its axes have their ends."""
+        place = self.page.wait_for_function(
             "([x, y]) => { const view = [...Bokeh.index.roots].filter((one) => one.model.type === 'Figure').at(-1);"
             " const box = view.el.getBoundingClientRect(); const frame = view.frame_view;"
-            " return [box.x + frame.x_scale.compute(x), box.y + frame.y_scale.compute(y)] }",
-            [x, y],
+            " const place = [box.x + frame.x_scale.compute(x), box.y + frame.y_scale.compute(y)];"
+            " return place.every(Number.isFinite) ? place : null }",
+            arg=[x, y],
         )
-        self.page.mouse.move(*place)
+        self.page.mouse.move(*place.json_value())
 
     def parameters(self) -> dict[str, str]:
         """Parameters of the address."""

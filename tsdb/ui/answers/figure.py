@@ -23,6 +23,7 @@ _TEXT = {"light": "#4a5160", "dark": "#aeb6c4"}
 _GRID = {"light": "#e4e7ee", "dark": "#2b313d"}
 _HISTORY = {"light": "#8a6d3b", "dark": "#d9b26f"}
 _ALERT = {"light": "#b45309", "dark": "#fbbf24"}
+_EXEMPLAR = {"light": "#7c3aed", "dark": "#c4b5fd"}
 _HOLE = {"light": "#b3261e", "dark": "#ff8a80"}
 
 _one_at_a_time = threading.Lock()  # Bokeh's models have a default document for all threads.
@@ -156,5 +157,17 @@ def _figure(theme: str, axis: str, low: float | None, high: float | None) -> Fig
         fill_alpha=0,
         line_width=1.5,
         line_alpha="alpha",
+    )
+    exemplars = ColumnDataSource({"x": [], "y": []}, name="exemplars")
+    plot.scatter(
+        "x",
+        "y",
+        source=exemplars,
+        marker="diamond",
+        size=10,
+        fill_color=_EXEMPLAR[theme],
+        fill_alpha=0.8,
+        line_color=_TEXT[theme],
+        line_width=0.5,
     )
     return plot

@@ -29,6 +29,7 @@ from tsdb.promql.syntax.literals import shown_duration
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.selector.tokens import quoted
 from tsdb.ui.answers.evidence import evidence
+from tsdb.ui.answers.exemplars import drawn_exemplars
 from tsdb.ui.answers.variables import replaced
 from tsdb.ui.link import TITLE_CHARS_MAX, range_ms
 from tsdb.ui.pages.page import PageCall
@@ -58,6 +59,7 @@ def graph(asked: PageCall) -> bytes:
     points = max(POINTS_MIN, asked.options.points_max // max(1, len(block)))
     reduce = thinned if call.form.flag("stack") else reduced
     drawn = reduce(block.values, block.present, points)
+    exemplars, notes = drawn_exemplars(asked, query.text, start_ms, end_ms)
     answer = {
         "status": "success",
         "start_ms": start_ms,
@@ -71,9 +73,10 @@ def graph(asked: PageCall) -> bytes:
         "values": np.ascontiguousarray(drawn.values),
         "earlier": _earlier(call, query.text, steps, block, drawn),
         "alerts": _alerts(call, steps),
+        "exemplars": exemplars,
         "statistics": _statistics(block.values, block.present),
         "warnings": texts(evaluated.found.warnings, "warning"),
-        "infos": [*query.notes, *texts(evaluated.found.infos, "info")],
+        "infos": [*query.notes, *map(valid_text, notes), *texts(evaluated.found.infos, "info")],
         "evidence": evidence(asked, evaluated, start_ms, end_ms),
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)

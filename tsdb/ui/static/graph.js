@@ -4,6 +4,8 @@ import { tickNumbers, tickTimes, zone, zoneName, zoneOffsetMs, scaleOf, value } 
 import { bucketsOf, cellsOf } from "./heatmap.js";
 import { look, MANY } from "./look.js";
 
+const EXEMPLAR_PX = 12; // A finger or a pointer this near means the dot.
+
 const figures = new Map();
 let isQuiet = false;
 
@@ -34,6 +36,7 @@ export class Graph {
     this.scale = scaleOf([], "");
     this.axis = "linear";
     this.settingRange = false;
+    this.exemplars = [];
   }
 
   // Draws an answer. hidden: indexes of series that are not drawn. focus: the index of a series drawn alone in full.
@@ -50,6 +53,8 @@ export class Graph {
     model("areas").data = lines.areas;
     model("lines").data = lines.lines;
     model("points").data = lines.points;
+    this.exemplars = options.axis === "buckets" ? [] : answer.exemplars.filter((one) => options.axis !== "log" || one.value > 0);
+    model("exemplars").data = { x: this.exemplars.map((one) => one.at), y: this.exemplars.map((one) => one.value) };
     model("seams").data = { x: seams };
     const past = seams.length ? [answer.start_ms] : evidence.from_memory === 0 && evidence.has_history && evidence.partitions.length ? [answer.start_ms] : [];
     model("history").data = { left: past, right: past.map(() => (seams.length ? seams.at(-1) : answer.end_ms)) };
@@ -100,8 +105,30 @@ export class Graph {
       clearTimeout(timer);
       timer = setTimeout(() => this.onZoom(Math.round(this.plot.x_range.start), Math.round(this.plot.x_range.end)), 60);
     });
-    this.plot.on_event("mousemove", (event) => this.onMove({ x: event.x, y: event.y, isRight: event.sx > this.element.clientWidth / 2 }));
+    this.plot.on_event("mousemove", (event) => this.onMove({ x: event.x, y: event.y, isRight: event.sx > this.element.clientWidth / 2, exemplar: this.#exemplarAt(event) }));
+    this.plot.on_event("tap", (event) => {
+      const { link } = this.#exemplarAt(event) ?? { link: "" };
+      if (link) window.open(link, "_blank", "noopener,noreferrer");
+    });
     this.plot.on_event("mouseleave", () => this.onMove({ x: null, y: null, isRight: false }));
+  }
+
+  // The exemplar nearest to the pointer; null without one within EXEMPLAR_PX.
+  #exemplarAt({ x, y }) {
+    const { x_range: across, y_range: up } = this.plot;
+    const height = this.axis === "log" ? Math.log : (number) => number;
+    const distance = (one) => {
+      const beside = ((one.at - x) / (across.end - across.start)) * this.plot.inner_width;
+      const above = ((height(one.value) - height(y)) / (height(up.end) - height(up.start))) * this.plot.inner_height;
+      return Math.hypot(beside, above);
+    };
+    let nearest = null;
+    let least = EXEMPLAR_PX;
+    for (const one of this.exemplars) {
+      const found = distance(one);
+      if (found <= least) [nearest, least] = [one, found];
+    }
+    return nearest;
   }
 
   // The axes have the texts of the legend and of the readout. Bokeh's own formatters know neither the zone of the

@@ -19,7 +19,7 @@ export class Readout {
   }
 
   // isRight: the pointer is in the right half, so the box has the left one.
-  show(answer, options, hidden, { x, y, isRight }) {
+  show(answer, options, hidden, { x, y, isRight, exemplar = null }) {
     const found = answer === null || x === null ? null : options.axis === "buckets" ? cellAt(answer, options, hidden, x, y) : rowsAt(answer, options, hidden, x, y);
     if (found === null) {
       this.clear();
@@ -36,6 +36,7 @@ export class Readout {
       element("table", {}, element("tbody", {}, ...shown.map((one) => row(one, answer, options)))),
       ...(below ? [element("p", { class: "quiet" }, `${below} more below`)] : []),
       ...firing(answer.alerts, at),
+      ...example(exemplar, options),
     );
     this.box.classList.toggle("at-left", isRight);
     this.box.hidden = false;
@@ -48,6 +49,13 @@ function firing(alerts, at) {
   const lines = found.slice(0, ALERTS_MAX).map(({ labels }) => element("p", { class: "firing" }, `⚠ ${alertText(labels)} fires`));
   const more = found.length - lines.length;
   return more ? [...lines, element("p", { class: "quiet" }, `${more} more fire`)] : lines;
+}
+
+// The exemplar under the pointer.
+function example(exemplar, options) {
+  if (exemplar === null) return [];
+  const text = `◆ ${scaled(exemplar.value, options.scale)} ${series(exemplar.labels)} of ${series(exemplar.series)}, ${moment(exemplar.at)}`;
+  return [element("p", { class: "exemplar" }, text), ...(exemplar.link ? [element("p", { class: "quiet" }, `a click opens ${exemplar.link}`)] : [])];
 }
 
 // The counts of the buckets at a time; null without buckets.

@@ -11,8 +11,9 @@ from tsdb.api.prometheus.answer import Representation, Result, json_of
 from tsdb.api.prometheus.call import ApiCall, SeriesExemplars
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
+from tsdb.model.selector import Matcher
 from tsdb.promql.syntax.parser import parse
-from tsdb.promql.syntax.tree import VectorSelector, post_order
+from tsdb.promql.syntax.tree import Expression, VectorSelector, post_order
 from tsdb.selector.tokens import QueryError
 
 COPIES = 3  # Copies of the exemplars: arrays, values of Python, and the pieces that are being sent.
@@ -32,21 +33,33 @@ def exemplars(call: ApiCall) -> Result | Representation:
         root = parse(text, call.options.query.features)
     except QueryError as error:
         raise InvalidRequest(error.message, reason="bad_parameter") from error
-    selectors = dict.fromkeys(node.matchers for node in post_order(root) if isinstance(node, VectorSelector))
-    if not selectors:
+    if not _selectors(root):
         return Representation(iter(()), "", status=NO_CONTENT)
     call.running.text = text
+    rows, warnings = found_exemplars(call, root, times.start_ms, times.end_ms)
+    return Result(_json(rows), warnings)
+
+
+def found_exemplars(
+    call: ApiCall, root: Expression, start_ms: int | None, end_ms: int | None
+) -> tuple[list[tuple[Labels, SeriesExemplars]], Sequence[str]]:
+    """(the series by their labels with their exemplars, warnings). Both ends are included."""
     found: dict[Labels, SeriesExemplars] = {}
     size = 0
     with call.storage() as storage:
-        for matchers in selectors:
+        for matchers in _selectors(root):
             call.running.check()
-            for labels, of_series in storage.exemplars(matchers, times.start_ms, times.end_ms):
+            for labels, of_series in storage.exemplars(matchers, start_ms, end_ms):
                 size += COPIES * (len(labels) + of_series.nbytes)
                 found.setdefault(parse_labels(labels), of_series)
             call.hold(size)
         warnings = storage.warnings
-    return Result(_json(sorted(found.items(), key=lambda row: row[0])), warnings)
+    return sorted(found.items(), key=lambda row: row[0]), warnings
+
+
+def _selectors(root: Expression) -> dict[tuple[Matcher, ...], None]:
+    """The matchers of each selector, once."""
+    return dict.fromkeys(node.matchers for node in post_order(root) if isinstance(node, VectorSelector))
 
 
 def _json(rows: Sequence[tuple[Labels, SeriesExemplars]]) -> Iterator[bytes]:

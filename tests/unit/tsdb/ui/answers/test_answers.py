@@ -12,9 +12,11 @@ import pytest
 
 from support.api.prometheus_server import NOW_MS
 from support.api.ui_server import UiServer, ui_server
+from support.data.exemplars import One
 from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
 from tsdb.model.stale import STALE
 from tsdb.promql.syntax.functions import AGGREGATIONS, FUNCTIONS
+from tsdb.ui.answers.exemplars import DRAWN_MAX, link_of
 from tsdb.ui.answers.functions import HELP, function_helps
 from tsdb.ui.sources import UiOptions
 from tsdb.v1 import common_pb2
@@ -50,6 +52,54 @@ def refused(server: UiServer, path: str, query: str, **parameters: Any) -> Any:
     assert got.json["status"] == "error", got.body
     assert got.json["next"]
     return got.json
+
+
+EXEMPLARS: list[One] = [
+    (1, START_MS - 1, 9.0, {"trace_id": "before"}),
+    (1, START_MS, 0.5, {"trace_id": "a/b?", "user": HOSTILE}),
+    (1, START_MS + 1, math.nan, {}),
+    (1, END_MS, 2.0, {"span_id": "1"}),
+]
+
+
+def test_a_graph_has_the_exemplars_of_its_range_with_labels_and_links() -> None:
+    with ui_server(UiOptions(exemplar_link="https://t.example/{trace_id}?by={trace_id}")) as served:
+        served.api.samples.add({"__name__": "m"}, [(START_MS, 1.0)])
+        served.api.samples.exemplars = {(("__name__", "m"),): EXEMPLARS}
+        assert ask(served, "/ui/graph", "rate(m[1m]) + m")["exemplars"] == [
+            {
+                "at": START_MS,
+                "value": 0.5,
+                "labels": {"trace_id": "a/b?", "user": HOSTILE},
+                "series": {"__name__": "m"},
+                "link": "https://t.example/a%2Fb%3F?by=a%2Fb%3F",
+            },
+            {"at": END_MS, "value": 2.0, "labels": {"span_id": "1"}, "series": {"__name__": "m"}, "link": ""},
+        ]
+        assert ask(served, "/ui/graph", "vector(1)")["exemplars"] == []
+
+
+def test_the_newest_exemplars_are_drawn_and_without_a_template_none_has_a_link(served: UiServer) -> None:
+    served.api.samples.exemplars = {
+        (("__name__", "m"), ("x", str(n))): [(1, START_MS + n, 1.0, {"trace_id": "t"})] for n in range(DRAWN_MAX + 5)
+    }
+    found = ask(served, "/ui/graph", "m")["exemplars"]
+    assert [one["at"] for one in found] == [START_MS + n for n in range(5, DRAWN_MAX + 5)]
+    assert {one["link"] for one in found} == {""}
+
+
+@pytest.mark.parametrize(
+    ("template", "link"),
+    [
+        ("https://t/{a}", "https://t/1"),
+        ("https://t/{a}/{b}", ""),
+        ("https://t/{}", ""),
+        ("https://t/", "https://t/"),
+        ("", ""),
+    ],
+)
+def test_a_link_needs_every_label_of_its_template(template: str, link: str) -> None:
+    assert link_of(template, {"a": "1", "b": ""}) == link
 
 
 def test_a_graph_has_lines_statistics_and_evidence(served: UiServer) -> None:
