@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from support.data.announcements import joined
+from support.data.exemplars import records_of
 from support.data.heads import SMALL_SLICES, Record, announcement, decoded_of, id_of, positions_of
 from support.data.heads import SMALL_TIMES as TIMES
 from support.oracles.chunk_twin import pack_of
@@ -221,3 +222,15 @@ def test_a_part_of_a_late_minute_is_not_emitted() -> None:
 def test_slices_that_do_not_divide_the_window_are_refused() -> None:
     with pytest.raises(ConfigMismatch, match="do not divide"):
         ChunkStage(0, Progress(0, 0), 0, times=TIMES, slices=SliceLengths(30, 60))
+
+
+def test_a_record_of_exemplars_closes_windows_as_a_tick_does_and_is_in_no_chunk() -> None:
+    bench, other = Bench(), Bench()
+    for one in (bench, other):
+        one.apply(live(0, START_MS))
+    records = records_of([[(id_of(0), START_MS, 1.0, {"trace_id": "a"}), (12345, START_MS, 1.0, {})]])
+    bench.stage.apply(records, np.array([1], np.int64), np.array([END_MS + 405], np.int64))
+    other.apply(Record(1, END_MS + 405))
+    assert bench.emit() == other.emit()
+    assert bench.written == other.written
+    assert bench.samples(Kind.BASE) == {(id_of(0), START_MS)}
