@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 
+import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(copy)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None)
 @given(REQUESTS.filter(lambda request: request.ByteSize() > 0), st.randoms(use_true_random=False))
 def test_a_damaged_request_is_refused_or_decodes_as_protobuf_reads_it(

@@ -119,6 +119,7 @@ def test_an_answer_of_one_message_is_given_back_when_its_call_has_ended() -> Non
 SAMPLES, RECORD_SAMPLES = 300_000, 30_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", [reader_pb2.RAW, reader_pb2.COLUMNS])
 def test_an_answer_holds_its_bytes_until_it_was_sent(encoding: reader_pb2.Encoding.ValueType) -> None:
     head = new_head(series=1, slices=SliceLengths(1 << 20, 1 << 22))

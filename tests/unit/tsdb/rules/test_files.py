@@ -143,6 +143,7 @@ def test_bytes_that_are_no_rules_are_refused(data: bytes, expected: str) -> None
         parse_rules(data, "f.yaml")
 
 
+@pytest.mark.slow
 def test_aliases_that_grow_without_bound_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 12)]

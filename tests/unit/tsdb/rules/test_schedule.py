@@ -60,6 +60,7 @@ def test_a_circle_of_groups_stops_none_of_them() -> None:
     assert {one.next_ms for one in schedule.groups} == {60_000}
 
 
+@pytest.mark.slow
 def test_a_chain_of_many_groups_is_ordered() -> None:
     schedule = RuleSchedule()
     groups = {f"g{number}": f"r{number} = r{number + 1}" for number in range(3_000)}

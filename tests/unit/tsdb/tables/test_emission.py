@@ -73,6 +73,7 @@ def kept(catalog: Catalog, table: Table) -> Kept:
     return Kept(catalog, table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_any_emissions_leave_each_sample_once_with_its_highest_order(kept: Kept, seed: int) -> None:
     print(f"seed {seed}")

@@ -129,6 +129,7 @@ def test_the_table_has_exactly_the_samples_of_the_topic(log: Log, options: Keepe
     assert (state.topic_id, state.chunks_id) == (log.topic_id(METRICS), log.topic_id(CHUNKS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_at_any_point_of_a_commit_lose_and_repeat_nothing(
     log: Log, options: KeeperOptions, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +175,7 @@ def test_of_two_keepers_with_the_same_records_one_adds_them(log: Log, options: K
     assert rows_of(reopened(tmp_path)) == expected(fragments(rows))
 
 
+@pytest.mark.slow
 def test_two_keepers_side_by_side_leave_each_sample_once(log: Log, options: KeeperOptions, tmp_path: Path) -> None:
     rows = random_rows(3, packs=4, windows=4, samples=60)
     announce(log, rows)

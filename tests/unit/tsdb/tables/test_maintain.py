@@ -47,6 +47,7 @@ def files_of(catalog: Catalog) -> list[str]:
     return sorted(task.file.file_path.removeprefix("file://") for task in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_rows", [7, 100_000])
 def test_joined_files_have_the_same_samples_in_order(
     catalog: Catalog, block_rows: int, monkeypatch: pytest.MonkeyPatch
