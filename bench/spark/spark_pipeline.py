@@ -73,7 +73,7 @@ def _live(seconds: float, cores: int) -> dict[str, object]:
                 running.stop()
 
         running = Pipeline(spark, log, options, SystemClock(), on_turn)
-        with _Flow(log, workload):
+        with LiveFlow(log, workload):
             running.run(GroupMembership(log, SystemClock()))
     return {
         "windows": len(delays),
@@ -82,7 +82,7 @@ def _live(seconds: float, cores: int) -> dict[str, object]:
     }
 
 
-class _Flow:
+class LiveFlow:
     """A context manager that writes one scrape a second while it is open."""
 
     def __init__(self, log: Log, workload: Workload) -> None:
