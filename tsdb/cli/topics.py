@@ -71,8 +71,8 @@ def create(
     from tsdb.roles.log import log_settings, meta_settings
 
     access = log_settings(settings)
-    specs = topic_specs(partitions, replication=replication, retention_ms=retention.ms)
     brokers = settings.log.startswith(KAFKA)
+    specs = topic_specs(partitions, replication=_replicas(settings, replication), retention_ms=retention.ms)
     if brokers and replication < REPLICATION:
         note(f"warning: replicas of each topic: {replication}: a lost broker may lose data; {REPLICATION} is safe")
     with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
@@ -125,6 +125,11 @@ def check(
         raise typer.Exit(1)
 
 
+def _replicas(settings: CommonSettings, replication: int) -> int:
+    """Replicas of each topic; an embedded log has one copy of its files, whatever is given."""
+    return replication if settings.log.startswith(KAFKA) else 1
+
+
 def _differences(
     settings: CommonSettings, partitions: int | None, replication: int, retention_ms: int
 ) -> list[Difference]:
@@ -136,7 +141,7 @@ def _differences(
     with open_topics(settings.log, prefix=settings.log_prefix, settings=access) as admin:
         state = admin.describe(METRICS)
         count = partitions or (state.partitions if state else 1)
-        specs = topic_specs(count, replication=replication, retention_ms=retention_ms)
+        specs = topic_specs(count, replication=_replicas(settings, replication), retention_ms=retention_ms)
         found = check_topics(admin, specs)
     if any(item.setting == TOPIC for item in found):
         if state is not None:

@@ -43,6 +43,11 @@ def test_what_is_made_is_said_in_words(shell: Shell, log: tuple[str, ...]) -> No
     assert "found topic metrics: 3 partitions" in shell.ok("topics", "create", *log, "--partitions", 3).text
 
 
+def test_an_embedded_log_is_correct_without_replicas(shell: Shell, log: tuple[str, ...]) -> None:
+    shell.ok("topics", "create", *log, "--partitions", 3)
+    assert shell.ok("topics", "check", *log).err == "all topics are correct\n"
+
+
 def test_replicas_are_said_where_there_are_brokers() -> None:
     spec = topic_specs(2, replication=1)[0]
     assert described(spec, made=True, brokers=True).startswith("made topic metrics: 2 partitions, 1 replica each, ")
