@@ -242,6 +242,15 @@ WRITERS = (
     Command("write rooms.csv --time-unit h --address @gateway", "'h' is not one of 'ms', 's', 'us', 'ns', 'iso'"),
     Command("write rooms.csv --time at --address @gateway", "rooms.csv: no column at; it has 'ts, room, v'", 1),
     Command("write samples.jsonl --address 127.0.0.1:1 --timeout 300ms", "nothing listens at 127.0.0.1:1", 1),
+    Command("import", "missing argument 'PATH...'"),
+    Command(
+        "import nowhere --log sqlite:///log.db", "nowhere is no block of Prometheus and has none in it (no_input)", 1
+    ),
+    Command("import folder --log sqlite:///log.db", "folder is no block of Prometheus and has none in it", 1),
+    Command("import folder rooms.csv --log sqlite:///log.db", "give blocks or files, not both: rooms.csv is a file"),
+    Command("import rooms.csv --log sqlite:///nowhere.db", "nowhere.db", 1),
+    Command("import rooms.csv --log sqlite:///log.db --time at", "rooms.csv: no column at; it has 'ts, room, v'", 1),
+    Command("import rooms.csv", "tsdb-data/log.sqlite does not exist", 1),
     Command("agent --address @gateway --interval 0", "'0' is not a duration"),
     Command("agent --address @gateway --scrape nonsense", "'nonsense' is not [JOB=]URL with an http or https URL"),
     Command("agent --address @gateway --scrape ftp://h/metrics", "is not [JOB=]URL with an http or https URL"),
@@ -263,6 +272,13 @@ TOOLS = (
     ),
     Command("topics create --log sqlite:///log.db --partitions 2 --placement-labels host", "placement_labels: this", 1),
     Command("topics check --log sqlite:///garbage.db", "file is not a database", 1),
+    Command("rules eval none.yaml --address @store", "none.yaml: No such file or directory", 1),
+    Command(
+        "rules status --page 127.0.0.1:1", "nothing listens at http://127.0.0.1:1: start `tsdb standalone --rules", 1
+    ),
+    Command("rules status --page @store", "is not an answer of Prometheus's HTTP API", 1),
+    Command("chunker --log sqlite:///log.db --history sqlite:///h.db", "no such option: --history"),
+    Command("loader --log sqlite:///log.db --grpc h:1", "no such option: --grpc"),
     Command("kafka plan --drain 1", "log is required: give --log or TSDB_LOG"),
     Command("kafka plan --log sqlite:///log.db --drain 1", "log URL 'sqlite:///log.db' names no brokers", 1),
     Command("kafka plan --log kafka://127.0.0.1:1", "give a target: --drain, --drain-rack, --add or --spread"),
