@@ -36,9 +36,11 @@ def prometheus_api(
     held: RequestBytes | None = None,
     seen: AnswerObserver | None = None,
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
+    alertmanagers: Callable[[], Sequence[str]] = list,
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.
-    held: the budget for the memory of its requests, when other servers share it. rule_groups: see ApiSources.
+    held: the budget for the memory of its requests, when other servers share it. rule_groups, alertmanagers: see
+    ApiSources.
     """
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
@@ -51,6 +53,7 @@ def prometheus_api(
         running=running,
         seen=seen,
         rule_groups=rule_groups,
+        alertmanagers=alertmanagers,
     )
     return PrometheusApi(api_sources, api_options(settings), held or RequestBytes(REQUESTS_BYTES_MAX))
 

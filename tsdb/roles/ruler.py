@@ -85,7 +85,8 @@ def _opened(settings: RulerSettings, log_: Log) -> Opened:
 
     ruler = make_ruler(settings, log_, gateway, read.sources, calls, contain, GroupShares(log_))
     running = RunningQueries()
-    api = prometheus_api(settings, read.sources, calls, running, log_, rule_groups=rule_groups(ruler))
+    groups, alertmanagers = rule_groups(ruler), ruler.alertmanagers
+    api = prometheus_api(settings, read.sources, calls, running, log_, rule_groups=groups, alertmanagers=alertmanagers)
     reading: list[Component] = [LogComponent(log_), *read.components]
     components = [*reading, gateway, calls.drain, api, topic_watch(settings, log_), *ruler.notifiers, ruler]
     return Opened(

@@ -177,6 +177,10 @@ class Ruler(Periodic):
             self._late.close()
             self._ports.shares.close()
 
+    def alertmanagers(self) -> list[str]:
+        """Addresses to which it sends alerts."""
+        return [url for notifier in self.notifiers for url in notifier.urls]
+
     def is_going(self) -> bool:
         """Whether the ruler has not been closed."""
         return not self._closing.is_set()

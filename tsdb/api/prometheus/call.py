@@ -110,7 +110,7 @@ class ApiSources:
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
     number. settings: the settings of the process, as plain values, secrets masked. answers: the memory of all answers.
     running: the queries of the process, those of other services too. seen: sees the results of queries; None: nothing
-    does. rule_groups: the groups of the ruler of this process, as plain values.
+    does. rule_groups: the groups of the ruler of this process, as plain values. alertmanagers: where it sends alerts.
     """
 
     open_storage: OpenStorage
@@ -122,6 +122,7 @@ class ApiSources:
     running: RunningQueries = field(default_factory=RunningQueries)
     seen: AnswerObserver | None = None
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list
+    alertmanagers: Callable[[], Sequence[str]] = list
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ _ENDPOINTS = {
         Endpoint(PREFIX + "targets", empty.empty({"activeTargets": [], "droppedTargets": []})),
         Endpoint(PREFIX + "targets/metadata", empty.empty([])),
         Endpoint(PREFIX + "scrape_pools", empty.empty({"scrapePools": []})),
-        Endpoint(PREFIX + "alertmanagers", empty.empty({"activeAlertmanagers": [], "droppedAlertmanagers": []})),
+        Endpoint(PREFIX + "alertmanagers", rules.alertmanagers),
         Endpoint(PREFIX + "features", status.features),
         Endpoint(FEDERATE, federate.federate, lane=WorkerPool.QUERY, failed=remote_read.failed),
         Endpoint(VERSION, status.version),

@@ -100,6 +100,9 @@ def test_alerts_are_those_that_are_pending_or_firing(served: ApiServer) -> None:
         ({"rule_name[]": ["Fires", "later"]}, {"one": ["Fires"], "two": ["later"]}),
         ({"rule_group[]": "two"}, {"two": ["later"]}),
         ({"file[]": "other.yaml"}, {}),
+        ({"match[]": '{team="t"}'}, {"one": ["a:b"]}),
+        ({"match[]": ['{team="x"}', '{team=~"t|u"}']}, {"one": ["a:b"]}),
+        ({"match[]": '{severity=~".+"}'}, {}),
     ],
 )
 def test_filters(served: ApiServer, parameters: dict[str, Any], expected: dict[str, list[str]]) -> None:
@@ -111,3 +114,14 @@ def test_alerts_may_be_left_out(served: ApiServer) -> None:
     groups = served.get("rules", exclude_alerts="true").data["groups"]
     assert not any("alerts" in rule for group in groups for rule in group["rules"])
     assert served.get("rules", exclude_alerts="x").failure[:2] == (400, "bad_data")
+
+
+def test_groups_come_in_pages(served: ApiServer) -> None:
+    first = served.get("rules", group_limit="1").data
+    second = served.get("rules", group_limit="1", group_next_token=first["groupNextToken"]).data
+    assert [group["name"] for group in (*first["groups"], *second["groups"])] == ["one", "two"]
+    assert "groupNextToken" not in second
+    for limit in ("0", "x"):
+        assert served.get("rules", group_limit=limit).failure[:2] == (400, "bad_data")
+    assert served.get("rules", group_next_token="x").failure[:2] == (400, "bad_data")
+    assert served.get("rules", group_limit="1", group_next_token="gone").failure[:2] == (400, "bad_data")
