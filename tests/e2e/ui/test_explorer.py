@@ -462,13 +462,18 @@ def test_an_answer_without_series_takes_no_space(explorer: Explorer) -> None:
         assert explorer.panel().locator(".figure").evaluate("one => one.clientHeight") == 0
 
 
-def test_on_a_phone_the_graph_is_on_the_first_screen(chromium: Browser, server: UiServer) -> None:
+def test_on_a_phone_the_graph_and_the_table_are_on_the_first_screen(chromium: Browser, server: UiServer) -> None:
     with watched_page(chromium, f"http://127.0.0.1:{server.port}", width=390, height=844) as narrow:
         explorer = Explorer(narrow.page)
         explorer.open("load", **RANGE)
         box = explorer.panel().locator(".graph").bounding_box()
         assert box is not None
         assert box["y"] + box["height"] <= 844
+        explorer.panel().get_by_role("button", name="Table").click()
+        explorer.wait()
+        last = explorer.panel().locator(".rows tbody tr").last.bounding_box()
+        assert last is not None
+        assert last["y"] + last["height"] + narrow.page.evaluate("scrollY") <= 844
 
 
 def test_a_metric_is_found_by_a_part_of_its_name_and_inserted(explorer: Explorer) -> None:

@@ -78,7 +78,8 @@ def _readiness(reason: str) -> Cell:
 
 
 def _progress(state: common_pb2.PartitionState, share: float) -> Cell:
-    text = f"{number(state.next_offset)} of {number(state.high_watermark)}"
+    # The high watermark may be older than the last record that was applied.
+    text = f"{number(state.next_offset)} of {number(max(state.next_offset, state.high_watermark))}"
     return Cell(text, f"memory holds all records from offset {state.since_offset} on", share=min(1.0, max(0.0, share)))
 
 
