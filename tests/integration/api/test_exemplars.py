@@ -49,6 +49,7 @@ class Pair:
     ours: str
     theirs: str
     role: Role
+    page: str
 
     def post(self, paths: tuple[str, str], body: bytes, **headers: str) -> tuple[int, int]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -157,9 +158,7 @@ def pair_of(program: str, scratch: Path, *options: str) -> Iterator[Pair]:
         page = stack.enter_context(page_server(PAGE))
         theirs = stack.enter_context(prometheus(program, scratch, page, *options))
         ours = stack.enter_context(Role(scratch, "standalone", "--data-dir", str(scratch / "data")))
-        agent = [*TSDB, "agent", "--address", ours.grpc, "--scrape", f"page=http://{page}/metrics", "--duration", "3s"]
-        subprocess.run(agent, check=True, capture_output=True, timeout=120)
-        yield Pair(ours.http, theirs, ours)
+        yield Pair(ours.http, theirs, ours, page)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +285,10 @@ def check_page(pair: Pair) -> None:
                 row["exemplars"] = [one | {"timestamp": 0} for one in row["exemplars"]]
         return rows
 
-    wait_until(lambda: len(of_page(pair.ask('{job="page"}')[1])) == 5, 30.0)
+    scrape = f"page=http://{pair.page}/metrics"
+    agent = [*TSDB, "agent", "--address", pair.role.grpc, "--scrape", scrape, "--duration", "3s"]
+    subprocess.run(agent, check=True, capture_output=True, timeout=120)
+    wait_until(lambda: all(len(of_page(answer)) == 5 for answer in pair.ask('{job="page"}')), 30.0)
     ours, theirs = map(of_page, pair.ask('{job="page"}'))
     assert ours == theirs
     assert [len(row["exemplars"]) for row in ours] == [1] * 5

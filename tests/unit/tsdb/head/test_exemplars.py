@@ -80,6 +80,8 @@ def test_what_memory_does_not_keep_is_counted_by_reason() -> None:
     exemplars = HeadExemplars(2, 1 << 20)
     exemplars.add(exemplars_of([one(1, 5), one(1, 5), one(1, 4), one(1, 5, 0.5), one(1, 6), one(1, 7)]))
     held(exemplars, [1])
+    held(exemplars, [1])  # A read counts nothing.
+    exemplars.image()
     assert {reason: sample(ENDED, reason=reason) - was for reason, was in before.items()} == {
         "duplicate": 1,
         "out_of_order": 2,

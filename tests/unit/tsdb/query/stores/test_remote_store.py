@@ -10,7 +10,7 @@ import pytest
 
 from support.fakes.fake_reader import FakeServer
 from support.servers.queriers import Context
-from tsdb.answer.spec import LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
+from tsdb.answer.spec import ExemplarsSpec, LabelsSpec, SelectSpec, SeriesSpec, WatchSpec
 from tsdb.client.channel import open_channel
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import HoleInRange, Unavailable, worth_retrying
@@ -53,6 +53,12 @@ def test_single_answers_are_streams_of_one(store: RemoteStore) -> None:
     assert (list(names.texts), list(values.texts)) == (["__name__"], ["m"])
     first, second = store.series(SeriesSpec(()), Context())
     assert (first.states is not None, second.series is not None) == (True, True)
+
+
+def test_exemplars_are_a_stream_that_begins_with_states(store: RemoteStore) -> None:
+    spec = ExemplarsSpec(parse_selector("m"), 0, 100)
+    (first,) = store.exemplars(spec, Context(WITHIN_S))
+    assert (first.states, first.series) == ((), None)
 
 
 CALLS: dict[str, Callable[[RemoteStore, Context], object]] = {
