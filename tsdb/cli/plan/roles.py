@@ -16,7 +16,8 @@ INFLIGHT_BYTES = 512 << 20  # Twice inflight_bytes_max: requests being received 
 CHUNK_MEMORY_BYTES = 4 * GIB  # Default of chunk_memory_bytes.
 QUERIER_CORES = 2
 EXECUTOR_CORES = 2
-EXECUTOR_FILL = 0.5  # The other half is for the jobs, and for the loss of an executor.
+EXECUTOR_FILL = 0.5  # The other half is for the loss of an executor.
+JOBS_CORES, JOBS_BYTES = 2, 6 * GIB  # Values `spark.jobs` of the chart.
 STANDALONE_CORES = 1.5  # Busy cores of a machine with two: the rest is for peaks.
 LOG_READS_OF_SPARK = 2  # Spark reads the log once for windows and once for late samples.
 
@@ -106,6 +107,7 @@ def _chunk_stage(load: Load, division: Division) -> list[Role]:
     return [
         Role("spark driver", 1, 1, 3 * GIB, 0.0, "names and offsets, no samples"),
         Role("spark executor", count, EXECUTOR_CORES, memory, busy, reason),
+        Role("spark jobs", 1, JOBS_CORES, JOBS_BYTES, 0.0, "merge-late, downsample, verify; as the chart has it"),
     ]
 
 
