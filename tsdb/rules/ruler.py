@@ -161,6 +161,7 @@ class Ruler(Periodic):
         self._late = LateMarks(
             ports.follower, ports.labels, ports.clock, self._offset_ms, options.repair_ms, options.lookback_ms
         )
+        self._follows = True  # Whether the last look at the log succeeded.
         self._restored: list[ScheduledGroup] = []  # Groups for which the log is still to be read again.
         self._lock = threading.Lock()  # Guards the list below, which the API reads.
         self._shown: tuple[ScheduledGroup, ...] = ()
@@ -196,7 +197,8 @@ class Ruler(Periodic):
         self._share()
         self._end_series()
         went_on: list[bool] = []
-        if self._follow() or self._options.wait_max_ms is not None:
+        self._follows = self._follow()
+        if self._follows or self._options.wait_max_ms is not None:
             went_on = [self._step(one) for one in self._own() if not self._closing.is_set()]
             went_on.append(self._repair(0.0 if any(went_on) else REPAIR_S))
         self._show()
@@ -277,7 +279,7 @@ class Ruler(Periodic):
             assert one.next_ms is not None, "a restored group has a time"
             now_ms = self._ports.clock.now_ms()
             if any(one is other for other in self._restored):
-                return True  # The log is read again first.
+                return self._follows  # The log is read again first.
             self._skip_old(one, now_ms)
             if self._due_ms(one) > now_ms or not self._needs_are_there(one, one.next_ms):
                 return False

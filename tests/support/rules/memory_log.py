@@ -38,8 +38,8 @@ class MemoryLog:
     """Implements reads and writes of rulers. rng: decides how far a read has applied the log beyond what it must
     contain; None: everything.
 
-    complete_ms: the time up to which all samples are readable; None: now less the grace. read_error, write_error:
-    errors that the next reads and writes raise.
+    complete_ms: the time up to which all samples are readable; None: now less the grace. read_error, write_error,
+    rewind_error: errors that the next calls raise.
     """
 
     clock: ManualClock
@@ -52,6 +52,7 @@ class MemoryLog:
     complete_ms: int | None = None
     read_error: TsdbError | None = None
     write_error: TsdbError | None = None
+    rewind_error: TsdbError | None = None
     reads: int = 0
     asked: list[int] = field(default_factory=list)  # Times whose completeness rulers asked for.
 
@@ -160,6 +161,8 @@ class MemoryFollower:
         return self._log.clock.now_ms()
 
     def rewind(self, since_ms: int) -> None:
+        if self._log.rewind_error is not None:
+            raise self._log.rewind_error
         for number, records in enumerate(self._log.records):
             found = next((offset for offset, one in enumerate(records) if one.broker_ms >= since_ms), len(records))
             self._next[number] = min(found, self._next[number])

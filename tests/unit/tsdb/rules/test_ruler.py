@@ -244,3 +244,17 @@ def test_a_step_is_evaluated_short_only_after_the_bound_and_repaired_when_the_re
     process.complete_ms = process.read_error = None
     process.run(10, 4.0)
     assert process.values(name="a") == [(10, 1.0), (20, 2.0), (30, 2.0), (40, 2.0), (50, 3.0), (60, 4.0)]
+
+
+def test_a_restarted_ruler_with_a_bound_waits_for_the_log_without_a_loop() -> None:
+    process = Process(RECORD)
+    process.settle()
+    process.run(20, 1.0)
+    ruler = process.new_ruler(RulerOptions(wait_max_ms=0))
+    assert ruler.step() == 0.0  # It has restored the group.
+    process.rewind_error = Unavailable("log away")
+    process.run(10, 2.0)
+    assert ruler.step() > 0.0
+    process.rewind_error = None
+    process.settle()
+    assert process.values(name="a") == [(10, 1.0), (20, 1.0), (30, 2.0)]
