@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import urllib.request
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy
 import psutil
@@ -179,3 +181,24 @@ def test_a_csv_becomes_the_link_of_a_graph_by_the_commands_of_the_readme(python:
             assert b"<textarea" in page.read()
     help_text = subprocess.run([str(python), "-P", "-m", "tsdb.cli.main", "demo", "--help"], capture_output=True)
     assert b"--open" in help_text.stdout
+
+
+@pytest.mark.timeout(BUILD_WITHIN_S + 300)
+def test_an_old_csv_is_imported_beside_a_running_standalone_and_read_back(python: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (tmp_path / "old.csv").write_text("time,room,temperature\n2020-01-01T00:00Z,kitchen,21.5\n2020-01-01,hall,19\n")
+    environment = wheel_environment(tmp_path)
+
+    def client(*arguments: str) -> Any:
+        command = [str(python), "-P", "-m", "tsdb.cli.main", *arguments, "--output", "json"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    with WheelRole(python, tmp_path, "standalone", "--data-dir", str(data)) as role:
+        query = ("query", "avg by (room) (temperature)", "--at", "2020-01-01T00:01Z", "--address", role.grpc)
+        assert client(*query)["series"] == []
+        done = client("import", "old.csv", "--data-dir", str(data))
+        assert (done["ok"], done["samples"], done["loaded"]) == (True, 2, True)
+        found = {one["labels"]["room"]: one["values"] for one in client(*query)["series"]}
+        assert found == {"kitchen": [21.5], "hall": [19.0]}
