@@ -3,7 +3,12 @@ before a session starts."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +16,14 @@ from spark_backfill.application.journal import Journal
 from spark_backfill.application.runs import Cause, RunOutcome, RunResult
 from spark_backfill.application.schedule import Schedule
 from spark_backfill.application.scheduler import Scheduler
+from spark_backfill.result import JobResult
 from support.cli import Shell
+from support.servers.logs import wait_until
+from support.spark.local_rows import LOCAL
+from tsdb.cli.spark.running import CommonJobOptions
 from tsdb.log.interface import META, METRICS
 from tsdb.log.open import open_log
+from tsdb.log.settings import LogSettings
 from tsdb.model.clock import SystemClock
 
 CLOCK = SystemClock()
@@ -129,3 +139,35 @@ def test_a_wrong_schedule_is_named_in_one_line(
     assert (done.code, said in done.err) == (code, True), done.err
     assert len(done.err.strip().splitlines()) == 1
     assert "JAVA_HOME" not in done.err
+
+
+def test_a_scheduler_runs_until_a_signal_and_ends_with_its_jobs_as_rows(
+    shell: Shell, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[JobResult] = []
+
+    def run(self: CommonJobOptions, name: str, job: Callable[[Any], JobResult], *, progress: bool) -> None:
+        assert (name, progress) == ("scheduler", False)
+        results.append(job(LOCAL))
+
+    def live() -> bool:
+        with open_log(log, settings=LogSettings(embedded_guest=True)) as opened:
+            journal = Journal(opened, CLOCK)
+            journal.refresh()
+            return journal.view.application is not None and not journal.view.application.record.ended
+
+    def stop() -> None:
+        wait_until(live)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # The command without a session: no schedule is due meanwhile.
+    monkeypatch.setattr(CommonJobOptions, "run", run)
+    stopper = threading.Thread(target=stop, name="stopper")
+    stopper.start()
+    done = shell.run("spark", "scheduler", "--log", log, "--http", "127.0.0.1:0", "--verify", "0 0 1 1 *")
+    stopper.join()
+    assert done.code == 0, done.err
+    (result,) = results
+    assert [(row.kind, row.ok, row.failed) for row in result.rows] == [("verify", 0, 0)]
+    listed = shell.ok("spark", "jobs", "--log", log, "--output", "json").json
+    assert {job["kind"]: job["state"] for job in listed["jobs"]}["verify"] == "stopped"
