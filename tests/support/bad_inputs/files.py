@@ -142,7 +142,7 @@ SAMPLES = (
     _sample(
         {"__name__": "m"},
         NOW_MS - 6 * DAY_MS,
-        "ms; series m (too_old): `tsdb spark import` takes older",
+        "is 6.0 days old; the limit is 5 days; series m (too_old): `tsdb import` takes older",
     ),
     _sample({"__name__": "m"}, NOW_MS + DAY_MS, "ahead of now; limit is 300000 ms; series m (too_far_ahead)"),
     _sample({"__name__": "m"}, 1 << 45, "ahead of now; limit is 300000 ms; series m (too_far_ahead)"),
