@@ -5,6 +5,7 @@ The guarantee under attack: whatever is killed, handed over or begun again, `chu
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,7 +100,9 @@ def test_chunker_pipeline_and_rebuild_make_the_same_of_a_log(
         assert [written_to(log, p) for p in range(PARTITIONS)] == [inside(each, windows) for each in by_pipeline]
 
 
-def test_a_driver_killed_with_all_it_began_goes_on_from_its_checkpoint(
+@pytest.mark.soak
+@pytest.mark.parametrize("log_factory", ["kafka"], indirect=True)
+def test_a_driver_killed_with_all_it_began_goes_on_from_its_checkpoint_on_kafka(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path
 ) -> None:
     log = log_of_a_killed_driver(log_factory, tmp_path)
@@ -108,13 +111,20 @@ def test_a_driver_killed_with_all_it_began_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
-def test_without_a_checkpoint_a_driver_goes_on_from_the_commits_of_a_killed_one(
+def test_a_driver_goes_on_from_the_checkpoint_of_a_killed_one_and_without_it_from_its_commits(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    log = log_of_a_killed_driver(log_factory, tmp_path)
-    run_all(spark, log, places(log_factory), None, clock=CLOCK)
-    chunks_of(log)
+    log_of_a_killed_driver(log_factory, tmp_path).close()
+    for name, checkpoint in (("with", tmp_path / "checkpoint"), ("without", None)):
+        copy = tmp_path / name
+        copy.mkdir()
+        for file in tmp_path.glob("log.db*"):
+            shutil.copy(file, copy)
+        with LogFactory(f"sqlite:///{copy}/log.db", log_factory.prefix) as logs:
+            log = logs.open(clock=CLOCK)
+            run_all(spark, log, places(logs), checkpoint, clock=CLOCK)
+            chunks_of(log)
     assert not list(tmp_path.glob("tsdb-checkpoint-*")), "a run deletes its checkpoint"
 
 
