@@ -35,7 +35,7 @@ from tsdb.log.settings import LogSettings
 from tsdb.model.clock import SystemClock
 
 FAIL_OVER_WITHIN_S = 120.0  # Bounds the wait, because a dead leader does not come back by itself.
-REFUSALS = 2 * WRITERS
+REFUSALS = WRITERS
 MIB = 1 << 20
 PARTITION_BYTES = 2 * MIB
 QUICK = ("--measure", "200ms")
