@@ -19,9 +19,9 @@ compile() {
   sed -i '1i # Made by `make lock` from pyproject.toml; do not edit.' "$lock"
 }
 
-compile requirements.lock --extra ui pyproject.toml
+compile requirements.lock --extra ui --extra tables pyproject.toml
 # The same versions in both images.
-compile requirements-spark.lock --extra ui --extra spark --constraint deploy/requirements.lock pyproject.toml
+compile requirements-spark.lock --extra ui --extra tables --extra spark --constraint deploy/requirements.lock pyproject.toml
 # Of the build alone, which makes the kernels.
 "$(scripts/find-python.sh)" -c '
 import tomllib

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from bench.measure import Spent, say, spent
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
+from tsdb.history.iceberg.catalog import TableSettings, create_table, load_table, open_catalog
+from tsdb.history.iceberg.emission import Emitted, emit
+from tsdb.history.iceberg.maintain import compact
+from tsdb.history.iceberg.state import TableState
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import PRODUCTION
-from tsdb.tables.catalog import TableSettings, create_table, load_table, open_catalog
-from tsdb.tables.emission import Emitted, emit
-from tsdb.tables.maintain import compact
-from tsdb.tables.state import TableState
 
 NODE = Path(__file__).parents[2] / "tests" / "data" / "node_5s.parquet"
 NAME = "tsdb.samples"

@@ -145,7 +145,7 @@ class _Made:
         source, seconds = random.Random(1), []
         for _ in range(READS):
             pack = source.choice(self._packs)
-            query = HistoryQuery([pack.pack_id], pack.ids, FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
+            query = HistoryQuery([pack.pack_id], pack.ids, [], FIRST_MS, FIRST_MS + self._windows * WINDOW_MS)
             began = time.perf_counter()
             samples = sum(
                 one.samples for one in history_samples(self._history, query, WINDOW_MS, _corrupt, lambda samples: None)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from support.servers.logs import wait_until
 from support.servers.processes import Role, tsdb_json
 from tsdb.client import WriteBatch, connect
-from tsdb.tables.catalog import TableSettings, create_table, load_table, open_catalog
-from tsdb.tables.state import table_state
+from tsdb.history.iceberg.catalog import TableSettings, create_table, load_table, open_catalog
+from tsdb.history.iceberg.state import table_state
 
 KILLS = 6
 SERIES, SAMPLES = 20, 30

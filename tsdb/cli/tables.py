@@ -13,8 +13,9 @@ from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config.common import CommonSettings
 from tsdb.config.tables import TablesFields
+from tsdb.history.open import needing_pyiceberg
 from tsdb.model.times import time_text
-from tsdb.roles.tables import BUCKETS, needing_pyiceberg, table_settings
+from tsdb.roles.tables import BUCKETS, table_settings
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -50,7 +51,7 @@ def create(
     """
     where = table_settings(settings)
     with needing_pyiceberg():
-        from tsdb.tables.catalog import create_table, load_table, open_catalog
+        from tsdb.history.iceberg.catalog import create_table, load_table, open_catalog
     with open_catalog(where) as catalog:
         made = create_table(catalog, where.name, buckets)
         table = load_table(catalog, where.name)
@@ -70,8 +71,8 @@ def check(settings: TablesSettings, output: TableOrJson = "table") -> None:
     """
     where = table_settings(settings)
     with needing_pyiceberg():
-        from tsdb.tables.catalog import load_table, open_catalog
-        from tsdb.tables.state import table_state
+        from tsdb.history.iceberg.catalog import load_table, open_catalog
+        from tsdb.history.iceberg.state import table_state
     with open_catalog(where) as catalog:
         table = load_table(catalog, where.name)
         state = table_state(table)
@@ -122,8 +123,8 @@ def compact(
     """
     where = table_settings(settings)
     with needing_pyiceberg():
-        from tsdb.tables import maintain
-        from tsdb.tables.catalog import load_table, open_catalog
+        from tsdb.history.iceberg import maintain
+        from tsdb.history.iceberg.catalog import load_table, open_catalog
     with open_catalog(where) as catalog:
         rows: list[tuple[str, int, int, int | None, bool]]
         if yes:
@@ -159,8 +160,8 @@ def drop(
     """
     where = table_settings(settings)
     with needing_pyiceberg():
-        from tsdb.tables import maintain
-        from tsdb.tables.catalog import load_table, open_catalog
+        from tsdb.history.iceberg import maintain
+        from tsdb.history.iceberg.catalog import load_table, open_catalog
     day = (datetime.now(UTC) - timedelta(milliseconds=older_than.ms) - EPOCH).days
     with open_catalog(where) as catalog:
         if yes:
@@ -194,8 +195,8 @@ def expire(
     """
     where = table_settings(settings)
     with needing_pyiceberg():
-        from tsdb.tables import maintain
-        from tsdb.tables.catalog import load_table, open_catalog
+        from tsdb.history.iceberg import maintain
+        from tsdb.history.iceberg.catalog import load_table, open_catalog
     before = datetime.now(UTC) - timedelta(milliseconds=older_than.ms)
     with open_catalog(where) as catalog:
         if yes:

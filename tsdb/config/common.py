@@ -26,8 +26,9 @@ class HistoryFields(BaseModel):
 
     history: HistoryUrl = Field(
         "",
-        description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH (a loader: or parquet:///FOLDER); "
-        "empty: no history, reads use memory only.",
+        description="History: cassandra://HOST[,HOST]/KEYSPACE or sqlite:///PATH (a loader: or parquet:///FOLDER), or "
+        "the Iceberg table of `tables` at iceberg+file:///FOLDER or iceberg+s3://BUCKET/FOLDER; empty: no history, "
+        "reads use memory only.",
     )
     history_write_timeout_s: float = Field(
         defaults.HISTORY_WRITE_TIMEOUT_S,
@@ -43,6 +44,15 @@ class HistoryFields(BaseModel):
         ge=1 << 20,
         le=1 << 30,
         description="Bytes of writes that wait for history; a connection of Cassandra's driver refuses at some 6 MiB.",
+    )
+    history_cache_dir: Path | None = Field(
+        None, description="Folder of the cache of an Iceberg table's files in object storage; empty: a temporary one."
+    )
+    history_cache_bytes_max: int = Field(
+        defaults.HISTORY_CACHE_BYTES_MAX,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Bytes of that cache; the files used least recently are dropped.",
     )
     cassandra_local_dc: str = Field(
         "", description="Data centre whose replicas answer; empty: the one of the first reached node."
@@ -77,6 +87,8 @@ class HistoryFields(BaseModel):
             inflight_bytes_max=self.history_inflight_bytes_max,
             write_timeout_s=self.history_write_timeout_s,
             read_timeout_s=self.history_read_timeout_s,
+            cache_folder=self.history_cache_dir,
+            cache_bytes_max=self.history_cache_bytes_max,
             access=CassandraAccess(
                 local_dc=self.cassandra_local_dc,
                 username=self.cassandra_username,

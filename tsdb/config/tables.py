@@ -44,10 +44,29 @@ class TablesFields(BaseModel):
         description="Seconds from the first new chunk to the snapshot that has it. Shorter intervals make more and "
         "smaller files.",
     )
+    tables_upkeep_interval_s: float = Field(
+        3600.0,
+        ge=0,
+        le=30 * 86_400,
+        description="Seconds between two turns of the table's upkeep: small files joined, snapshots expired, days "
+        "dropped; 0: none, `tsdb tables` does it.",
+    )
+    tables_snapshots_kept_s: float = Field(
+        86_400.0,
+        ge=60,
+        le=3650 * 86_400,
+        description="Age at which snapshots expire; a query of another program that runs longer fails.",
+    )
+    tables_retention_s: float = Field(
+        0.0,
+        ge=0,
+        le=3650 * 86_400,
+        description="Age at which whole days of samples are dropped from the table; 0: never.",
+    )
     tables_labels_bytes_max: int = Field(
         defaults.TABLES_LABELS_BYTES_MAX,
         ge=1 << 20,
         le=1 << 40,
-        description="Memory for the labels of all series of the topic series, some 300 bytes each; above it the table "
+        description="Memory for the labels of all series of the topic series, some 400 bytes each; above it the table "
         "is not kept, and history is loaded as before.",
     )

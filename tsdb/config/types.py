@@ -79,8 +79,13 @@ def _log_url(text: str) -> str:
 
 def _history_url(text: str) -> str:
     _refuse_user(text, "cassandra_username and TSDB_CASSANDRA_PASSWORD or cassandra_password_file")
-    if text and not re.fullmatch(r"(sqlite|parquet):///.+|cassandra://[^/\s]+/\w+", text):
-        raise ValueError(f"{text!r} is none of cassandra://HOST[,HOST]/KEYSPACE, sqlite:///PATH and parquet:///FOLDER")
+    if text and not re.fullmatch(
+        r"(sqlite|parquet|iceberg\+file):///.+|iceberg\+s3://[^/\s]+/.+|cassandra://[^/\s]+/\w+", text
+    ):
+        raise ValueError(
+            f"{text!r} is none of cassandra://HOST[,HOST]/KEYSPACE, sqlite:///PATH, parquet:///FOLDER,"
+            " iceberg+file:///FOLDER and iceberg+s3://BUCKET/FOLDER"
+        )
     return text
 
 

@@ -1,7 +1,8 @@
 """The history interface: reads and writes rows of chunks, `loaded` of each partition, holes, and the series of the
 past.
 
-Implementations (`tsdb.history.sqlite`, `tsdb.history.cassandra`) pass one contract suite. Writes are blind upserts that
+Implementations (`tsdb.history.sqlite`, `tsdb.history.cassandra`) pass one contract suite; `tsdb.history.iceberg` has
+the half that queriers read (`HistoryReads`), because its table is kept another way. Writes are blind upserts that
 can be repeated in any number and order: no write needs a read first, and no write depends on another. A row is durable
 and visible to every later read once its `on_done` was called without an error. Until then it may be there or not.
 """
@@ -11,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.model.window import ceil_to, floor_to
 
 OnDone = Callable[[TsdbError | None], None]
@@ -48,12 +50,48 @@ class RowSplit:
     through: int
 
 
+class HistoryRow(Protocol):
+    """Samples as a store keeps them. key: their place. size: bytes that the store read for them."""
+
+    @property
+    def key(self) -> ChunkKey: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def fragment(self) -> Fragment:
+        """The samples. Raises CorruptData, UnknownVersion."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
     """One stored record of the `chunks` topic. value: a chunk (docs/formats/chunk.md), not decoded."""
 
     key: ChunkKey
     value: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.value)
+
+    def fragment(self) -> Fragment:
+        """The decoded chunk. Raises CorruptData (corrupt_chunk) also for a chunk under the key of another."""
+        fragment = decode_chunk(self.value)
+        if (fragment.pack_id, fragment.window_start_ms) != (self.key.pack_id, self.key.window_start_ms):
+            raise CorruptData(
+                f"chunk is of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} ms, and not of its key's"
+                f" pack {self.key.pack_id:016x}, window {self.key.window_start_ms} ms",
+                reason="corrupt_chunk",
+            )
+        return fragment
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSeries:
+    """Series that a read is for. series_ids: uint64, ascending. names: computes their metric names, maybe more."""
+
+    series_ids: NDArray[np.uint64]
+    names: Callable[[], Collection[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +184,40 @@ class ChunkSink(Protocol):
     ) -> None: ...
 
 
+class HistoryReads(Protocol):
+    """The reads of a querier, method by method with the contracts of ChunkStore. Thread-safe.
+
+    A store without packs gives batches of whole series of the asked packs instead, each batch with its own number for a
+    pack_id, and needs `wanted`.
+    """
+
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries
+    ) -> Iterator[Sequence[HistoryRow]]: ...
+
+    def loaded(self, topic_id: str) -> dict[int, Loaded]: ...
+
+    def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]: ...
+
+    def metric_names(self, epoch: int) -> list[bytes]: ...
+
+    def series(self, epoch: int, name: bytes) -> SeriesIndexRows: ...
+
+
+class ClosableReads(HistoryReads, Protocol):
+    """HistoryReads with a connection."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class IndexVersions(Protocol):
+    """A history that knows itself when series came into its index that are older than `loaded`."""
+
+    def index_version(self) -> int | None:
+        """A number that changes with them. Raises as a read."""
+
+
 class ChunkStore(ChunkSink, Protocol):
     """A sink that can also be read, for queriers and batch jobs.
 
@@ -153,8 +225,11 @@ class ChunkStore(ChunkSink, Protocol):
     can have written.
     """
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
-        """All rows of these packs in these windows: every kind, every part.
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries | None = None
+    ) -> Iterator[list[ChunkRow]]:
+        """All rows of these packs in these windows: every kind, every part. wanted: rows without any of these series
+        may be left out.
 
         Rows come in pieces of at most some MiB, none empty, each of one pack; packs in the order of pack_ids, rows of a
         pack ascending by (window, order, kind, part). More is fetched ahead within a bound. Stop early by closing the

@@ -17,6 +17,7 @@ from tsdb.model.secrets import masked, url_names_a_user
 MIB = 1024 * 1024
 
 CASSANDRA = "cassandra://"
+ICEBERG_FILE, ICEBERG_S3 = "iceberg+file:///", "iceberg+s3://"
 CASSANDRA_PORT = 9042
 
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")  # A name that needs no quotes.
@@ -61,6 +62,7 @@ class HistorySettings:
     silence_s: reads are refused while a cluster has answered nothing at all for this long. page_bytes_target: target
     size of a page of a read; the number of rows per page follows the size of rows. reads_ahead_max: pages of a read
     that are fetched at once. speculate_after_s: a read without an answer for this long is sent to one more replica.
+    cache_folder, cache_bytes_max: cache on disk of a table's files in object storage; None: the temporary folder.
     access: credentials and TLS of Cassandra.
     """
 
@@ -72,6 +74,8 @@ class HistorySettings:
     page_bytes_target: int = 2 * MIB
     reads_ahead_max: int = 32
     speculate_after_s: float = 0.5
+    cache_folder: Path | None = None
+    cache_bytes_max: int = defaults.HISTORY_CACHE_BYTES_MAX
     access: CassandraAccess = CassandraAccess()
 
     def __post_init__(self) -> None:
@@ -119,6 +123,7 @@ class Hosts:
 def bad_url(url: str, why: str) -> ConfigMismatch:
     """The error for a wrong URL of a history."""
     return ConfigMismatch(
-        f"history URL {masked(url)!r}: {why}; want cassandra://host[:port][,host]/keyspace or sqlite:///path",
+        f"history URL {masked(url)!r}: {why}; want cassandra://host[:port][,host]/keyspace, sqlite:///path, or for"
+        " queriers iceberg+file:///folder or iceberg+s3://bucket/folder",
         reason="history_url",
     )

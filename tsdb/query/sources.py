@@ -17,12 +17,12 @@ from tsdb.answer.spec import (
     highest_offsets,
     partitions_of,
 )
+from tsdb.history.interface import HistoryReads
 from tsdb.model.errors import HoleInRange, OutOfCoverage
 from tsdb.ops.grpc.slots import waiting
 from tsdb.ops.metrics import adder, counter
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import HistoryIndex
-from tsdb.query.history.reads import HistoryReads
 from tsdb.query.stores.interface import InProcessStore, Stores
 from tsdb.query.stores.routing import Share
 from tsdb.reader.read_call import ReadCall

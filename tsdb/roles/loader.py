@@ -12,19 +12,24 @@ from tsdb.ops.lifecycle import Component
 from tsdb.roles.history_access import HistoryComponent, connect_history_sink
 from tsdb.roles.log import LogComponent, connected, meta_settings
 from tsdb.roles.process import Opened, first_reason
-from tsdb.roles.tables import table_keepers
+from tsdb.roles.tables import keeping_table, reads_table
 
 LOCAL_CONCURRENCY = 4096
 
 
 def open_loader(settings: LoaderSettings) -> Opened:
-    """A loader process. Raises Unavailable while log or history does not answer, ConfigMismatch when settings
-    differ."""
+    """A loader process; where the history is a table, its keeper alone.
+
+    Raises Unavailable while log or history does not answer, ConfigMismatch when settings differ."""
     with connected(settings) as log:
-        history = connect_history_sink(settings, meta_settings(settings, log.partitions(METRICS)))
+        shared = meta_settings(settings, log.partitions(METRICS))
+        keeping = keeping_table(settings, log, shared)
+        if reads_table(settings.history):
+            return Opened([LogComponent(log), *keeping.components], dict, log.stalled, keeping.problem)
+        history = connect_history_sink(settings, shared)
         loader = make_loader(settings, log, history)
         components: list[Component] = [LogComponent(log), HistoryComponent(history), loader]
-        components += table_keepers(settings, log)
+        components += keeping.components
         stalled = first_reason(log.stalled, loader.stalled)
         return Opened(components, loader.health, stalled, loader.problem)
 

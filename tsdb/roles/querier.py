@@ -10,7 +10,7 @@ from tsdb.config.promql import PromqlFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import host_port
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import HistoryReads, IndexVersions
 from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS, Log
 from tsdb.model.clock import SystemClock
@@ -96,13 +96,16 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     )
 
 
-def history_source(history: ChunkStore | None, settings: WorkerSettings, log: Log) -> HistorySource | None:
+def history_source(history: HistoryReads | None, settings: WorkerSettings, log: Log) -> HistorySource | None:
     """The history of a querier. log: has the records of finished imports and of the progress of downsampling."""
     if history is None:
         return None
-    generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock())
+    if isinstance(history, IndexVersions):
+        generation = history.index_version
+    else:
+        generation = IndexGeneration(log, log.topic_id(METRICS), SystemClock()).now
     resolutions = Resolutions(lambda: read_downsampled(log), SystemClock())
-    return HistorySource(history, HistoryIndex(history, generation.now), settings.times.window_ms, resolutions)
+    return HistorySource(history, HistoryIndex(history, generation), settings.times.window_ms, resolutions)
 
 
 def querier_service(

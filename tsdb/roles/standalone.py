@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from tsdb.config import StandaloneSettings
-from tsdb.history.interface import ChunkStore
+from tsdb.history.interface import ChunkSink, ClosableReads
 from tsdb.log.interface import METRICS, Log
 from tsdb.log.meta import ensure_meta
 from tsdb.log.metadata import MetadataWriter
@@ -25,7 +25,12 @@ from tsdb.query.stores.local import LocalStore, OneStore
 from tsdb.roles.chunker import make_chunker
 from tsdb.roles.data_folder import DataFolder
 from tsdb.roles.gateway import home_core, make_gateway, write_receivers
-from tsdb.roles.history_access import HistoryComponent, connect_history, create_embedded_history
+from tsdb.roles.history_access import (
+    HistoryComponent,
+    connect_history,
+    connect_history_store,
+    create_embedded_history,
+)
 from tsdb.roles.loader import make_loader
 from tsdb.roles.log import LogComponent, connected, meta_settings, topic_watch
 from tsdb.roles.process import Opened, first_reason
@@ -33,7 +38,7 @@ from tsdb.roles.promql import prometheus_api
 from tsdb.roles.querier import history_source, querier_service
 from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_bytes
 from tsdb.roles.store import make_store, store_partitions, store_reads
-from tsdb.roles.tables import BUCKETS, table_keepers
+from tsdb.roles.tables import BUCKETS, ensure_table, keeping_table, reads_table
 from tsdb.roles.ui import ui_routes
 from tsdb.store.reporter import StoreReporter
 
@@ -59,7 +64,7 @@ def open_standalone(settings: StandaloneSettings) -> Opened:
 
 
 def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> Opened:
-    history = _history(settings, log)
+    history, sink = _history(settings, log)
     gateway = make_gateway(settings, log)
     store = make_store(settings, log)
     health = Health()
@@ -92,10 +97,16 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     past: list[Component] = []
     stalls = [log.stalled, store.stalled]
     if history is not None and read_past is not None:
-        chunker, loader = make_chunker(settings, log), make_loader(settings, log, history)
-        past = [HistoryComponent(history), watch, SeamWatch(sources, read_past), loader, chunker]
-        past += table_keepers(settings, log, create_buckets=BUCKETS)
-        stalls += [chunker.stalled, loader.stalled]
+        past = [HistoryComponent(history), watch, SeamWatch(sources, read_past)]
+        if sink is not None:
+            loader = make_loader(settings, log, sink)
+            past.append(loader)
+            stalls.append(loader.stalled)
+        chunker = make_chunker(settings, log)
+        past.append(chunker)
+        stalls.append(chunker.stalled)
+        shared = meta_settings(settings, log.partitions(METRICS))
+        past += keeping_table(settings, log, shared, create_buckets=BUCKETS).components
     # Closed from last to first: the last samples are still applied and, as far as possible, chunked and loaded.
     serving: list[Component] = [
         gateway,
@@ -130,10 +141,15 @@ def _create_embedded_log(settings: StandaloneSettings) -> None:
         ensure_meta(log, meta_settings(settings, partitions))
 
 
-def _history(settings: StandaloneSettings, log: Log) -> ChunkStore | None:
+def _history(settings: StandaloneSettings, log: Log) -> tuple[ClosableReads | None, ChunkSink | None]:
+    """History to read, and the same for a loader; None where a table is kept instead."""
     if not settings.history:
-        return None
+        return None, None
     shared = meta_settings(settings, log.partitions(METRICS))
+    if reads_table(settings.history):
+        ensure_table(settings, shared)
+        return connect_history(settings, shared), None
     if settings.history.startswith(SQLITE):
         create_embedded_history(settings, shared)
-    return connect_history(settings, shared)
+    store = connect_history_store(settings, shared)
+    return store, store

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow.fs as pafs
 import pyiceberg.catalog
 import pytest
@@ -17,11 +19,16 @@ from stack.ports import Ports
 from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, rows_of, state
 from support.servers.logs import wait_until
+from tsdb.codec.chunk.chunk import Fragment
+from tsdb.history.iceberg.blocks import fetched_total
+from tsdb.history.iceberg.catalog import TableSettings, create_table, load_table, open_catalog, series_table
+from tsdb.history.iceberg.emission import emit, is_conflict
+from tsdb.history.iceberg.maintain import compact, expire
+from tsdb.history.iceberg.state import table_state
+from tsdb.history.interface import WantedSeries, WindowRange
+from tsdb.history.open import open_history_reads
+from tsdb.history.settings import HistorySettings
 from tsdb.model.errors import CorruptData, TsdbError, Unavailable
-from tsdb.tables.catalog import TableSettings, create_table, load_table, open_catalog
-from tsdb.tables.emission import emit, is_conflict
-from tsdb.tables.maintain import compact, expire
-from tsdb.tables.state import table_state
 
 ROOT = Path(__file__).parents[3]
 MOTO = "moto[s3,server]==5.2.5"
@@ -104,6 +111,81 @@ def test_a_table_in_object_storage_is_kept_compacted_and_expired(
             storage.files.delete_file(path)
         with pytest.raises(CorruptData, match="a file of the table is gone"):
             emit(table, some[:1], known_labels, state(5))
+
+
+def kept_history(
+    settings: TableSettings, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> tuple[list[Fragment], str]:
+    """A table of the seed's samples, and the URL of history that reads it by properties of the catalog `tsdb`."""
+    for name, value in {"endpoint": storage.endpoint, **KEYS}.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__TSDB__S3__{name.upper().replace('-', '_')}", value)
+    some = fragments(random_rows(seed, packs=4, windows=6, samples=400))
+    with open_catalog(settings) as catalog:
+        assert create_table(catalog, NAME, 2)
+        table = load_table(catalog, NAME)
+        series_table(catalog, table, {})
+        emit(table, some, known_labels, state(1))
+    return some, f"iceberg+s3://{BUCKET}/tables/tsdb/samples"
+
+
+def read(url: str, settings: HistorySettings, ids: list[int]) -> dict[tuple[int, int], int]:
+    """(series, ms): bits of the value."""
+    wanted = WantedSeries(np.array(sorted(ids), np.uint64), lambda: {f"m{number}".encode() for number in range(7)})
+    found: dict[tuple[int, int], int] = {}
+    with closing(open_history_reads(url, settings)) as history:
+        for _ in range(2):
+            for piece in history.read([1], WindowRange(0, 1 << 41), wanted):
+                for row in piece:
+                    one = row.fragment()
+                    series = np.repeat(one.series_id, np.diff(one.sample_start)).tolist()
+                    rows = zip(series, one.ts_ms.tolist(), one.value.view(np.uint64).tolist(), strict=True)
+                    found |= {(series, ts_ms): bits for series, ts_ms, bits in rows}
+            yet = cache_files(settings)
+            assert sum(path.stat().st_blocks * 512 for path in yet) <= settings.cache_bytes_max + 128 * 1024
+    assert cache_files(settings) == [], "the cache ends with its history"
+    return found
+
+
+def cache_files(settings: HistorySettings) -> list[Path]:
+    assert settings.cache_folder is not None
+    return [path for path in settings.cache_folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("cache_bytes", [1 << 30, 1])
+def test_history_in_object_storage_is_read_through_a_bounded_cache(
+    settings: TableSettings,
+    storage: ObjectStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cache_bytes: int,
+) -> None:
+    some, url = kept_history(settings, storage, monkeypatch, 3)
+    want = {key: bits for key, (_, bits) in expected(some).items()}
+    ids = sorted({series for series, _ in want})
+    cached = HistorySettings(cache_folder=tmp_path / "cache", cache_bytes_max=cache_bytes)
+    before = fetched_total._value.get()
+    assert read(url, cached, ids) == want
+    once = fetched_total._value.get() - before
+    few = {key: bits for key, bits in want.items() if key[0] in ids[:2]}
+    assert read(url, cached, ids[:2]) == few
+    stored = sum(storage.files.get_file_info(path).size for path in storage.paths(".parquet"))
+    # With a cache, a second read fetches nothing; without one, it fetches all of it again.
+    assert once <= stored if cache_bytes > 1 else once > stored / 2
+
+
+def test_history_whose_storage_is_away_or_refuses_is_unavailable_in_time(
+    settings: TableSettings, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    some, url = kept_history(settings, storage, monkeypatch, 4)
+    ids = sorted({one for fragment in some for one in fragment.series_id.tolist()})
+    patient = HistorySettings(cache_folder=tmp_path / "cache", read_timeout_s=1.0)
+    with pytest.raises(Unavailable) as missing:
+        read(f"iceberg+s3://{BUCKET}/elsewhere", patient, ids)
+    assert missing.value.reason == "tables_missing"
+    storage.stop()
+    with pytest.raises(Unavailable) as away:
+        read(url, patient, ids)
+    assert away.value.reason == "tables_unavailable"
 
 
 def test_storage_that_is_away_is_unavailable_by_name(settings: TableSettings, storage: ObjectStorage) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,26 @@ from support.data.table_rows import NAME, reopened, settings_in
 from support.drills.history_drill import HistoryDrill
 from support.servers.duck import iceberg_connection
 from support.servers.logs import wait_until
+from support.servers.querier_node import QuerierNode
 from support.servers.way import Way
 from support.servers.ways import new_way
-from tsdb.log.interface import CHUNKS, Log
+from tsdb.history.iceberg import keeper as keeper_module
+from tsdb.history.iceberg.catalog import create_table, open_catalog
+from tsdb.history.iceberg.emission import emit
+from tsdb.history.iceberg.keeper import KeeperOptions, TableKeeper
+from tsdb.history.iceberg.state import TableState, table_state
+from tsdb.history.open import open_history_reads
+from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import canonical_labels, metric_name
-from tsdb.tables import keeper as keeper_module
-from tsdb.tables.catalog import create_table, open_catalog
-from tsdb.tables.emission import emit
-from tsdb.tables.keeper import KeeperOptions, TableKeeper
-from tsdb.tables.state import TableState, table_state
 
 WINDOWS = 8
 READS = 100
 DEATHS_MIN = 4
 Answer = dict[bytes, tuple[bytes, bytes]]  # Labels: times in ms and values, as bytes.
+
+EXPRESSIONS = ("{}", "sum({})", "rate({}[5m])", "max_over_time({}[1h])", "count by (mode) ({})", "{} offset 10m")
 
 READ = """
 SELECT metric, labels, epoch_ms(ts) AS ts_ms, value FROM iceberg_scan(?)
@@ -123,12 +127,31 @@ def test_readers_of_the_table_get_the_queriers_samples(log_url: str, tmp_path: P
         through_ms = min(one.emitted_through_ms for one in state.cut.values())
         newest = {number: token.record_offset for number, token in way.tokens.items()}
         assert all(state.cut[number].position > offset for number, offset in newest.items())
-        compare(way, drill, reopened(tmp_path), through_ms, rng)
+        with over_table(way, drill, tmp_path) as querier:
+            compare(way, drill, querier, reopened(tmp_path), through_ms, rng)
     assert min(deaths.before, deaths.after) >= DEATHS_MIN, "keepers died before and after commits"
 
 
-def compare(way: Way, drill: HistoryDrill, table: Table, through_ms: int, rng: random.Random) -> None:
-    """Random reads and one of all samples: by the querier, by DuckDB, by pyiceberg."""
+@contextmanager
+def over_table(way: Way, drill: HistoryDrill, folder: Path) -> Iterator[QuerierNode]:
+    """A querier of the same stores, whose history is the table."""
+    with (
+        closing(open_history_reads(f"iceberg+file://{folder}/catalog-files/tsdb/samples")) as history,
+        QuerierNode(
+            [drill.node.address],
+            history,
+            topic_id=way.log.topic_id(METRICS),
+            partitions=way.partitions,
+            time_set=way.times,
+        ) as querier,
+    ):
+        yield querier
+
+
+def compare(
+    way: Way, drill: HistoryDrill, over: QuerierNode, table: Table, through_ms: int, rng: random.Random
+) -> None:
+    """Random reads and one of all samples: by both queriers, by DuckDB, by pyiceberg."""
     names = sorted({metric_name(one).decode() for one in way.oracle.labels})
     first_ms, samples = way.oracle.min_ts_ms, 0
     reads: list[tuple[str, int, int]] = []
@@ -140,13 +163,15 @@ def compare(way: Way, drill: HistoryDrill, table: Table, through_ms: int, rng: r
     with iceberg_connection() as duck:
         for name, start_ms, end_ms in reads:
             selector = name or '{__name__=~".+"}'
-            want = querier_answer(drill, selector, start_ms, end_ms)
+            want = querier_answer(drill.querier, selector, start_ms, end_ms)
+            assert querier_answer(over, selector, start_ms, end_ms) == want, f"{selector} in [{start_ms}, {end_ms})"
             found = duck.execute(READ, [table.metadata_location, name, name, start_ms, end_ms]).arrow().read_all()
             assert answer(found, found["ts_ms"].to_numpy()) == want, f"DuckDB, {selector} in [{start_ms}, {end_ms})"
             found = scanned(table, name, start_ms, end_ms)
             ts_ms = found["ts"].cast(pa.int64()).to_numpy() // 1000
             assert answer(found, ts_ms) == want, f"pyiceberg, {selector} in [{start_ms}, {end_ms})"
             samples += sum(len(times) // 8 for times, _ in want.values())
+    compare_promql(drill.querier, over, names, first_ms, through_ms, rng)
     everything = way.oracle.want(range(len(way.oracle.labels)), first_ms, through_ms)
     assert {one: bits.tobytes() for one, (_, bits) in everything.items()} == {
         one: values for one, (_, values) in want.items()
@@ -154,8 +179,23 @@ def compare(way: Way, drill: HistoryDrill, table: Table, through_ms: int, rng: r
     print(f"\n{len(reads)} reads of {samples} samples, {len(everything)} series: the same by all")
 
 
-def querier_answer(drill: HistoryDrill, selector: str, start_ms: int, end_ms: int) -> Answer:
-    found = drill.querier.client.select(selector, start_ms, end_ms)
+def compare_promql(
+    one: QuerierNode, other: QuerierNode, names: Sequence[str], first_ms: int, end_ms: int, rng: random.Random
+) -> None:
+    """Random expressions at random steps: the same bits from both histories."""
+    for _ in range(READS // 4):
+        name = rng.choice(names)
+        expression = rng.choice(EXPRESSIONS).format(name)
+        start_ms, last_ms = sorted(rng.sample(range(first_ms, end_ms), 2))
+        step_ms = max(1_000, (last_ms - start_ms) // 200)
+        want, found = (querier.client.query_range(expression, start_ms, last_ms, step_ms) for querier in (one, other))
+        assert want.canonical == found.canonical, f"{expression} in [{start_ms}, {last_ms}]"
+        assert want.ts_ms.tobytes() == found.ts_ms.tobytes()
+        assert want.values.tobytes() == found.values.tobytes(), f"{expression} in [{start_ms}, {last_ms}]"
+
+
+def querier_answer(querier: QuerierNode, selector: str, start_ms: int, end_ms: int) -> Answer:
+    found = querier.client.select(selector, start_ms, end_ms)
     return {one.canonical: (one.ts_ms.tobytes(), one.values.tobytes()) for one in found.series}
 
 

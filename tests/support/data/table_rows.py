@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 
 from support.oracles.fragment_twin import merged_twin, samples_of
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk
+from tsdb.history.iceberg.catalog import TableSettings, create_table, load_table, open_catalog
+from tsdb.history.iceberg.state import LogCut, TableState
 from tsdb.history.interface import ChunkRow
 from tsdb.model.labels import canonical_labels
-from tsdb.tables.catalog import TableSettings, create_table, load_table, open_catalog
-from tsdb.tables.state import LogCut, TableState
 
 NAME = "tsdb.samples"
 TOPIC_ID, CHUNKS_ID = "log-1", "chunks-1"

@@ -12,7 +12,7 @@ from support.oracles.fragment_twin import fragment_of
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
-from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesIndexRows, WindowRange
+from tsdb.history.interface import ChunkRow, HistoryHole, Loaded, SeriesIndexRows, WantedSeries, WindowRange
 from tsdb.model.errors import TsdbError
 from tsdb.model.labels import metric_name
 from tsdb.model.placement import PlacementRule
@@ -51,7 +51,9 @@ class FakeHistory:
 
     # Methods of ChunkStore.
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries | None = None
+    ) -> Iterator[list[ChunkRow]]:
         self._called("read")
         keys = sorted(self.rows, key=lambda key: (key.window_start_ms, key.order, key.kind, key.part))
         for pack_id in pack_ids:

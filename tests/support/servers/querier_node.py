@@ -12,11 +12,11 @@ from support.servers.node import JOIN_WITHIN_S
 from support.servers.queriers import sources_over
 from tsdb.client import Client, connect
 from tsdb.client.channel import open_channel
+from tsdb.history.interface import HistoryReads
 from tsdb.model.clock import SystemClock
 from tsdb.model.time_set import PRODUCTION, TimeSet
 from tsdb.ops.grpc.health import Health
 from tsdb.ops.grpc.server import GrpcServer, GrpcService, build_server
-from tsdb.query.history.reads import HistoryReads
 from tsdb.query.service import QuerierService
 from tsdb.query.stores.pool import StoreAddress, StorePool
 from tsdb.query.stores.remote import RemoteStore

@@ -10,11 +10,11 @@ import grpc
 
 from tsdb.client import ReadOptions, SelectQuery, SelectResult
 from tsdb.head.head import Head
+from tsdb.history.interface import HistoryReads, IndexVersions
 from tsdb.model.clock import ManualClock
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.history.downsampled import Resolutions
 from tsdb.query.history.index import Generation, HistoryIndex
-from tsdb.query.history.reads import HistoryReads
 from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
@@ -121,6 +121,8 @@ def sources_over(
     resolutions: Resolutions | None = None,
 ) -> Sources:
     """The sources of a querier. generation: see HistoryIndex."""
+    if isinstance(history, IndexVersions):
+        generation = history.index_version
     index = None if history is None else HistoryIndex(history, generation)
     past = None if history is None or index is None else HistorySource(history, index, window_ms, resolutions)
     return Sources(stores, topic_id, range(partitions), past)

@@ -27,6 +27,7 @@ from tsdb.history.interface import (
     RowSplit,
     SeriesIndexRows,
     SeriesPiece,
+    WantedSeries,
     WindowRange,
 )
 from tsdb.history.rows import KEY_MAX, KEY_MIN
@@ -148,7 +149,9 @@ class SimulatedHistory:
         self._read("loaded")
         return log_ids({topic for topic, _ in self.loaded_rows})
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries | None = None
+    ) -> Iterator[list[ChunkRow]]:
         for pack_id in pack_ids:
             self._read("read")
             keys = [key for key in self.rows[pack_id] if windows.start_ms <= key.window_start_ms < windows.end_ms]

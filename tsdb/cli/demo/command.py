@@ -1,7 +1,8 @@
 """`tsdb demo`: write, read, kill, replay, read the same again, and a page to look at.
 
 When memory has dropped the range, the demo reads it once more, from history, and writes a late sample for it. Where
-Spark can run, it takes the chunk stage over (`spark.py`) and compares log, chunks and history.
+Spark can run, it takes the chunk stage over (`spark.py`) and compares log, chunks and history. At last DuckDB reads the
+samples from an Iceberg table (`table.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.console import Console
 from tsdb.cli.demo.panel import show_live, show_until, time_of
 from tsdb.cli.demo.spark import show_spark
 from tsdb.cli.demo.standalone import Agent, Standalone, run_tsdb
+from tsdb.cli.demo.table import show_table, table_options
 from tsdb.cli.page import need_page, page_link, show
 from tsdb.model.errors import Unavailable
 from tsdb.model.time_set import DEMO, slice_lengths
@@ -63,7 +65,7 @@ def demo(
     """
     with tempfile.TemporaryDirectory(prefix="tsdb-demo-") as folder:
         scratch = Path(folder)
-        with Standalone(scratch) as server:
+        with Standalone(scratch, table_options(scratch)) as server:
             held = _stages(scratch, server)
             held = show_page(server, scratch, stay) and held
     console.rule("next")
@@ -94,7 +96,8 @@ def _stages(scratch: Path, server: Standalone) -> bool:
         console.print(f"replayed {replayed[0]:,.0f} records, {replayed[1]:,.0f} samples; ready after {seconds:.1f} s")
         held = compare("before and after", before, everything(server, span))
         held = held and show_history(server, span, before)
-    return held and show_spark(console, server, scratch, started_ms)
+    held = held and show_spark(console, server, scratch, started_ms)
+    return held and show_table(console, scratch, span, before)
 
 
 def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bool:

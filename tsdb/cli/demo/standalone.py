@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tsdb.cli.options.connection import DEFAULT_ADDRESS
@@ -60,9 +60,10 @@ def _is_free(address: str) -> bool:
 class Standalone:
     """Process `tsdb standalone` over a folder. `kill` and `start` may follow each other."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, options: Sequence[str] = ()) -> None:
         self.grpc, self.http = free_addresses()
         self._scratch = scratch
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Standalone:
@@ -76,7 +77,7 @@ class Standalone:
         command = [*TSDB, "standalone", "--time-set", "demo", "--data-dir", str(self._scratch / "data")]
         with (self._scratch / "standalone.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--grpc", self.grpc, "--http", self.http], stdout=log, stderr=log
+                [*command, "--grpc", self.grpc, "--http", self.http, *self._options], stdout=log, stderr=log
             )
         return self._wait_ready(on_wait)
 

@@ -31,6 +31,7 @@ from tsdb.history.interface import (
     RowSplit,
     SeriesIndexRows,
     SeriesPiece,
+    WantedSeries,
     WindowRange,
 )
 from tsdb.history.known_names import KnownNames
@@ -114,7 +115,9 @@ class CassandraStore:
         for values in [_row_key(key) for key in keys]:
             self._put(metrics.DELETE, lambda to, values=values: to.delete_chunk.bind(values), group)  # type: ignore[misc]
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries | None = None
+    ) -> Iterator[list[ChunkRow]]:
         return self._chunks(_bound(self._connected().statements.read_chunks, pack_ids, windows))
 
     def keys(self, pack_id: int, windows: WindowRange) -> list[ChunkKey]:

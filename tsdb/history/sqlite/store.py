@@ -23,6 +23,7 @@ from tsdb.history.interface import (
     RowSplit,
     SeriesIndexRows,
     SeriesPiece,
+    WantedSeries,
     WindowRange,
 )
 from tsdb.history.known_names import KnownNames
@@ -75,7 +76,9 @@ class SqliteStore:
             return
         self._put(metrics.DELETE, [(sql.DELETE_CHUNK, chunk_key_columns(key)) for key in keys], on_done)
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries | None = None
+    ) -> Iterator[list[ChunkRow]]:
         return self._read(map(signed, pack_ids), windows)
 
     def keys(self, pack_id: int, windows: WindowRange) -> list[ChunkKey]:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from tsdb.answer.state import MemoryState
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.head.holes import UNKNOWN_SERIES
-from tsdb.history.interface import ChunkRow
+from tsdb.history.interface import HistoryReads, HistoryRow
 from tsdb.model.errors import CorruptData, HoleInRange
-from tsdb.query.history.reads import HistoryReads
 
 CORRUPT_CHUNK = "corrupt_chunk"
 
@@ -47,7 +46,7 @@ class HistoryHoles:
             if not _is_of_known_series(hole) or hole.pack_id in pack_ids:
                 raise _error(hole)
 
-    def add_corrupt(self, partition: int, window_ms: int, row: ChunkRow, error: CorruptData) -> None:
+    def add_corrupt(self, partition: int, window_ms: int, row: HistoryRow, error: CorruptData) -> None:
         """A chunk that does not decode is a hole of its pack and window. Raises the error unless holes are allowed."""
         key = row.key
         if not self.allowed:

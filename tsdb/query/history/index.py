@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.history.interface import Loaded
+from tsdb.history.interface import HistoryReads, Loaded
 from tsdb.index.matching import Condition, conditions_of
 from tsdb.index.pair_search import CheckGoing, go_on
 from tsdb.model.errors import Overloaded
@@ -23,7 +23,6 @@ from tsdb.model.window import EPOCH_MS
 from tsdb.ops.metrics import counter
 from tsdb.ops.threads import waiting_for_others
 from tsdb.query.history.parts import SERIES_KEPT_MAX, EpochNames, HistoryParts, HistoryVersion, IndexPart, Needs
-from tsdb.query.history.reads import HistoryReads
 
 EPOCHS_MAX = 1_000  # 80 years. A longer range is a mistake, and would cost thousands of reads of history.
 READERS = 16  # A selector over all metrics reads each of them; one after another would take seconds.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.chunk.chunk import Fragment, decode_chunk
-from tsdb.history.interface import ChunkRow, WindowRange
+from tsdb.codec.chunk.chunk import Fragment
+from tsdb.history.interface import HistoryReads, HistoryRow, WantedSeries, WindowRange
 from tsdb.model.errors import CorruptData
+from tsdb.model.labels import metric_name
 from tsdb.ops.metrics import counter
-from tsdb.query.history.reads import HistoryReads
 from tsdb.query.history.stretch import Stretch
 
 # A head decodes this number at a time, too. It bounds the memory of a read beside its result.
@@ -27,18 +27,24 @@ wanted_total = counter(
 )
 corrupt_total = counter("tsdb_query_history_corrupt_chunks_total", "Chunks read back that do not decode.")
 
-OnCorrupt = Callable[[ChunkRow, CorruptData], None]
+OnCorrupt = Callable[[HistoryRow, CorruptData], None]
 """Called for a chunk that does not decode: raises, or returns to continue without the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """Series (uint64, ascending) of packs (each once) in [start_ms, end_ms)."""
+    """Series (uint64, ascending) of packs (each once) in [start_ms, end_ms). labels: canonical, of all these series and
+    maybe of others."""
 
     pack_ids: Sequence[int]
     series_ids: NDArray[np.uint64]
+    labels: Sequence[bytes]
     start_ms: int
     end_ms: int
+
+    @property
+    def wanted(self) -> WantedSeries:
+        return WantedSeries(self.series_ids, lambda: set(map(metric_name, self.labels)))
 
 
 def history_samples(
@@ -54,7 +60,8 @@ def history_samples(
     """
     stretch = Stretch(query.series_ids, query.start_ms, query.end_ms)
     pack_id = None
-    for rows in history.read(query.pack_ids, WindowRange.touching(query.start_ms, query.end_ms, window_ms)):
+    windows = WindowRange.touching(query.start_ms, query.end_ms, window_ms)
+    for rows in history.read(query.pack_ids, windows, query.wanted):
         on_progress(stretch.samples)
         if stretch.samples >= STRETCH_SAMPLES and rows[0].key.pack_id != pack_id:
             yield from _taken(stretch)
@@ -63,7 +70,7 @@ def history_samples(
         for fragment in fragments:
             stretch.add(fragment)
         chunks_total.inc(len(fragments))
-        bytes_total.inc(sum(len(row.value) for row in rows))
+        bytes_total.inc(sum(row.size for row in rows))
         decoded_total.inc(sum(fragment.samples for fragment in fragments))
     yield from _taken(stretch)
 
@@ -75,21 +82,10 @@ def _taken(stretch: Stretch) -> Iterator[Fragment]:
         yield fragment
 
 
-def _fragments(rows: Sequence[ChunkRow], on_corrupt: OnCorrupt) -> Iterator[Fragment]:
+def _fragments(rows: Sequence[HistoryRow], on_corrupt: OnCorrupt) -> Iterator[Fragment]:
     for row in rows:
         try:
-            yield _decoded(row)
+            yield row.fragment()
         except CorruptData as error:
             corrupt_total.inc()
             on_corrupt(row, error)
-
-
-def _decoded(row: ChunkRow) -> Fragment:
-    fragment = decode_chunk(row.value)
-    if (fragment.pack_id, fragment.window_start_ms) != (row.key.pack_id, row.key.window_start_ms):
-        raise CorruptData(
-            f"chunk is of pack {fragment.pack_id:016x}, window {fragment.window_start_ms} ms, and not of its key's"
-            f" pack {row.key.pack_id:016x}, window {row.key.window_start_ms} ms",
-            reason="corrupt_chunk",
-        )
-    return fragment

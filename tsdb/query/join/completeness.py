@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tsdb.answer.state import MemoryState, hole_error
-from tsdb.history.interface import Loaded
+from tsdb.history.interface import HistoryReads, Loaded
 from tsdb.index.pair_search import CheckGoing
 from tsdb.model.errors import HoleInRange, TsdbError, Unavailable
 from tsdb.query.history.holes import HistoryHoles
 from tsdb.query.history.index import Choice, HistorySeries
-from tsdb.query.history.reads import HistoryReads
 from tsdb.query.sources import HistorySource, Spec
 from tsdb.query.stores.routing import Share
 

@@ -88,7 +88,7 @@ class PartitionJoin:
         start_ms, end_ms = max(start_ms, series.start_ms), min(end_ms, series.end_ms)
         if not series.pack_ids or start_ms >= end_ms:
             return
-        wanted = HistoryQuery(series.pack_ids, series.series_ids, start_ms, end_ms)
+        wanted = HistoryQuery(series.pack_ids, series.series_ids, series.labels, start_ms, end_ms)
         corrupt = partial(self.holes.add_corrupt, partition, self.history.window_ms)
         yield from history_samples(self.history.store, wanted, self.history.window_ms, corrupt, on_progress)
 

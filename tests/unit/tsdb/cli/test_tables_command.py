@@ -12,9 +12,9 @@ from support.cli import Shell
 from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, rows_of, state
 from support.oracles.fragment_twin import fragment_of
-from tsdb.tables.catalog import TableSettings, load_table, open_catalog
-from tsdb.tables.emission import emit
-from tsdb.tables.state import table_state
+from tsdb.history.iceberg.catalog import TableSettings, load_table, open_catalog
+from tsdb.history.iceberg.emission import emit
+from tsdb.history.iceberg.state import table_state
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_wrong_place_is_refused_by_name(shell: Shell, arguments: tuple[str, ..
 def test_without_the_packages_the_extra_is_named(
     shell: Shell, tables: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("tsdb.tables")]:
+    for name in [name for name in sys.modules if name.startswith("tsdb.history.iceberg")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
     done = shell.run("tables", "check", *tables)

@@ -12,7 +12,7 @@ from support.data.long_values import SLOW_PATTERN, long_labels
 from support.fakes.fake_history import FakeHistory
 from support.servers.queriers import TOPIC_ID, Context, one_store, querier_over
 from support.servers.seams import END_MS, START_MS, WINDOW_MS, Seam
-from tsdb.history.interface import ChunkRow, Loaded, SeriesIndexRows, WindowRange
+from tsdb.history.interface import ChunkRow, Loaded, SeriesIndexRows, WantedSeries, WindowRange
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels, series_id
@@ -42,7 +42,9 @@ class WatchedHistory(FakeHistory):
         self.steps = self.closed = 0
         self._at_step = at_step
 
-    def read(self, pack_ids: Sequence[int], windows: WindowRange) -> Iterator[list[ChunkRow]]:
+    def read(
+        self, pack_ids: Sequence[int], windows: WindowRange, wanted: WantedSeries | None = None
+    ) -> Iterator[list[ChunkRow]]:
         try:
             for rows in super().read(pack_ids, windows):
                 self._step()

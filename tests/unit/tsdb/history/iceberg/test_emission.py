@@ -26,11 +26,11 @@ from support.data.table_rows import (
 )
 from support.oracles.fragment_twin import fragment_of
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.history.iceberg import rows as rows_module
+from tsdb.history.iceberg.catalog import load_table, open_catalog
+from tsdb.history.iceberg.emission import Emitted, emit, is_conflict
+from tsdb.history.iceberg.state import table_state
 from tsdb.model.errors import Unavailable
-from tsdb.tables import rows as rows_module
-from tsdb.tables.catalog import load_table, open_catalog
-from tsdb.tables.emission import Emitted, emit, is_conflict
-from tsdb.tables.state import table_state
 
 WINDOW_MS = 4 * 3600 * 1000
 STALE, NAN, MINUS_ZERO = 0x7FF0000000000002, 0x7FF8000000000001, 1 << 63

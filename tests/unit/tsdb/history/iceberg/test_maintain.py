@@ -16,12 +16,12 @@ from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, new_table, rows_of, settings_in, state
 from support.oracles.fragment_twin import fragment_of
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.history.iceberg import maintain
+from tsdb.history.iceberg.catalog import load_table, open_catalog
+from tsdb.history.iceberg.emission import commit_files, emit
+from tsdb.history.iceberg.maintain import compact, expirable, expire
+from tsdb.history.iceberg.state import table_state
 from tsdb.model.errors import ConfigMismatch
-from tsdb.tables import maintain
-from tsdb.tables.catalog import load_table, open_catalog
-from tsdb.tables.emission import commit_files, emit
-from tsdb.tables.maintain import compact, expirable, expire
-from tsdb.tables.state import table_state
 
 NOW = datetime.now(UTC)
 

@@ -1,14 +1,19 @@
-"""The catalog: creates, opens and checks the table of samples. Layout: docs/formats/iceberg.md, version 1.
+"""The catalog: creates, opens and checks the table of samples and that of its series. Layout: docs/formats/iceberg.md,
+version 1.
 
-A catalog is a SQLite file with the table's files in a folder, or any catalog of pyiceberg's configuration.
+A catalog is a SQLite file with the table's files in a folder, or any catalog of pyiceberg's configuration. After each
+commit `publish` writes the name of the newest metadata beside it, so a reader needs the files alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlparse
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -25,6 +30,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import (
+    BinaryType,
     DoubleType,
     IcebergType,
     IntegerType,
@@ -81,7 +87,7 @@ def _histogram() -> StructType:
     return StructType(*(NestedField(0, name, kind, required=False) for name, kind in fields))
 
 
-# The catalog gives all fields their ids. Ids up to COLUMNS are those that specs and sort orders name below.
+# The catalog gives all fields their ids, in this order; specs and sort orders below name them.
 SCHEMA = Schema(
     NestedField(1, "metric", StringType(), required=True),
     NestedField(2, "labels", MapType(0, StringType(), 0, StringType(), value_required=True), required=True),
@@ -93,9 +99,20 @@ SCHEMA = Schema(
     NestedField(8, "start_ts", TimestamptzType(), required=False),
     NestedField(9, "order", LongType(), required=True),
 )
+SERIES_SCHEMA = Schema(
+    NestedField(1, "epoch", IntegerType(), required=True),
+    NestedField(2, "metric", StringType(), required=True),
+    NestedField(3, "series_id", LongType(), required=True),
+    NestedField(4, "pack_id", LongType(), required=True),
+    NestedField(5, "partition", IntegerType(), required=True),
+    NestedField(6, "canonical", BinaryType(), required=True),
+)
 DAY, BUCKET = "day", "metric_bucket"
 _SORT = SortOrder(
     *(SortField(source_id=at, transform=IdentityTransform(), null_order=NullOrder.NULLS_FIRST) for at in (1, 3, 5))
+)
+_SORT_OF_SERIES = tuple(
+    SortField(source_id=at, transform=IdentityTransform(), null_order=NullOrder.NULLS_FIRST) for at in (2, 3)
 )
 PROPERTIES = {
     VERSION_PROPERTY: VERSION,
@@ -110,16 +127,22 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+SERIES_SUFFIX = "_series"
+SHARED_PROPERTY = "tsdb.shared"  # Shared settings of all processes, as JSON.
+HINT = "version-hint.text"  # Readers of Iceberg know the name.
+METADATA_SUFFIX = ".metadata.json"
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
     """catalog: `sqlite:///PATH` or `pyiceberg://NAME`. warehouse: folder or URI of the files, of a SQLite catalog
-    alone; empty: a folder beside it. name: NAMESPACE.TABLE."""
+    alone; empty: a folder beside it. name: NAMESPACE.TABLE. location: URI of the table, which queriers read; empty:
+    the catalog chooses it."""
 
     catalog: str
     warehouse: str = ""
     name: str = "tsdb.samples"
+    location: str = ""
 
 
 @contextmanager
@@ -167,7 +190,7 @@ def _bad_url(url: str, why: str) -> ConfigMismatch:
     )
 
 
-def create_table(catalog: Catalog, name: str, buckets: int) -> bool:
+def create_table(catalog: Catalog, name: str, buckets: int, location: str = "") -> bool:
     """Create the table, with its namespace. False if a table of that name was there already."""
     if not 1 <= buckets <= BUCKETS_MAX:
         raise InvalidRequest(f"{buckets} buckets; want 1 to {BUCKETS_MAX}", reason="tables_buckets")
@@ -176,11 +199,7 @@ def create_table(catalog: Catalog, name: str, buckets: int) -> bool:
     )
     with translate_table_errors(f"creating table {name}"):
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        try:
-            catalog.create_table(name, SCHEMA, partition_spec=spec, sort_order=_SORT, properties=PROPERTIES)
-        except TableAlreadyExistsError:
-            return False
-    return True
+        return _create(catalog, name, SCHEMA, spec, PROPERTIES, location or None)
 
 
 def load_table(catalog: Catalog, name: str) -> Table:
@@ -192,6 +211,81 @@ def load_table(catalog: Catalog, name: str) -> Table:
             f"table {name} is not a table of samples: {'; '.join(found)}; give another tables_name", reason=DIFFERS
         )
     return table
+
+
+def series_table(catalog: Catalog, samples: Table, shared: Mapping[str, str]) -> Table:
+    """The table of the series, created beside that of the samples if it is missing. shared: settings that readers
+    compare with theirs. Raises as load_table."""
+    name = ".".join(samples.name()) + SERIES_SUFFIX
+    spec = PartitionSpec(
+        PartitionField(1, 1000, IdentityTransform(), "epoch"),
+        PartitionField(2, 1001, BucketTransform(buckets_of(samples) or 1), BUCKET),
+    )
+    metrics = {"write.metadata.metrics.column.epoch": "full", SHARED_PROPERTY: json.dumps(dict(sorted(shared.items())))}
+    with translate_table_errors(f"table {name}"):
+        try:
+            table = catalog.load_table(name)
+        except NoSuchTableError:
+            location = samples.location() + SERIES_SUFFIX
+            _create(catalog, name, SERIES_SCHEMA, spec, {**PROPERTIES, **metrics}, location)
+            table = catalog.load_table(name)
+    found = [f"column {one.name} is not {one.field_type}" for one in SERIES_SCHEMA.fields if not _has(table, one)]
+    if not found and not any(isinstance(one.transform, BucketTransform) for one in table.spec().fields[1:2]):
+        found = [f"it is partitioned by {table.spec()}, want epoch, bucket[N](metric)"]
+    if found:
+        raise ConfigMismatch(
+            f"table {name} is not a table of series: {'; '.join(found)}; give another tables_name", reason=DIFFERS
+        )
+    return table
+
+
+def buckets_of_series(table: Table) -> int:
+    """Number of metric buckets of a table of series."""
+    bucket = table.spec().fields[1].transform
+    assert isinstance(bucket, BucketTransform), "the table was created here"
+    return bucket.num_buckets
+
+
+def _has(table: Table, want: NestedField) -> bool:
+    return any(one.name == want.name and one.field_type == want.field_type for one in table.schema().fields)
+
+
+def _create(
+    catalog: Catalog,
+    name: str,
+    schema: Schema,
+    spec: PartitionSpec,
+    properties: Mapping[str, str],
+    location: str | None,
+) -> bool:
+    order = _SORT if schema is SCHEMA else SortOrder(*_SORT_OF_SERIES)
+    try:
+        table = catalog.create_table(name, schema, location, spec, order, dict(properties))
+    except TableAlreadyExistsError:
+        return False
+    publish(table)
+    return True
+
+
+def publish(table: Table) -> None:
+    """Name the newest metadata for readers without the catalog. Raises the errors of the files."""
+    content = table.metadata_location.rpartition("/")[2].removesuffix(METADATA_SUFFIX).encode()
+    path = f"{table.location()}/metadata/{HINT}"
+    local = local_path(path)
+    if local is None:
+        with table.io.new_output(path).create(overwrite=True) as stream:
+            stream.write(content)
+        return
+    # An object is replaced whole; a file is, if another one takes its name.
+    beside = local.with_name(f".{HINT}.{os.getpid()}")
+    beside.write_bytes(content)
+    beside.replace(local)
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a URI of a file; None for one of object storage."""
+    parts = urlparse(location)
+    return Path(parts.path) if parts.scheme in ("", "file") else None
 
 
 def differences(table: Table) -> list[str]:

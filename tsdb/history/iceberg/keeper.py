@@ -7,6 +7,7 @@ a retry, and beside a second keeper. One thread, `tables`.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,21 @@ from pyiceberg.table import Table
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, ProgressKey, WindowKey, decode_key
 from tsdb.codec.chunk.marker import HoleRecord, decode_hole, decode_progress_marker
+from tsdb.history.iceberg.catalog import (
+    CONFLICT,
+    DIFFERS,
+    TableSettings,
+    create_table,
+    load_table,
+    open_catalog,
+    publish,
+    series_table,
+    translate_table_errors,
+)
+from tsdb.history.iceberg.emission import Emitted, emit, is_conflict
+from tsdb.history.iceberg.labels import AnnouncedLabels
+from tsdb.history.iceberg.series import write_series, written_offsets
+from tsdb.history.iceberg.state import HOLES_MAX, LogCut, TableState, table_state
 from tsdb.history.loader.loss import loss_at
 from tsdb.log.interface import CHUNKS, METRICS, EndOfLog, Log, LogReader, LogRecord
 from tsdb.model import defaults
@@ -29,11 +45,8 @@ from tsdb.model.window import LONG_AGO_MS
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter, gauge, histogram
 from tsdb.ops.threads import ThreadComponent
-from tsdb.tables.catalog import CONFLICT, TableSettings, create_table, load_table, open_catalog
-from tsdb.tables.emission import Emitted, emit, is_conflict
-from tsdb.tables.labels import AnnouncedLabels
-from tsdb.tables.state import HOLES_MAX, LogCut, TableState, table_state
 
+LAG_EVERY_S = 15.0
 IDLE_POLL_S = 30.0  # A poll returns with the first record, and at `close`.
 POLL_RECORDS_MAX = 256
 SAMPLES_MAX = 2_000_000  # Decoded samples that wait for a commit take 24 bytes each, and their rows as much again.
@@ -60,6 +73,7 @@ samples_total = counter(
     label="kind",
     values=("added", "repeated", "replaced"),
 )
+series_total = counter("tsdb_tables_series_total", "Rows added to the table of series, one a series and index epoch.")
 unlabelled_total = counter(
     "tsdb_tables_unlabelled_samples_total", "Samples added without labels: their series is not on the series topic."
 )
@@ -74,19 +88,23 @@ files_total = counter(
 commit_seconds = histogram("tsdb_tables_commit_duration_seconds", "Time of an emission: rows, files and commit.")
 emitted_timestamp = gauge("tsdb_tables_commit_timestamp_seconds", "Time of the last commit of this process.")
 lag_records = gauge("tsdb_tables_lag_records", "Records of `chunks` that the table does not have yet.")
+failing = gauge(
+    "tsdb_tables_failing", "1 while the table's keeper fails and tries again; 0 while it keeps it or stands by."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperOptions:
     """interval_s: from the first record that waits to the commit. time_set: the log's. create_buckets: metric buckets
     of the table that the keeper creates if it is missing; None: a missing table is an error. labels_bytes_max: bound of
-    the memory for labels."""
+    the memory for labels. shared: settings that readers of the table compare with theirs."""
 
     table: TableSettings
     time_set: TimeSet
     interval_s: float = 60.0
     create_buckets: int | None = None
     labels_bytes_max: int = defaults.TABLES_LABELS_BYTES_MAX
+    shared: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -130,12 +148,18 @@ class TableKeeper(ThreadComponent):
         """The error that the last step met; None while the table is kept."""
         return self._problem
 
+    def not_kept(self) -> tuple[str, str]:
+        """Reason and message for readiness; empty while the table is kept, or another keeper keeps it."""
+        error = self._problem
+        return ("", "") if error is None or is_conflict(error) else (error.reason, error.message)
+
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
                 try:
                     self._step()
                     self._problem = None
+                    failing.set(0)
                 except TsdbError as error:
                     self._rest(error)
         finally:
@@ -160,6 +184,7 @@ class TableKeeper(ThreadComponent):
         if self._problem is None or self._problem.reason != error.reason:
             log.warning("table not kept; trying again", reason=error.reason, error=error.message)
         self._problem = error
+        failing.set(not is_conflict(error))
         if is_conflict(error):
             if self._follower is not None and self._beaten_by is None:
                 self._beaten_by = self._follower.emission
@@ -187,23 +212,43 @@ class _Follower:
         self._labels: AnnouncedLabels | None = None
         try:
             if options.create_buckets is not None:
-                create_table(self._catalog, options.table.name, options.create_buckets)
-            self._table: Table = load_table(self._catalog, options.table.name)
+                create_table(self._catalog, options.table.name, options.create_buckets, options.table.location)
+            self._table: Table = self._loaded()
+            series = self._series()
+            with translate_table_errors(f"table {options.table.name}"):
+                # A kill may have come between a commit and its publication.
+                publish(self._table)
+                publish(series)
             self.found = table_state(self._table)  # State of the table; _state is equal, or begins a new table.
             self._state = self._first_state(keeper)
             partitions = sorted(self._state.next_offsets)
             # A chunk whose record compaction removed comes again further on, until the end of now. No cut is true
             # before that.
             self._proven_from = log_.high_watermarks(CHUNKS, partitions)
-            self._labels = AnnouncedLabels(log_, partitions, options.labels_bytes_max)
+            self._labels = AnnouncedLabels(log_, partitions, written_offsets(series), options.labels_bytes_max)
             self._reader = log_.reader({(CHUNKS, number): at for number, at in self._state.next_offsets.items()})
         except BaseException:
             self.close()
             raise
         self._markers: dict[int, LogCut] = {}  # The last one read of each partition.
+        self._lag_at = -math.inf
         self._waiting = _Waiting(dict(self._state.next_offsets), holes=self._new_holes)
         if self._new_holes:
             self._waiting.since = clock.monotonic()
+
+    def _loaded(self) -> Table:
+        where = self._options.table
+        table = load_table(self._catalog, where.name)
+        if where.location and table.location() != where.location:
+            raise ConfigMismatch(
+                f"table {where.name} lies in {table.location()}, and history is read from {where.location}: give"
+                " another tables_name, or the history that the table is",
+                reason=DIFFERS,
+            )
+        return table
+
+    def _series(self) -> Table:
+        return series_table(self._catalog, self._table, self._options.shared)
 
     @property
     def emission(self) -> int:
@@ -262,6 +307,9 @@ class _Follower:
 
     def _read(self, timeout_s: float) -> None:
         assert self._reader is not None, "it is open"
+        if self._clock.monotonic() - self._lag_at >= LAG_EVERY_S:
+            self._lag_at = self._clock.monotonic()
+            lag_records.set(self._lag(self._state.next_offsets))
         for event in self._reader.poll(min(timeout_s, IDLE_POLL_S), max_records=POLL_RECORDS_MAX):
             if isinstance(event, EndOfLog):
                 self._waiting.next_offsets[event.partition] = event.next_offset
@@ -317,6 +365,7 @@ class _Follower:
         waiting, begun = self._waiting, time.perf_counter()
         if waiting.fragments:
             self._labels.catch_up(self._clock, SERIES_WITHIN_S)
+            self._write_series(self._labels)
         self._reload()  # A compaction and an expiry may have taken the files of the known snapshot.
         state = self._next_state(waiting)
         emitted = self._emit(self._labels, waiting, state)
@@ -324,6 +373,14 @@ class _Follower:
         self._count(emitted, waiting.holes)
         self._waiting = _Waiting(dict(waiting.next_offsets))
         self._state = self.found = state
+
+    def _write_series(self, labels: AnnouncedLabels) -> None:
+        """Commit the series first: a reader that sees a sample finds its series."""
+        new = labels.new()
+        if new:
+            write_series(self._series(), new, labels.offsets())
+            labels.note_written()
+            series_total.inc(len(new))
 
     def _emit(self, labels: AnnouncedLabels, waiting: _Waiting, state: TableState) -> Emitted:
         """Emit, and again on top of a commit that only rewrote files, as a compaction does."""
@@ -338,7 +395,7 @@ class _Follower:
 
     def _reload(self) -> None:
         """Load the table. Raises Unavailable (tables_conflict) if another keeper has committed since."""
-        self._table = load_table(self._catalog, self._options.table.name)
+        self._table = self._loaded()
         if table_state(self._table) != self.found:
             raise _conflict(self._options.table.name)
 

@@ -9,8 +9,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from support.data.table_rows import state
 from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.history.iceberg.state import state_of
 from tsdb.model.errors import CorruptData, UnknownVersion
-from tsdb.tables.state import state_of
 
 STATE = replace(state(3), holes=(HoleRecord(1, (1 << 64) - 1, -5, 7, "chunks_trimmed", 9),), holes_total=201)
 

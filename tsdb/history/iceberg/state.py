@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.history.iceberg.catalog import VERSION, VERSION_PROPERTY
 from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
-from tsdb.tables.catalog import VERSION, VERSION_PROPERTY
 
 CHANGED, EXPIRED, CORRUPT = "tables_changed", "tables_expired", "tables_corrupt"
 HOLES_MAX = 200  # More are counted, and the table's keeper names them in its log.

@@ -6,11 +6,13 @@ goes on with its commit. If the keeper commits first, a compaction goes on too, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +23,19 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from tsdb.history.iceberg.catalog import CONFLICT, load_table, publish, translate_table_errors
+from tsdb.history.iceberg.emission import FileChange, commit_files, is_conflict
+from tsdb.history.iceberg.files import write_blocks
+from tsdb.history.iceberg.rows import BLOCK_ROWS
+from tsdb.history.iceberg.state import own_snapshot, table_state
 from tsdb.model.errors import Unavailable
 from tsdb.ops.logs import get_logger
-from tsdb.tables.catalog import CONFLICT, load_table, translate_table_errors
-from tsdb.tables.emission import FileChange, commit_files, is_conflict
-from tsdb.tables.files import write_blocks
-from tsdb.tables.rows import BLOCK_ROWS
-from tsdb.tables.state import own_snapshot, table_state
 
 MIB = 1 << 20
 SMALL_BYTES = 64 * MIB  # A file of at least this size is left as it is.
 FILE_BYTES_TARGET = 256 * MIB
 COMMIT_TRIES = 10
-KEYS = ["metric", "series_id", "ts"]
+ROWS_AT_ONCE_MAX = 2 << 20  # A row takes some 100 bytes in memory, most of it for the labels.
 
 log = get_logger(__name__)
 
@@ -63,15 +65,31 @@ def small_files(table: Table, files_min: int) -> dict[tuple[int, int], Files]:
 
 
 def compact(catalog: Catalog, name: str, files_min: int) -> Iterator[Joined]:
-    """Join the small files, one day and bucket a commit. Raises as the table does."""
+    """Join the small files of each day and bucket, a share of them a commit. Raises as the table does."""
     table = load_table(catalog, name)
     table_state(table)  # A table that another program changed is refused.
     with translate_table_errors(f"table {name}"):
         for (day, bucket), files in small_files(table, files_min).items():
-            added = _joined(table, files, day, bucket)
-            done = added is not None and _replace(catalog, name, FileChange(added, files))
-            count = len(added) if added is not None and done else len(files)
-            yield Joined(day, bucket, len(files), count, skipped=not done)
+            for share in _shares(files):
+                added = _joined(table, share, day, bucket)
+                done = added is not None and _replace(catalog, name, FileChange(added, share))
+                count = len(added) if added is not None and done else len(share)
+                yield Joined(day, bucket, len(share), count, skipped=not done)
+
+
+def _shares(files: Sequence[DataFile]) -> Iterator[Files]:
+    """The files in shares of at least two, smallest first, whose row groups fit memory at once."""
+    share: Files = []
+    rows = 0
+    for file in sorted(files, key=lambda one: one.record_count):
+        size = min(file.record_count, BLOCK_ROWS)
+        if len(share) > 1 and rows + size > ROWS_AT_ONCE_MAX:
+            yield share
+            share, rows = [], 0
+        share.append(file)
+        rows += size
+    if len(share) > 1:
+        yield share
 
 
 def _replace(catalog: Catalog, name: str, change: FileChange) -> bool:
@@ -84,7 +102,7 @@ def _replace(catalog: Catalog, name: str, change: FileChange) -> bool:
             return False
         try:
             with translate_table_errors(f"table {name}"):
-                commit_files(table, change, state)
+                commit_files(table, change, state.properties())
         except Unavailable as error:
             if not is_conflict(error):
                 raise
@@ -94,8 +112,10 @@ def _replace(catalog: Catalog, name: str, change: FileChange) -> bool:
 
 
 def _joined(table: Table, files: Sequence[DataFile], day: int, bucket: int) -> Files | None:
-    """New files with all rows of these; None for files that are not sorted as ours. The keys of all rows are in memory,
-    and of each file the row group that is being read."""
+    """New files with all rows of these; None for files that are not sorted as ours. In memory are a row group of each
+    file and one of the new file."""
+    rows, size = sum(file.record_count for file in files), sum(file.file_size_in_bytes for file in files)
+    rows_max = max(BLOCK_ROWS, rows * FILE_BYTES_TARGET // max(size, 1) // BLOCK_ROWS * BLOCK_ROWS)
     with ExitStack() as stack:
         sources = [
             pq.ParquetFile(
@@ -104,72 +124,118 @@ def _joined(table: Table, files: Sequence[DataFile], day: int, bucket: int) -> F
             )
             for file in files
         ]
-        keys = _sorted_keys(sources)
-        if keys is None:
+        rank = _ranks(sources)
+        blocks = _in_blocks(_merged([_Rows(source, rank) for source in sources]))
+        added = []
+        try:
+            while first := next(blocks, None):
+                # The first block decides that there is one more file.
+                rest = islice(blocks, rows_max // BLOCK_ROWS - 1)
+                added.append(write_blocks(table, chain([first], rest), day, bucket))
+        except _UnsortedError:
             return None
-        of_file, row_bytes = keys, sum(file.file_size_in_bytes for file in files) / max(1, len(keys))
-        rows_max = max(BLOCK_ROWS, int(FILE_BYTES_TARGET / max(row_bytes, 1e-9)))
-        runs = [_Rows(source) for source in sources]
-        return [
-            write_blocks(table, _merged(runs, of_file[first : first + rows_max]), day, bucket)
-            for first in range(0, len(of_file), rows_max)
-        ]
+        return added
 
 
-def _sorted_keys(sources: Sequence[pq.ParquetFile]) -> NDArray[np.int32] | None:
-    """For each row of the joined order the number of its file; None if the rows of a file are not in that order."""
-    tables = [source.read(columns=KEYS) for source in sources]
-    metrics = [found["metric"].cast(pa.string()).combine_chunks() for found in tables]
-    names = sorted({name for found in metrics for name in found.unique().to_pylist()}, key=str.encode)
-    rank = {name: at for at, name in enumerate(names)}
-    ranks = []
-    for found in metrics:
-        coded = found.dictionary_encode()
-        ranks.append(np.array([rank[one] for one in coded.dictionary.to_pylist()], np.int32)[coded.indices.to_numpy()])
-    metric = np.concatenate(ranks)
-    series = np.concatenate([found["series_id"].to_numpy() for found in tables])
-    ts = np.concatenate([found["ts"].cast(pa.int64()).to_numpy() for found in tables])
-    of_file = np.repeat(np.arange(len(tables), dtype=np.int32), [len(found) for found in tables])
-    order = np.lexsort((ts, series, metric))
-    joined = of_file[order]
-    for number in range(len(tables)):
-        # Rows of one file must come in the order that they have in it.
-        if (np.diff(order[joined == number]) < 0).any():
-            return None
-    return joined
+class _UnsortedError(Exception):
+    """Rows of a file are not sorted by metric, series and time."""
 
 
-def _merged(runs: Sequence[_Rows], of_file: NDArray[np.int32]) -> Iterator[pa.Table]:
-    """Tables of the rows in order: each block takes the next rows of each file, and sorts them into their places."""
-    for first in range(0, len(of_file), BLOCK_ROWS):
-        block = of_file[first : first + BLOCK_ROWS]
-        counts = np.bincount(block, minlength=len(runs))
-        taken = [runs[number].take(int(count)) for number, count in enumerate(counts) if count]
-        # Row i of the block is the next row of its file.
-        places = np.argsort(block, kind="stable")
-        back = np.empty_like(places)
-        back[places] = np.arange(len(places))
-        yield pa.concat_tables(taken).unify_dictionaries().take(pa.array(back))
+def _ranks(sources: Sequence[pq.ParquetFile]) -> dict[str, int]:
+    """The place of each metric in the order of a file."""
+    names: set[str] = set()
+    for source in sources:
+        for number in range(source.num_row_groups):
+            names.update(source.read_row_group(number, columns=["metric"])["metric"].unique().to_pylist())
+    return {name: at for at, name in enumerate(sorted(names, key=str.encode))}
+
+
+def _merged(sources: Sequence[_Rows]) -> Iterator[pa.Table]:
+    """All rows in order. Each turn takes the rows through the first end of a row group that more rows follow."""
+    while left := [source for source in sources if source.fill()]:
+        ends = [source.last() for source in left if source.has_more]
+        bound = min(ends) if ends else None
+        taken = [source.take(bound) for source in left]
+        keys = [np.concatenate([part[1][at] for part in taken]) for at in range(3)]
+        order = np.lexsort(keys[::-1])
+        yield pa.concat_tables([part[0] for part in taken]).unify_dictionaries().take(pa.array(order))
+
+
+def _in_blocks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of BLOCK_ROWS, which become row groups; the last one may be smaller."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += len(table)
+        if rows >= BLOCK_ROWS:
+            joined = pa.concat_tables(waiting).unify_dictionaries()
+            whole = rows - rows % BLOCK_ROWS
+            yield from (joined.slice(first, BLOCK_ROWS) for first in range(0, whole, BLOCK_ROWS))
+            waiting, rows = [joined.slice(whole)], rows - whole
+    if rows:
+        yield pa.concat_tables(waiting).unify_dictionaries()
+
+
+Key = tuple[int, int, int]  # Rank of the metric, series, time.
 
 
 class _Rows:
-    """The rows of a file, in order."""
+    """The rows of a file, in order, one row group in memory."""
 
-    def __init__(self, source: pq.ParquetFile) -> None:
+    def __init__(self, source: pq.ParquetFile, rank: dict[str, int]) -> None:
         self._source = source
+        self._rank = rank
         self._next_group = 0
-        self._left: pa.Table | None = None
+        self._rows: pa.Table = None
+        self._keys: tuple[NDArray[np.int64], ...] = ()
+        self._at = 0
+        self._last: Key | None = None
 
-    def take(self, count: int) -> pa.Table:
-        parts: list[pa.Table] = []
-        while count:
-            if self._left is None or not len(self._left):
-                self._left = self._source.read_row_group(self._next_group)
-                self._next_group += 1
-            parts.append(self._left.slice(0, count))
-            count -= len(parts[-1])
-            self._left = self._left.slice(len(parts[-1]))
-        return pa.concat_tables(parts)
+    @property
+    def has_more(self) -> bool:
+        """Whether rows follow the row group in memory."""
+        return self._next_group < int(self._source.num_row_groups)
+
+    def fill(self) -> bool:
+        """Have a row in memory. False at the end."""
+        while self._rows is None or self._at == len(self._rows):
+            if not self.has_more:
+                return False
+            rows = self._source.read_row_group(self._next_group)
+            self._rows, self._at = rows.unify_dictionaries().combine_chunks(), 0
+            self._keys = self._keys_of(self._rows)
+            self._next_group += 1
+        return True
+
+    def last(self) -> Key:
+        """Key of the last row in memory."""
+        return self._key(len(self._rows) - 1)
+
+    def take(self, through: Key | None) -> tuple[pa.Table, tuple[NDArray[np.int64], ...]]:
+        """The rows in memory up to this key, and their keys."""
+        first, end = self._at, len(self._rows)
+        if through is not None:
+            end = bisect_right(range(end), through, lo=first, key=self._key)
+        self._at = end
+        return self._rows.slice(first, end - first), tuple(one[first:end] for one in self._keys)
+
+    def _key(self, at: int) -> Key:
+        metric, series, ts = (int(one[at]) for one in self._keys)
+        return metric, series, ts
+
+    def _keys_of(self, rows: pa.Table) -> tuple[NDArray[np.int64], ...]:
+        coded = rows["metric"].chunk(0)
+        ranks = np.array([self._rank.get(one, -1) for one in coded.dictionary.to_pylist()], np.int64)[
+            coded.indices.to_numpy()
+        ]
+        keys = ranks, rows["series_id"].to_numpy(), rows["ts"].cast(pa.int64()).to_numpy()
+        if (np.lexsort(keys[::-1]) != np.arange(len(rows))).any():
+            raise _UnsortedError
+        before, self._last = self._last, (int(keys[0][-1]), int(keys[1][-1]), int(keys[2][-1]))
+        if before is not None and before > (int(keys[0][0]), int(keys[1][0]), int(keys[2][0])):
+            raise _UnsortedError
+        return keys
 
 
 # Retention.
@@ -230,6 +296,7 @@ def expire(catalog: Catalog, name: str, before: datetime) -> Expired:
         return found
     with translate_table_errors(f"table {name}"):
         table.maintenance.expire_snapshots().by_ids(found.snapshots).commit()
+        publish(load_table(catalog, name))
         for path in found.files:
             try:
                 table.io.delete(path)

@@ -21,18 +21,18 @@ from support.servers.logs import LogFactory, wait_until
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, encode_key
 from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker, encode_hole
 from tsdb.codec.records.series_record import encode_announcement
+from tsdb.history.iceberg import keeper as keeper_module
+from tsdb.history.iceberg.catalog import create_table, load_table, open_catalog
+from tsdb.history.iceberg.emission import emit, is_conflict
+from tsdb.history.iceberg.files import write_without
+from tsdb.history.iceberg.keeper import KeeperOptions, TableKeeper, _Follower
+from tsdb.history.iceberg.maintain import Joined, compact, expire
+from tsdb.history.iceberg.state import LogCut, TableState, table_state
 from tsdb.history.interface import ChunkRow
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
 from tsdb.model.clock import SystemClock
 from tsdb.model.errors import ConfigMismatch, Overloaded, TsdbError, Unavailable
 from tsdb.model.time_set import PRODUCTION
-from tsdb.tables import keeper as keeper_module
-from tsdb.tables.catalog import create_table, load_table, open_catalog
-from tsdb.tables.emission import emit, is_conflict
-from tsdb.tables.files import write_without
-from tsdb.tables.keeper import KeeperOptions, TableKeeper, _Follower
-from tsdb.tables.maintain import Joined, compact, expire
-from tsdb.tables.state import LogCut, TableState, table_state
 
 PARTITIONS = 2
 

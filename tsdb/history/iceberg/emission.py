@@ -7,18 +7,18 @@ replaces nothing, so few files are written again. A reader needs no merge: docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.history.iceberg.catalog import CONFLICT, buckets_of, publish, translate_table_errors
+from tsdb.history.iceberg.files import TableFiles, write_group, write_without
+from tsdb.history.iceberg.rows import BucketRows, groups_of
+from tsdb.history.iceberg.state import TableState
 from tsdb.model.errors import Unavailable
-from tsdb.tables.catalog import CONFLICT, buckets_of, translate_table_errors
-from tsdb.tables.files import TableFiles, write_group, write_without
-from tsdb.tables.rows import BucketRows, groups_of
-from tsdb.tables.state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def emit(
         assert buckets is not None, "the table was checked when it was loaded"
         groups = groups_of(fragments, labels, buckets) if fragments else []
         change, emitted = _write(table, groups)
-        commit_files(table, change, state)
+        commit_files(table, change, state.properties())
     return emitted
 
 
@@ -91,28 +91,31 @@ def _write(table: Table, groups: Sequence[BucketRows]) -> tuple[FileChange, Emit
     return FileChange(added, removed), emitted
 
 
-def commit_files(table: Table, change: FileChange, state: TableState) -> None:
-    """Make one commit, on top of exactly the snapshot of `table`. Raises as emit, with the errors of pyiceberg.
+def commit_files(table: Table, change: FileChange, properties: Mapping[str, str]) -> None:
+    """Make one commit, on top of exactly the snapshot of `table`, and publish it.
+
+    properties: those of the new snapshot. Raises as emit, with the errors of pyiceberg.
 
     pyiceberg would move a refused commit on top of the new snapshot and try again, which would add the rows of one
     emission twice. So its retries are switched off for this call.
     """
-    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    no_retries = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     here = Table(
         table.name(),
-        table.metadata.model_copy(update={"properties": properties}),
+        table.metadata.model_copy(update={"properties": no_retries}),
         table.metadata_location,
         table.io,
         table.catalog,
     )
     with here.transaction() as transaction:
-        update = transaction.update_snapshot(snapshot_properties=state.properties())
+        update = transaction.update_snapshot(snapshot_properties=dict(properties))
         producer = update.overwrite() if change.removed else update.merge_append()
         with producer as snapshot:
             for file in change.added:
                 snapshot.append_data_file(file)
             for file in change.removed:
                 snapshot.delete_data_file(file)
+    publish(here)
 
 
 def is_conflict(error: Exception) -> bool:

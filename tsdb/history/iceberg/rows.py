@@ -80,7 +80,7 @@ def groups_of(
     of_pack: dict[tuple[int, int], list[Fragment]] = defaultdict(list)
     for fragment in fragments:
         of_pack[fragment.window_start_ms // DAY_MS, fragment.pack_id].append(fragment)
-    bucket_of = _Buckets(buckets)
+    bucket_of = Buckets(buckets)
     parts: dict[tuple[int, int], list[tuple[Fragment, list[bytes]]]] = defaultdict(list)
     for (day, _), some in sorted(of_pack.items()):
         merged = merge(some)
@@ -126,20 +126,23 @@ def _taken(fragment: Fragment, series: NDArray[np.int64]) -> Fragment:
     )
 
 
-class _Buckets:
+class Buckets:
+    """The bucket of a metric, as Iceberg's transform computes it."""
+
     def __init__(self, count: int) -> None:
         self._bucket = BucketTransform(count).transform(StringType())
         self._known: dict[bytes, int] = {}
 
     def __call__(self, metric: bytes) -> int:
         if metric not in self._known:
-            found = self._bucket(_text(metric))
+            found = self._bucket(text_of(metric))
             assert found is not None, "no metric is null"
             self._known[metric] = found
         return self._known[metric]
 
 
-def _text(part: bytes) -> str:
+def text_of(part: bytes) -> str:
+    """A name or value in a column of text."""
     return part.decode(errors="replace")
 
 
@@ -223,8 +226,8 @@ def _series_columns(canonical: Sequence[bytes]) -> LabelCodes:
         tenant.append(of_series[1])
         counts.append(len(name) - before)
     return LabelCodes(
-        pa.array(map(_text, names), pa.string()),
-        pa.array(map(_text, texts), pa.string()),
+        pa.array(map(text_of, names), pa.string()),
+        pa.array(map(text_of, texts), pa.string()),
         np.array(metric, np.int32),
         np.array(tenant, np.int32),
         np.array(name, np.int32),

@@ -1,0 +1,302 @@
+"""History read from a table refuses damage by name, follows commits, and stays right beside maintenance."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from support.data.chunk_rows import random_rows
+from support.data.table_rows import (
+    CHUNKS_ID,
+    NAME,
+    TOPIC_ID,
+    expected,
+    fragments,
+    known_labels,
+    labels_of,
+    settings_in,
+    state,
+)
+from tsdb.codec.chunk.chunk import Fragment
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.records.series_record import Announcement
+from tsdb.history.iceberg import store as store_module
+from tsdb.history.iceberg import view as view_module
+from tsdb.history.iceberg.catalog import create_table, load_table, open_catalog, publish, series_table
+from tsdb.history.iceberg.emission import emit
+from tsdb.history.iceberg.maintain import compact, expire
+from tsdb.history.iceberg.series import write_series, written_offsets
+from tsdb.history.iceberg.state import TableState
+from tsdb.history.iceberg.store import IcebergHistory
+from tsdb.history.interface import WantedSeries, WindowRange
+from tsdb.history.open import open_history, open_history_admin, open_history_reads, open_history_sink
+from tsdb.history.settings import HistorySettings
+from tsdb.model.clock import ManualClock
+from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
+
+EVER = WindowRange(0, 400 * 86_400_000)
+Samples = dict[tuple[int, int], tuple[int, int]]
+
+
+class Kept:
+    """A table that a test fills, and history over it. A step of `clock` lets history see commits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.location = f"file://{folder}/catalog-files/tsdb/samples"
+        self.catalog = open_catalog(settings_in(folder))
+        self.clock = ManualClock(0)
+        self.emission = 0
+        self.given: list[Fragment] = []
+
+    def create(self) -> None:
+        create_table(self.catalog, NAME, 2)
+        series_table(self.catalog, load_table(self.catalog, NAME), {"partitions": "3"})
+
+    def put(self, some: Sequence[Fragment], **changes: object) -> None:
+        self.emission += 1
+        self.given += some
+        ids = {one for fragment in some for one in fragment.series_id.tolist()}
+        table = load_table(self.catalog, NAME)
+        announced = [(Announcement(one, 0, 7, labels_of(one)), 0) for one in sorted(ids)]
+        write_series(series_table(self.catalog, table, {}), announced, {0: self.emission})
+        emit(table, some, known_labels, state_with(self.emission, **changes))
+        self.step()
+
+    def step(self) -> None:
+        """History looks at the table again."""
+        self.clock.advance(int(store_module.REFRESH_S * 1000))
+
+    def history(self) -> IcebergHistory:
+        return IcebergHistory(self.location, HistorySettings(), self.clock)
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted({one for fragment in self.given for one in fragment.series_id.tolist()})
+
+    def paths(self, pattern: str) -> list[Path]:
+        return sorted((self.folder / "catalog-files/tsdb/samples").rglob(pattern))
+
+
+def state_with(emission: int, **changes: object) -> TableState:
+    plain = state(emission)
+    values = {"next_offsets": plain.next_offsets, "cut": plain.cut, **changes}
+    return TableState(emission, "k", TOPIC_ID, CHUNKS_ID, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    found = Kept(tmp_path)
+    yield found
+    found.catalog.close()
+
+
+def rows(seed: int) -> list[Fragment]:
+    return fragments(random_rows(seed, packs=3, windows=8, samples=60))
+
+
+def read(history: IcebergHistory, ids: Sequence[int], windows: WindowRange = EVER) -> Samples:
+    wanted = WantedSeries(np.array(sorted(ids), np.uint64), lambda: {f"m{number}".encode() for number in range(7)})
+    found: Samples = {}
+    for piece in history.read([7], windows, wanted):
+        for row in piece:
+            fragment = row.fragment()
+            series = np.repeat(fragment.series_id, np.diff(fragment.sample_start)).tolist()
+            columns = fragment.ts_ms.tolist(), fragment.order.tolist(), fragment.value.view(np.uint64).tolist()
+            for one, ts_ms, order, bits in zip(series, *columns, strict=True):
+                assert (one, ts_ms) not in found
+                found[one, ts_ms] = order, bits
+    return found
+
+
+def refusal(history: IcebergHistory, ids: Sequence[int] = (1,)) -> TsdbError:
+    with pytest.raises(TsdbError) as refused:
+        read(history, ids)
+    return refused.value
+
+
+def test_a_commit_is_seen_and_one_view_stays_between_looks(kept: Kept) -> None:
+    kept.create()
+    history = kept.history()
+    assert history.loaded(TOPIC_ID) == {}
+    some = rows(1)
+    kept.put(some[:10])
+    assert read(history, kept.ids) == expected(some[:10])
+    version = history.index_version()
+    ids = kept.ids
+    kept.put(some[10:])
+    kept.clock.advance(int(-store_module.REFRESH_S * 1000))
+    assert history.loaded(TOPIC_ID)[0].position == 100
+    kept.step()
+    assert history.loaded(TOPIC_ID)[0].position == 200
+    assert read(history, kept.ids) == expected(some)
+    assert set(ids) <= set(kept.ids)
+    assert history.index_version() != version
+
+
+def test_a_compaction_and_an_expiry_under_a_read_change_nothing(kept: Kept) -> None:
+    kept.create()
+    some = rows(2)
+    for first in range(0, len(some), 12):
+        kept.put(some[first : first + 12])
+    history = kept.history()
+    wanted = WantedSeries(np.array(kept.ids, np.uint64), lambda: {f"m{number}".encode() for number in range(7)})
+    pieces = history.read([7], EVER, wanted)
+    first_piece = next(pieces)
+    list(compact(kept.catalog, NAME, 2))
+    expire(kept.catalog, NAME, datetime.now(UTC) + timedelta(seconds=1))
+    count = sum(row.fragment().samples for row in first_piece)
+    count += sum(row.fragment().samples for piece in pieces for row in piece)
+    assert count == len(expected(some))
+    assert read(history, kept.ids) == expected(some)
+
+
+def test_a_hint_that_goes_back_is_passed_over(kept: Kept) -> None:
+    kept.create()
+    kept.put(rows(3)[:5])
+    older = load_table(kept.catalog, NAME)
+    history = kept.history()
+    kept.put(rows(4)[:5])
+    assert history.loaded(TOPIC_ID)[0].position == 200
+    publish(older)
+    kept.step()
+    assert history.loaded(TOPIC_ID)[0].position == 200
+
+
+def test_rows_that_another_program_left_unsorted_are_sorted(kept: Kept) -> None:
+    kept.create()
+    some = rows(5)
+    kept.put(some)
+    for path in kept.paths("*.parquet"):
+        table = pq.read_table(path)
+        shuffled = table.take(np.random.default_rng(5).permutation(len(table)))
+        size = path.stat().st_size
+        pq.write_table(shuffled, path, compression="none", row_group_size=50)
+        assert path.stat().st_size != size
+    history = kept.history()
+    assert read(history, kept.ids) == expected(some)
+    assert read(history, kept.ids[:2]) == {key: one for key, one in expected(some).items() if key[0] in kept.ids[:2]}
+
+
+# Refusals.
+
+
+def test_a_table_that_is_not_published_is_unavailable_with_the_next_step(kept: Kept) -> None:
+    history = kept.history()
+    found = refusal(history)
+    assert (type(found), found.reason) == (Unavailable, "tables_missing")
+    assert "tsdb tables create" in found.message
+    kept.create()
+    assert read(history, [1]) == {}
+
+
+def test_a_hint_that_names_nothing_is_unavailable(kept: Kept) -> None:
+    kept.create()
+    for content in (b"", b"../../etc/passwd", b"x" * 1000):
+        (path,) = kept.paths("version-hint.text")
+        path.write_bytes(content)
+        found = refusal(kept.history())
+        assert (type(found), found.reason) == (Unavailable, "tables_unavailable")
+    path.write_bytes(b"00009-gone")
+    assert refusal(kept.history()).reason == "tables_files_missing"
+
+
+def test_a_table_that_another_program_changed_is_refused(kept: Kept) -> None:
+    kept.create()
+    kept.put(rows(6))
+    history = kept.history()
+    table = load_table(kept.catalog, NAME)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+    publish(load_table(kept.catalog, NAME))
+    kept.step()
+    found = refusal(history, kept.ids)
+    assert (type(found), found.reason) == (ConfigMismatch, "tables_changed")
+    assert "roll the table back" in found.message
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "flipped"])
+def test_a_half_written_file_is_corrupt_by_name(kept: Kept, damage: str) -> None:
+    kept.create()
+    kept.put(rows(7))
+    for path in kept.paths("*.parquet"):
+        data = path.read_bytes()
+        changed = bytes(one ^ 0xFF for one in data[4 : len(data) // 2])
+        path.write_bytes(
+            {"half": data[: len(data) // 2], "empty": b"", "flipped": data[:4] + changed + data[len(data) // 2 :]}[
+                damage
+            ]
+        )
+    found = refusal(kept.history(), kept.ids)
+    assert (type(found), found.reason) == (CorruptData, "tables_file_corrupt")
+    assert ".parquet" in found.message
+
+
+def test_a_file_that_is_gone_from_the_newest_snapshot_is_named(kept: Kept) -> None:
+    kept.create()
+    kept.put(rows(8))
+    for path in kept.paths("*.parquet"):
+        path.unlink()
+    found = refusal(kept.history(), kept.ids)
+    assert (type(found), found.reason) == (CorruptData, "tables_files_missing")
+
+
+def test_losses_that_are_counted_and_not_named_are_holes_of_all_times(kept: Kept) -> None:
+    kept.create()
+    named = HoleRecord(0, 5, 10, 20, "corrupt_chunk", 3)
+    kept.put(rows(9)[:3], holes=(named,), holes_total=1)
+    history = kept.history()
+    assert [one.hole for one in history.holes(None, 0, 15)] == [named]
+    assert history.holes(None, 20, 30) == []
+    kept.put(rows(10)[:3], holes=(named,), holes_total=2)
+    (found,) = history.holes([0], 1_000, 2_000)
+    assert (found.hole.reason, found.accepted) == ("tables_holes_unlisted", False)
+
+
+def test_programs_that_need_chunks_are_told_what_reads_a_table(tmp_path: Path) -> None:
+    url = f"iceberg+file://{tmp_path}/samples"
+    for opened in (open_history, open_history_sink):
+        with pytest.raises(ConfigMismatch, match="kept by a loader with `tables`") as refused:
+            opened(url)
+        assert refused.value.reason == "history_url"
+    with open_history_admin(url) as admin, pytest.raises(InvalidRequest, match="tsdb tables create"):
+        admin.create({})
+    with pytest.raises(ConfigMismatch, match="Parquet files are written by loaders"):
+        open_history_reads(f"parquet:///{tmp_path}")
+
+
+def test_many_threads_read_one_history(kept: Kept) -> None:
+    kept.create()
+    some = rows(11)
+    kept.put(some)
+    history, found = kept.history(), list[Samples]()
+    threads = [threading.Thread(target=lambda: found.append(read(history, kept.ids))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected(some)] * 4
+
+
+def test_shares_of_many_series_have_each_sample_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "BATCH_ROWS", 100)
+    kept.create()
+    some = rows(12)
+    kept.put(some)
+    assert read(kept.history(), kept.ids) == expected(some)
+
+
+def test_offsets_of_the_table_of_series_are_those_of_its_last_commit(kept: Kept) -> None:
+    kept.create()
+    table = series_table(kept.catalog, load_table(kept.catalog, NAME), {})
+    assert written_offsets(table) == {}
+    kept.put(rows(13)[:2])
+    kept.put(rows(14)[:2])
+    assert written_offsets(series_table(kept.catalog, load_table(kept.catalog, NAME), {})) == {0: 2}
+    assert view_module.HINT_FORM.fullmatch(b"00001-1f") is not None
