@@ -80,7 +80,7 @@ def groups_of(
     of_pack: dict[tuple[int, int], list[Fragment]] = defaultdict(list)
     for fragment in fragments:
         of_pack[fragment.window_start_ms // DAY_MS, fragment.pack_id].append(fragment)
-    bucket_of = Buckets(buckets)
+    bucket_of = MetricBuckets(buckets)
     parts: dict[tuple[int, int], list[tuple[Fragment, list[bytes]]]] = defaultdict(list)
     for (day, _), some in sorted(of_pack.items()):
         merged = merge(some)
@@ -126,7 +126,7 @@ def _taken(fragment: Fragment, series: NDArray[np.int64]) -> Fragment:
     )
 
 
-class Buckets:
+class MetricBuckets:
     """The bucket of a metric, as Iceberg's transform computes it."""
 
     def __init__(self, count: int) -> None:

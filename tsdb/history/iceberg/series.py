@@ -19,7 +19,7 @@ from tsdb.codec.records.series_record import Announcement
 from tsdb.history.iceberg.catalog import VERSION, VERSION_PROPERTY, buckets_of_series, translate_table_errors
 from tsdb.history.iceberg.emission import FileChange, commit_files
 from tsdb.history.iceberg.files import file_schema, write_file
-from tsdb.history.iceberg.rows import BLOCK_ROWS, Buckets, text_of
+from tsdb.history.iceberg.rows import BLOCK_ROWS, MetricBuckets, text_of
 from tsdb.history.rows import signed
 from tsdb.model.labels import metric_name
 
@@ -51,7 +51,7 @@ def series_properties(offsets: Mapping[int, int]) -> dict[str, str]:
 
 
 def _files(table: Table, rows: Sequence[Announced]) -> Iterator[DataFile]:
-    bucket_of = Buckets(buckets_of_series(table))
+    bucket_of = MetricBuckets(buckets_of_series(table))
     groups: dict[tuple[int, int], list[tuple[bytes, int, Announced]]] = defaultdict(list)
     for row in rows:
         metric = metric_name(row[0].canonical)

@@ -38,9 +38,9 @@ from tsdb.history.iceberg.catalog import (
     local_path,
     translate_table_errors,
 )
-from tsdb.history.iceberg.rows import Buckets, text_of
+from tsdb.history.iceberg.rows import MetricBuckets, text_of
 from tsdb.history.iceberg.state import TableState, table_state
-from tsdb.history.iceberg.view import FollowedTable, View
+from tsdb.history.iceberg.view import FollowedTable, TableView
 from tsdb.history.interface import HistoryHole, Loaded, SeriesIndexRows, WantedSeries, WindowRange
 from tsdb.history.settings import HistorySettings
 from tsdb.model.clock import Clock, SystemClock
@@ -71,11 +71,11 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    samples: View
+    samples: TableView
     state: TableState | None
-    bucket_of: Buckets
-    series: View
-    series_bucket_of: Buckets
+    bucket_of: MetricBuckets
+    series: TableView
+    series_bucket_of: MetricBuckets
 
 
 class IcebergHistory:
@@ -266,12 +266,18 @@ def _properties(settings: HistorySettings) -> dict[str, str]:
     }
 
 
-def _checked(location: str, samples: View, series: View) -> _Now:
+def _checked(location: str, samples: TableView, series: TableView) -> _Now:
     found = differences(samples.table)
     buckets = buckets_of(samples.table)
     if found or buckets is None:
         raise ConfigMismatch(f"{location} is not a table of samples: {'; '.join(found)}", reason="tables_differs")
-    return _Now(samples, table_state(samples.table), Buckets(buckets), series, Buckets(buckets_of_series(series.table)))
+    return _Now(
+        samples,
+        table_state(samples.table),
+        MetricBuckets(buckets),
+        series,
+        MetricBuckets(buckets_of_series(series.table)),
+    )
 
 
 def _days(now: _Now, bucket: int, windows: WindowRange) -> list[int]:

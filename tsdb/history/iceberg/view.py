@@ -39,7 +39,7 @@ FilesByPlace = Mapping[tuple[int, int], Sequence[FileRef]]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableView:
     """A table at one snapshot. files: by the values of its partition fields."""
 
     table: Table
@@ -61,10 +61,10 @@ class FollowedTable:
         self._name = name
         self._lock = threading.Lock()  # Guards all below. One caller at a time reads.
         self._hint = b""
-        self._view: View | None = None
+        self._view: TableView | None = None
         self._manifests: dict[str, list[tuple[tuple[int, int], FileRef]]] = {}  # Files by path of their manifest.
 
-    def refresh(self) -> View:
+    def refresh(self) -> TableView:
         """The newest view. Raises Unavailable (tables_missing, tables_unavailable), ConfigMismatch (tables_changed)."""
         with self._lock:
             hint = self._read_hint()
@@ -94,11 +94,11 @@ class FollowedTable:
             raise Unavailable(f"{path} names no metadata: {hint[:100]!r}", reason=UNAVAILABLE, retry_after_s=1.0)
         return hint
 
-    def _loaded(self, hint: bytes) -> View:
+    def _loaded(self, hint: bytes) -> TableView:
         location = f"{self._location}/metadata/{hint.decode()}{METADATA_SUFFIX}"
         metadata = FromInputFile.table_metadata(self._io.new_input(location))
         table = Table(self._name, metadata, location, self._io, NoopCatalog("published"))
-        return View(table, self._files(table))
+        return TableView(table, self._files(table))
 
     def _files(self, table: Table) -> FilesByPlace:
         snapshot = table.current_snapshot()
