@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -29,4 +30,7 @@ def test_a_ruler_evaluates_over_a_store_and_repairs(tmp_path: Path, kafka: Any) 
                 wait_until(lambda: all(through_ms(ruler, name) > time_ms for name in NAMES), WITHIN_S)
             wait_until(lambda: is_settled(ruler), WITHIN_S)
             check_results(ruler.http)
+            with urllib.request.urlopen(f"http://{ruler.http}/ui/rules", timeout=30) as page:
+                text = page.read().decode()
+            assert [name for name in (*NAMES, str(rules)) if name not in text] == []
             assert ruler.terminate_within(25.0) == 0

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from tsdb.config.common import HistoryFields, WorkerSettings, check_group_drain
 from tsdb.config.gateway import GatewayFields
-from tsdb.config.promql import PromqlFields
+from tsdb.config.promql import PromqlFields, UiFields
 from tsdb.config.querier import QuerierFields
 from tsdb.config.select import SelectFields
 from tsdb.config.types import Names
@@ -113,7 +113,7 @@ class RulerFields(BaseModel):
 
 
 class RulerSettings(
-    RulerFields, GatewayFields, QuerierFields, PromqlFields, SelectFields, HistoryFields, WorkerSettings
+    RulerFields, GatewayFields, QuerierFields, UiFields, PromqlFields, SelectFields, HistoryFields, WorkerSettings
 ):
     """All settings of the role `ruler`: it reads as a querier does, and writes as a gateway."""
 

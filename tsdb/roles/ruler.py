@@ -42,6 +42,7 @@ from tsdb.roles.process import Opened
 from tsdb.roles.promql import prometheus_api, query_options
 from tsdb.roles.querier import open_sources
 from tsdb.roles.servers import read_calls
+from tsdb.roles.ui import ui_routes
 from tsdb.rules.alerts import Labels
 from tsdb.rules.completeness import LogCompleteness
 from tsdb.rules.document import DocumentError
@@ -89,8 +90,13 @@ def _opened(settings: RulerSettings, log_: Log) -> Opened:
     api = prometheus_api(settings, read.sources, calls, running, log_, rule_groups=groups, alertmanagers=alertmanagers)
     reading: list[Component] = [LogComponent(log_), *read.components]
     components = [*reading, gateway, calls.drain, api, topic_watch(settings, log_), *ruler.notifiers, ruler]
+    pages = ui_routes(settings, "ruler", read.sources, api)
     return Opened(
-        components, lambda: partitions_health(read.sources), log_.stalled, gateway.problem, bodies=JoinedRoutes((api,))
+        components,
+        lambda: partitions_health(read.sources),
+        log_.stalled,
+        gateway.problem,
+        bodies=JoinedRoutes((api, pages)),
     )
 
 

@@ -1,9 +1,9 @@
-"""Builds the pages of a querier from its settings."""
+"""Builds the pages of a process that answers queries, from its settings."""
 
 from __future__ import annotations
 
 from tsdb.api.prometheus.api import PrometheusApi
-from tsdb.config import QuerierSettings, StandaloneSettings
+from tsdb.config import QuerierSettings, RulerSettings, StandaloneSettings
 from tsdb.config.describe import described
 from tsdb.ops.byte_budget import RequestBytes
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
@@ -17,7 +17,7 @@ from tsdb.wire.state import encode_state
 
 
 def ui_routes(
-    settings: QuerierSettings | StandaloneSettings,
+    settings: QuerierSettings | RulerSettings | StandaloneSettings,
     role: str,
     sources: Sources,
     api: PrometheusApi,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -204,8 +205,9 @@ def api_server(
     seen: AnswerObserver | None = None,
     beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[ApiServer]:
-    """beside: makes further routes of the server."""
+    """beside: makes further routes of the server. settings: beside the usual ones."""
     samples, memory = Samples(), answers or AnswerBytes()
     sources = ApiSources(
         open_storage=samples.open,
@@ -217,6 +219,7 @@ def api_server(
             "store_tls": False,
             "token": None,
             "names": ["a", "b"],
+            **settings,
         },
         clock=ManualClock(NOW_MS),
         answers=memory,

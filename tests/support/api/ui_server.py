@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -51,6 +52,7 @@ def ui_server(
     cardinality: reader_pb2.CardinalityResponse = reader_pb2.CardinalityResponse(groups_total=0),
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
     role: str = "querier",
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[UiServer]:
     known = list(states)
     sources = UiSources(
@@ -72,5 +74,6 @@ def ui_server(
         families=families,
         cardinality=lambda *_: cardinality,
         rule_groups=rule_groups,
+        settings=settings,
     ) as api:
         yield UiServer(api, known)

@@ -91,7 +91,8 @@ def values(asked: PageCall) -> Mapping[str, Any]:
     complete_ms = sources.clock.now_ms() - round(1000 * sources.settings().get("rules_grace_s", 0.0))
     features = asked.call.options.query.features
     return {
-        "has_rules": bool(every),
+        "has_groups": bool(every),
+        "has_ruler": bool(every or sources.settings().get("rules")),
         "group": visible(wanted),
         "words": words(groups, rules, complete_ms) if every else (),
         "grids": _grids(groups, rules, complete_ms, features) if every else [],

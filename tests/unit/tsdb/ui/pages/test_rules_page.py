@@ -133,6 +133,13 @@ def test_without_a_ruler_the_page_names_how_to_get_one() -> None:
     assert "<table" not in text
 
 
+def test_a_ruler_without_groups_of_its_own_names_the_others() -> None:
+    with ui_server(settings={"rules": ["f.yaml"]}) as server:
+        text = plain(body(server))
+    assert "This ruler evaluates no group now; those of its files are with other rulers." in text
+    assert "No ruler runs" not in text
+
+
 def test_labels_of_alerts_are_text() -> None:
     with served(shown_rules(job=HOSTILE)) as server:
         text = body(server, group=HOSTILE) + body(server)
