@@ -78,7 +78,7 @@ def test_a_request_that_is_stored_in_part_is_a_partial_success() -> None:
     with served() as (stub, log, _):
         answer = export(stub, export_request(gauge(now(2.5, a="x"), *late, unit="s"), service__name="api"))
         assert answer.partial_success.rejected_data_points == 2
-        assert "timestamp 5 is" in answer.partial_success.error_message
+        assert "timestamp 5 (1970-01-01T00:00:00.005Z) is" in answer.partial_success.error_message
         assert log.stored() == STORED
 
 

@@ -22,9 +22,9 @@ GRPC, HTTP = 7410, 7411
 
 
 def line(role: str, grpc_port: int | None = GRPC, **settings: object) -> ReadyLine:
-    given = {"log": "kafka://h:9092", "history": "sqlite:///h.sqlite", **settings}
-    stores = {"stores": "127.0.0.1:1"} if role == "querier" else {}
-    return ready_line(role, load(ROLES[role], given | stores), grpc_port, HTTP)
+    places = {"log": "kafka://h:9092", "history": "sqlite:///h.sqlite", "stores": "127.0.0.1:1"}
+    given = {name: value for name, value in {**places, **settings}.items() if name in ROLES[role].model_fields}
+    return ready_line(role, load(ROLES[role], given), grpc_port, HTTP)
 
 
 @pytest.mark.parametrize(
