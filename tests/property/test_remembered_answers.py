@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.data.heads import Record, apply, new_head, register
 from support.examples import examples
-from tsdb.answer.answer import AnswerBody, JoinedSeries
+from tsdb.answer.answer import JOINED_SAMPLES_MAX, AnswerBody, JoinedSeries
 from tsdb.answer.columns import joined_body, joined_series
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
@@ -23,7 +23,7 @@ from tsdb.selector.selectors import parse_selector
 from tsdb.store.partition import Partition, Tolerance
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.reads import ReadMemory, gather
-from tsdb.store.selection import JOINED_SAMPLES_MAX, Selections
+from tsdb.store.selection import Selections
 from tsdb.wire.select import AnswerEncoder
 
 SERIES = 6

@@ -19,6 +19,8 @@ from tsdb.answer.state import MemoryState
 from tsdb.codec.records.exemplar_record import Exemplars
 from tsdb.model.errors import CorruptData
 
+# Samples in columns that a store keeps decoded, 512 KiB, and in an overlay that the reader trims instead of the store.
+JOINED_SAMPLES_MAX = 32_768
 GROUP_BYTES = 200  # A count by label values: a tuple with its texts, in a dict.
 
 
@@ -195,7 +197,8 @@ class JoinedSamples:
     """The samples of an answer with few of them, decoded: those of the series of all partitions, one after another.
 
     starts: int64 (series + 1,), series i has the samples [starts[i], starts[i + 1]) of ts_ms and values, which came
-    from columns. overlay: as in PartitionAnswer. Samples outside the range may be among both.
+    from columns. overlay: as in PartitionAnswer. Samples outside the range may be among both, if each has at most
+    JOINED_SAMPLES_MAX.
     """
 
     starts: NDArray[np.int64]

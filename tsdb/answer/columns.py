@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tsdb.answer import columns_kernels as kernels
 from tsdb.answer.answer import (
+    JOINED_SAMPLES_MAX,
     Admit,
     AnswerBody,
     JoinedSamples,
@@ -74,6 +75,9 @@ def joined_body(body: AnswerBody, start_ms: int, end_ms: int, admit: Admit) -> J
 def _trimmed(joined: JoinedSamples, start_ms: int, end_ms: int) -> RawResult:
     """The samples of [start_ms, end_ms), by one call: in a small answer, calls take longer than samples."""
     overlay, size = joined.overlay, len(joined.ts_ms) + joined.overlay.samples
+    if overlay.samples > JOINED_SAMPLES_MAX and not len(joined.ts_ms):
+        # Nothing to trim or to merge. The samples are copied, because the arrays of an answer may be shared.
+        return RawResult(overlay.counts, overlay.ts_ms.copy(), overlay.values.copy())
     counts, ts, values = np.empty(len(overlay.counts), np.uint32), np.empty(size, np.int64), np.empty(size)
     total = kernels.trim_joined_kernel(
         joined.starts,

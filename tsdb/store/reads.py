@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tsdb.answer.answer import (
+    JOINED_SAMPLES_MAX,
     Answer,
     AnswerBody,
     AnswerCounts,
@@ -54,7 +55,7 @@ from tsdb.reader.read_call import (
 from tsdb.store import exemplars, series
 from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition, ReadinessSnapshot, ReadStatesCache, Tolerance
-from tsdb.store.selection import JOINED_SAMPLES_MAX, KeptColumns, Selection, Selections, Touched, may_join
+from tsdb.store.selection import KeptColumns, Selection, Selections, Touched, may_join
 from tsdb.store.series import LabelReads
 from tsdb.store.watch import Watch
 

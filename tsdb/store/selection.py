@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import AnswerBody, AnswerSeries, JoinedSamples, PackedLabels, RawResult, SealedColumns
+from tsdb.answer.answer import (
+    JOINED_SAMPLES_MAX,
+    AnswerBody,
+    AnswerSeries,
+    JoinedSamples,
+    PackedLabels,
+    RawResult,
+    SealedColumns,
+)
 from tsdb.answer.columns import Decoded, PartitionColumns, decode_partitions
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.gather_many import ManyRefs, UnsealedCache
@@ -32,8 +40,6 @@ from tsdb.reader.read_call import NO_BOUNDS, ReadWork, SelectLimits
 
 BYTES_MAX = 128 << 20
 SELECTIONS_MAX = 1024
-# Samples in columns that are kept decoded, 512 KiB, and of overlays that are not trimmed.
-JOINED_SAMPLES_MAX = 32_768
 BLOCK_COPIES = 3  # Copies of labels while they are collected, split and serialized.
 SPLIT_BYTES = 41  # Of a label set as an object, beside its bytes.
 _NEVER_MS = -(1 << 62)  # A time before any range.

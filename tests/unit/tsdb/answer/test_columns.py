@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tsdb.answer.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions
+from tsdb.answer.answer import (
+    JOINED_SAMPLES_MAX,
+    AnswerBody,
+    AnswerSeries,
+    JoinedSamples,
+    PackedLabels,
+    PartitionAnswer,
+    RawResult,
+)
+from tsdb.answer.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions, joined_body
 from tsdb.codec.columns.columns import encode_times, encode_values
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import LARGE_BYTES
@@ -225,3 +234,16 @@ def test_any_flipped_byte_gives_an_answer_or_corrupt_data_and_nothing_else() -> 
                     decoded(2, [bad], [])
                 except CorruptData:
                     continue
+
+
+@pytest.mark.parametrize("samples", [JOINED_SAMPLES_MAX, JOINED_SAMPLES_MAX + 1])
+def test_samples_that_a_reader_gets_are_its_own(samples: int) -> None:
+    times, none = np.arange(samples, dtype=np.int64), np.empty(0, np.int64)
+    overlay = RawResult(np.array([samples], np.uint32), times, times.astype(np.float64))
+    series = AnswerSeries(0, np.array([1], np.uint64), PackedLabels.of([b"a"]))
+    joined = JoinedSamples(np.zeros(2, np.int64), none, np.empty(0), overlay)
+    body = AnswerBody([PartitionAnswer(0, series, overlay=[overlay])], None, 0, joined)
+    found = joined_body(body, 0, samples, lambda size: None)
+    assert found.ts_ms.tolist() == times.tolist()
+    assert not np.shares_memory(found.ts_ms, times)
+    assert not np.shares_memory(found.values, overlay.values)
