@@ -84,7 +84,8 @@ def test_bombs_on_a_reader_harm_nobody(cluster: Cluster, role: str) -> None:
 def test_bombs_on_the_http_port_of_a_role_without_grpc_harm_nobody(cluster: Cluster, tmp_path: Path, role: str) -> None:
     history = f"sqlite:///{tmp_path}/history.db"
     tsdb_ok("history", "create", *cluster.log, "--history", history)
-    with Role(tmp_path, role, *cluster.log, "--history", history) as target:
+    past = ("--history", history) if role == "loader" else ()
+    with Role(tmp_path, role, *cluster.log, *past) as target:
         bombs(cluster.gateway, cluster.store, kinds=http_bomb_kinds(), target=target, count=BOMBS, calls=CALLS)
         ends_in_time(target, [Bombs(target.http, *http_bomb_kinds()[0])])
 
