@@ -78,7 +78,7 @@ def cassandra() -> NodeAccess:
 
 
 # An idle broker takes a fortieth of a core and an idle browser more, so these servers end with the files of their
-# group. A start of Cassandra takes eight seconds of CPU, of three brokers six, of the browser three.
+# group. A start of Cassandra takes five seconds of CPU, of the browser three.
 _group_servers = GroupServers()
 
 
@@ -105,10 +105,11 @@ def broker(group_servers: GroupServers) -> KafkaCluster:
 
 
 @pytest.fixture(scope="module")
-def three(group_servers: GroupServers) -> KafkaCluster:
-    """A cluster of three brokers that no other process uses."""
-    settings = {"broker.rack": "rack-{node}"}
-    return group_servers.server("three", lambda folder: KafkaCluster(3, folder=folder, settings=settings))
+def three() -> Iterator[KafkaCluster]:
+    """A cluster of three brokers for the tests of a file: a fail-over takes longer with the topics of other files."""
+    servers, settings = GroupServers(), {"broker.rack": "rack-{node}"}
+    yield servers.server("three", lambda folder: KafkaCluster(3, folder=folder, settings=settings))
+    servers.close()
 
 
 @pytest.fixture(scope="module")
