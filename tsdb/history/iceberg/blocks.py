@@ -206,7 +206,11 @@ class _CachedFile:
     bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ranges: set[tuple[int, int]] = field(default_factory=set)
+    tail: int = field(init=False)  # The bytes from here on are present.
     source: Any = None
+
+    def __post_init__(self) -> None:
+        self.tail = self.size
 
     def metadata(self) -> pq.FileMetaData:
         tail = max(0, self.size - TAIL_BYTES)
@@ -223,14 +227,15 @@ class _CachedFile:
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Make these ranges present; those near each other come in one request."""
         with self.lock:
-            missing = [one for one in ranges if one not in self.ranges]
+            missing = [one for one in ranges if one not in self.ranges and one[0] < self.tail]
             if not missing:
                 return
             if self.source is None:
                 self.source = self.io.new_input(self.location).open()
             fetched = 0
             with self.path.open("r+b") as file:
-                for start, end in _joined(missing):
+                for start, through in _joined(missing):
+                    end = min(through, self.tail)
                     data = self.source.read_at(end - start, start)
                     if len(data) != end - start:
                         raise pa.ArrowInvalid(f"it has {start + len(data)} bytes; the table says {self.size}")
@@ -238,6 +243,8 @@ class _CachedFile:
                     file.write(data)
                     fetched += len(data)
             self.ranges.update(missing)
+            # Small files are whole in what comes with the footer.
+            self.tail = min([self.tail, *(start for start, end in missing if end == self.size)])
         fetched_total.inc(fetched)
         self.cache.grew(self, fetched)
 
