@@ -393,9 +393,10 @@ def test_times_have_the_zone_of_the_browser_and_utc_on_demand(chromium: Browser,
     expect(page.locator(".caption")).to_contain_text("2015-07-01 20:10:00 UTC")
     label = "[...Bokeh.index.roots].at(-1)?.model.document.get_model_by_name('time_axis').axis_label"
     page.get_by_role("button", name="Graph").click()
-    page.wait_for_function(f"{label} === 'UTC'")
+    # A function is compiled once. The page's policy forbids to compile an expression at each further look.
+    page.wait_for_function(f"() => {label} === 'UTC'")
     page.locator("#zone").select_option("")
-    page.wait_for_function(f"{label} === 'UTC+2'")
+    page.wait_for_function(f"() => {label} === 'UTC+2'")
     context.close()
 
 
@@ -691,7 +692,8 @@ def test_exemplars_are_dots_with_their_labels_and_open_their_link(explorer: Expl
         explorer.page.evaluate("window.open = (address) => { window.opened = address; }")
         explorer.page.mouse.down()
         explorer.page.mouse.up()
-        explorer.page.wait_for_function("window.opened === 'https://traces.example/4bf9%2F2f'")
+        # A function is compiled once. The page's policy forbids to compile an expression at each further look.
+        explorer.page.wait_for_function("() => window.opened === 'https://traces.example/4bf9%2F2f'")
         explorer.point_at(START_MS + 60_000, 25.0)
         expect(shown).to_have_count(0)
     finally:

@@ -224,11 +224,12 @@ def _clipboard(explorer: Explorer, condition: str) -> str:
 
 
 def test_the_first_paint_comes_within_a_second(explorer: Explorer) -> None:
-    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     took_ms: list[float] = []
     while len(took_ms) < TRIES and min(took_ms, default=math.inf) >= FIRST_PAINT_MS:
         explorer.open()
-        explorer.page.wait_for_function(f"{paint} > 0")
+        # A function is compiled once. The page's policy forbids to compile an expression at each further look.
+        explorer.page.wait_for_function(f"() => {paint} > 0")
         took_ms.append(explorer.page.evaluate(paint))
     print(f"first paints after {took_ms} ms")
     assert min(took_ms) < FIRST_PAINT_MS
