@@ -19,7 +19,13 @@ from tsdb.rules.unit_tests.file import load_unit_tests
 from tsdb.rules.unit_tests.run import run_unit_tests
 
 HERE = Path(__file__).parent
-TESTS = ("alerts_test.yaml", "alerts_hours_test.yaml", "alerts_absence_test.yaml", "alerts_rules_test.yaml")
+TESTS = (
+    "alerts_test.yaml",
+    "alerts_hours_test.yaml",
+    "alerts_absence_test.yaml",
+    "alerts_rules_test.yaml",
+    "alerts_tables_test.yaml",
+)
 ALWAYS_FIRING = {"DeadMansSwitch"}
 
 
