@@ -235,7 +235,9 @@ def check(data: bytes) -> None:
     got = read(data)
     if isinstance(got, InvalidRequest):
         # Groups (wire types 3 and 4) are refused, and arrays that are not whole or do not fit.
-        whole = not (len(expected.ts_ms) % 8 or len(expected.values) % 8 or expected.sample_counts)
+        arrays = (expected.sample_counts, expected.exemplar_series, expected.exemplar_ts_ms, expected.exemplar_values)
+        more = (*arrays, expected.exemplar_label_lengths, expected.exemplar_labels)
+        whole = not (len(expected.ts_ms) % 8 or len(expected.values) % 8 or any(more))
         assert not whole or "wire type" in got.message
         return
     assert [got.rows.labels_of(row) for row in range(len(got.rows))] == list(expected.labels)

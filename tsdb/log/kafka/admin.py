@@ -58,14 +58,8 @@ class KafkaTopics:
     def create(self, spec: TopicSpec) -> bool:
         name = self._prefix + spec.name
         new = NewTopic(name, spec.partitions, spec.replication, config=spec.config())
-        try:
-            self._admin.create_topics([new], request_timeout=self._timeout_s)[name].result(self._answer_s)
-        except TimeoutError as error:
-            raise Unavailable(f"making topic {spec.name}: no answer", reason="timeout") from error
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise to_error(error.args[0], f"making topic {spec.name}") from error
+        if not self._made(new, f"making topic {spec.name}"):
+            return False
         self._wait(spec.name, leaders=spec.partitions)
         return True
 
@@ -96,6 +90,26 @@ class KafkaTopics:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _made(self, new: NewTopic, place: str) -> bool:
+        """Request a topic. Returns False for one that is there already."""
+        lost = False
+        while True:
+            try:
+                self._admin.create_topics([new], request_timeout=self._timeout_s)[new.topic].result(self._answer_s)
+            except TimeoutError as error:
+                raise Unavailable(f"{place}: no answer", reason="timeout") from error
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return lost  # The request whose answer was lost may have made it.
+                if lost or code != KafkaError._DESTROY_BROKER:
+                    raise to_error(error.args[0], place) from error
+                # A new client replaces its bootstrap address by the broker that it finds there, and drops the requests
+                # that it sent meanwhile. The next one goes to that broker.
+                lost = True
+            else:
+                return True
 
     def _answer(self, answer: Future[Any], place: str) -> Any:
         """Raises Unavailable (timeout): an answer may not come even after the request's own timeout."""

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tsdb.log.interface import META
@@ -42,3 +43,41 @@ def test_a_request_without_an_answer_has_a_bound(call: Callable[[TopicAdmin], ob
     with pytest.raises(Unavailable) as late:
         call(topics)
     assert late.value.reason == "timeout"
+
+
+class LosingAdmin:
+    """The answer to the first request is lost; the next ones get `then`."""
+
+    def __init__(self, then: int | None) -> None:
+        self._codes = [KafkaError._DESTROY_BROKER, then]
+        self.requests = 0
+
+    def create_topics(self, *_: object, **__: object) -> dict[str, Future[None]]:
+        answer: Future[None] = Future()
+        code = self._codes[min(self.requests, 1)]
+        self.requests += 1
+        if code is None:
+            answer.set_result(None)
+        else:
+            answer.set_exception(KafkaException(KafkaError(code)))
+        return {SPEC.name: answer}
+
+
+@pytest.mark.parametrize("then", [None, KafkaError.TOPIC_ALREADY_EXISTS])
+def test_a_topic_is_requested_again_when_the_client_dropped_the_request(
+    then: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = KafkaTopics("127.0.0.1:1", "", LogSettings(), ManualClock())
+    admin = LosingAdmin(then)
+    topics._admin = cast(AdminClient, admin)
+    waits: list[str] = []
+    monkeypatch.setattr(topics, "_wait", lambda topic, leaders: waits.append(topic))
+    assert topics.create(SPEC)
+    assert (admin.requests, waits) == (2, [SPEC.name])
+
+
+def test_a_request_that_is_dropped_again_is_an_error() -> None:
+    topics = KafkaTopics("127.0.0.1:1", "", LogSettings(), ManualClock())
+    topics._admin = cast(AdminClient, LosingAdmin(KafkaError._DESTROY_BROKER))
+    with pytest.raises(Unavailable):
+        topics.create(SPEC)
