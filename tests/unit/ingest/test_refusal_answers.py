@@ -255,7 +255,7 @@ REFUSALS = [
     Refusal("gateway_series_limit", IngestLimits(series=SeriesLimits(9, 0)), "(gateway_series_max)", whole=True),
     Refusal("source rate of 0", rates("source", ZERO), "(source_samples_per_s is 0)", whole=True),
     Refusal("token rate of 0", rates("token", ZERO), "(token_samples_per_s is 0)", whole=True),
-    Refusal("too_old", IngestLimits(), "limit is 432000000 ms", Sample("bad", ts_ms=5)),
+    Refusal("too_old", IngestLimits(), "limit is 5 days", Sample("bad", ts_ms=5)),
     Refusal("too_far_ahead", IngestLimits(), "limit is 300000 ms", Sample("bad", ts_ms=NOW_MS + 301_000)),
     Refusal(
         "value too long",
