@@ -13,9 +13,8 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input insta
 # uv installs in half the time, on all cores. It does not read the settings of pip: where it finds no packages, pip does.
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python -e '$(1)' 2>/dev/null || $(PIP_INSTALL) -qq -e '$(1)'
 comma := ,
-# Five keep two cores busy: two compute, three mostly wait for servers (tests/support/run_order.py). With more, brokers
-# wait for seconds among a hundred processes.
-TEST_PROCESSES ?= 5
+# Four keep two cores busy: many tests mostly wait. With more, brokers wait for seconds among a hundred processes.
+TEST_PROCESSES ?= 4
 
 .PHONY: help demo test unit check fmt bench soak stack-up stack-down proto docs lock sbom kernels java kubernetes programs pictures
 

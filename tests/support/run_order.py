@@ -23,8 +23,6 @@ WRITTEN = ROOT / "build/test-durations.json"
 SHORTEST_S = 1.0  # A shorter file is not recorded.
 NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
-# Groups that keep a core busy. The others mostly wait.
-COMPUTING = (*WITHOUT_SERVERS, "spark", "jobs and pipeline of spark")
 
 # Name of a group and its files, the first that fits. A JVM with its Spark workers takes a gigabyte, so there are two,
 # which take as long as each other. The pages share a server. One file at a time has three brokers, and one a Cassandra
@@ -62,24 +60,18 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types.
-    """A group in one process. At any time half of the processes compute and the others wait for servers, as long as
-    there are tests of both kinds: together they keep two cores busy from the begin to the end."""
+    """A group in one process. The first process begins with tests without servers: they keep a core busy, and those of
+    the others mostly wait. With half of the processes computing at any time, brokers waited for seconds."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(_file(nodeid))
 
     def _assign_work_unit(self, node: Any) -> None:
-        computing = sum(other is not node and self._computes(other) for other in self.nodes)
-        wanted = computing < len(self.nodes) // 2
-        groups = (group for group in self.workqueue if group.startswith(COMPUTING) == wanted)
+        computes = self.nodes.index(node) == 0
+        groups = (group for group in self.workqueue if group.startswith(WITHOUT_SERVERS) == computes)
         group = next(groups, None) or next(iter(self.workqueue))
         tests = self.assigned_work.setdefault(node, {})[group] = self.workqueue.pop(group)
         node.send_runtest_some([self._places[nodeid] for nodeid in tests])
-
-    def _computes(self, node: Any) -> bool:
-        """Whether the newest group of a process computes."""
-        newest = next(reversed(self.assigned_work[node]), "")
-        return newest.startswith(COMPUTING)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """Forget a test that has ended. xdist counts the tests that are left with each event, six times a test: of all

@@ -1,11 +1,11 @@
-"""The order of a test run: each test once, and processor and servers busy at any time."""
+"""The order of a test run: each test once, a group in one process."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from support.run_order import COMPUTING, Scheduling, group_of
+from support.run_order import WITHOUT_SERVERS, Scheduling, group_of
 
 PROCESSES, TESTS = 4, 3
 FILES = [
@@ -43,23 +43,20 @@ def scheduled(nodeids: list[str]) -> tuple[Scheduling, list[Process]]:
     return scheduling, processes
 
 
-def test_every_test_runs_once_and_half_of_the_processes_compute_while_there_are_both_kinds() -> None:
+def test_every_test_runs_once_and_the_first_process_begins_with_those_without_servers() -> None:
     nodeids = [f"{file}::test_{number}" for file in FILES for number in range(TESTS)]
     scheduling, processes = scheduled(nodeids)
     ran: list[int] = []
-    computing = []
     while any(process.waiting for process in processes):
+        kinds = {group.startswith(WITHOUT_SERVERS) for group in scheduling.workqueue}
         running = [group_of(nodeids[process.waiting[0]].partition("::")[0]) for process in processes if process.waiting]
-        left = {group.startswith(COMPUTING) for group in scheduling.workqueue}
-        if len(left) == 2:
-            computing.append(sum(group.startswith(COMPUTING) for group in running))
+        if len(kinds) == 2:
+            assert [group.startswith(WITHOUT_SERVERS) for group in running] == [True, *[False] * (PROCESSES - 1)]
         for process in processes:
             if process.waiting:
                 ran.append(process.waiting.pop(0))
                 scheduling.mark_test_complete(process, ran[-1])
     assert sorted(ran) == list(range(len(nodeids)))
-    assert computing
-    assert set(computing) == {PROCESSES // 2}
     assert all(process.shutting_down for process in processes)
 
 
