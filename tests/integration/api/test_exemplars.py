@@ -11,7 +11,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,7 +27,7 @@ from support.data.otlp_requests import attributes, export_request
 from support.promql.differential.prometheus import UPSTREAM
 from support.senders.go_senders import built
 from support.senders.prometheus import binary
-from support.senders.remote_write import Symbols, pairs, request_1, request_2, snappy
+from support.senders.remote_write import WithExemplars, exemplars_1, exemplars_2, snappy
 from support.servers.logs import wait_until
 from support.servers.processes import TSDB, Role
 
@@ -39,7 +39,6 @@ pytestmark = pytest.mark.timeout(600)  # The start of a process loads or compile
 
 Labels = Mapping[str, str]
 Exemplar = tuple[int, float, Labels]
-Series = tuple[Labels, Sequence[tuple[int, float]], Sequence[Exemplar]]
 
 
 @dataclass(frozen=True)
@@ -179,30 +178,15 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield found
 
 
-def one(*series: Series) -> bytes:
-    message = request_1([(labels, list(samples)) for labels, samples, _ in series])
-    for target, (_, _, exemplars) in zip(message.timeseries, series, strict=True):
-        for ts_ms, value, labels in exemplars:
-            added = target.exemplars.add(value=value, timestamp=ts_ms)
-            for name, text in pairs(labels):
-                added.labels.add(name=name, value=text)
-    return snappy(message)
+def one(*series: WithExemplars) -> bytes:
+    return snappy(exemplars_1(*series))
 
 
-def two(*series: Series) -> bytes:
-    message, symbols = request_2([(labels, list(samples)) for labels, samples, _ in series]), Symbols()
-    for text in message.symbols:
-        symbols(text)
-    for target, (_, _, exemplars) in zip(message.timeseries, series, strict=True):
-        for ts_ms, value, labels in exemplars:
-            references = [symbols(part) for pair in pairs(labels) for part in pair]
-            target.exemplars.add(value=value, timestamp=ts_ms, labels_refs=references)
-    del message.symbols[:]
-    message.symbols.extend(symbols.texts)
-    return snappy(message)
+def two(*series: WithExemplars) -> bytes:
+    return snappy(exemplars_2(*series))
 
 
-def requests(prefix: str, now_ms: int, *, newest: bool, alone: bool) -> list[list[Series]]:
+def requests(prefix: str, now_ms: int, *, newest: bool, alone: bool) -> list[list[WithExemplars]]:
     """Requests one after another, with exemplars of every kind. Names begin with `prefix`. alone: also entries with
     exemplars alone, which Prometheus refuses in version 2.0, though it sends them. newest: also exemplars
     that Debian's Prometheus treats in another way: of several with one time it keeps the first alone, and it takes
@@ -213,12 +197,12 @@ def requests(prefix: str, now_ms: int, *, newest: bool, alone: bool) -> list[lis
 
     sample = [(now_ms, 1.0)]
     floats = [1e21, 1e-7, 123456.789, -0.0, float("inf"), float("-inf"), 1 / 3, 5e-324]
-    only_newest: list[list[Series]] = [
+    only_newest: list[list[WithExemplars]] = [
         [(name("equal"), sample, [(60, value, {"t": "x"}) for value in (1.0, 1.0, 0.5, 2.0)])],
         [(name("nan"), sample, [(1, float("nan"), {}), (1, float("nan"), {})])],
         [(name("ahead"), sample, [(now_ms + 10**9, 1.0, {"t": "ahead"})])],
     ]
-    only_alone: list[list[Series]] = [
+    only_alone: list[list[WithExemplars]] = [
         [(name("apart"), sample, []), (name("apart"), [], [(now_ms, 1.0, {"t": "1"})])],
         [(name("apart"), [], [(now_ms + 5, 1.0, {"t": "2"})])],
         [(name("unknown"), [], [(now_ms, 1.0, {"t": "1"})]), (name("known"), sample, [])],

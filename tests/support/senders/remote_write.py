@@ -128,3 +128,33 @@ def snappy(message: Any) -> bytes:
     """The body of a request."""
     data = message if isinstance(message, bytes) else message.SerializeToString()
     return bytes(cramjam.snappy.compress_raw(data))
+
+
+# Labels, samples and exemplars of a series; an exemplar has a time, a value and labels.
+WithExemplars = tuple[Mapping[str, str], Sequence[tuple[int, float]], Sequence[tuple[int, float, Any]]]
+
+
+def exemplars_1(*series: WithExemplars) -> Any:
+    """A request of remote write 1.0."""
+    message = request_1([(labels, list(samples)) for labels, samples, _ in series])
+    for target, (_, _, exemplars) in zip(message.timeseries, series, strict=True):
+        for ts_ms, value, labels in exemplars:
+            added = target.exemplars.add(value=value, timestamp=ts_ms)
+            for name, text in pairs(labels):
+                added.labels.add(name=name, value=text)
+    return message
+
+
+def exemplars_2(*series: WithExemplars) -> Any:
+    """A request of remote write 2.0."""
+    message = request_2([(labels, list(samples)) for labels, samples, _ in series])
+    symbols = Symbols()
+    for text in message.symbols:
+        symbols(text)
+    for target, (_, _, exemplars) in zip(message.timeseries, series, strict=True):
+        for ts_ms, value, labels in exemplars:
+            references = [symbols(part) for pair in pairs(labels) for part in pair]
+            target.exemplars.add(value=value, timestamp=ts_ms, labels_refs=references)
+    del message.symbols[:]
+    message.symbols.extend(symbols.texts)
+    return message

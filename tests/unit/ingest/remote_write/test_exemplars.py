@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import cramjam
@@ -12,7 +12,7 @@ from ingest.limits import IngestLimits
 from ingest.remote_write.protocol import PATH, remote_write
 from support.counters import sample
 from support.data.exemplars import plain
-from support.senders.remote_write import TWO, Symbols, pairs, request_1, request_2, snappy
+from support.senders.remote_write import TWO, exemplars_1, exemplars_2, snappy
 from support.senders.write_receiver import HttpReply, WriteServer, write_server
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.codec.records.log_record import FLAG_EXEMPLARS
@@ -25,7 +25,6 @@ UP = {"__name__": "up", "job": "j", "instance": "i"}
 DOWN = {"__name__": "down", "job": "j", "instance": "i"}
 WRITTEN = "x-prometheus-remote-write-exemplars-written"
 Found = tuple[str, int, float, dict[str, str]]
-Series = tuple[Mapping[str, str], Sequence[tuple[int, float]], Sequence[tuple[int, float, Any]]]
 
 
 @pytest.fixture
@@ -34,32 +33,7 @@ def server() -> Iterator[WriteServer]:
         yield served
 
 
-def one(*series: Series) -> Any:
-    """Labels, samples and exemplars of each series."""
-    message = request_1([(labels, list(samples)) for labels, samples, _ in series])
-    for target, (_, _, exemplars) in zip(message.timeseries, series, strict=True):
-        for ts_ms, value, labels in exemplars:
-            added = target.exemplars.add(value=value, timestamp=ts_ms)
-            for name, text in pairs(labels):
-                added.labels.add(name=name, value=text)
-    return message
-
-
-def two(*series: Series) -> Any:
-    message = request_2([(labels, list(samples)) for labels, samples, _ in series])
-    symbols = Symbols()
-    for text in message.symbols:
-        symbols(text)
-    for target, (_, _, exemplars) in zip(message.timeseries, series, strict=True):
-        for ts_ms, value, labels in exemplars:
-            references = [symbols(part) for pair in pairs(labels) for part in pair]
-            target.exemplars.add(value=value, timestamp=ts_ms, labels_refs=references)
-    del message.symbols[:]
-    message.symbols.extend(symbols.texts)
-    return message
-
-
-BOTH = pytest.mark.parametrize("make", [one, two])
+BOTH = pytest.mark.parametrize("make", [exemplars_1, exemplars_2])
 Make = Callable[..., Any]
 
 
@@ -86,7 +60,7 @@ TRACE = {"trace_id": "4bf92f", "span_id": "00f067"}
 def test_exemplars_are_on_the_log_after_their_samples(server: WriteServer, make: Make) -> None:
     accepted = sample("tsdb_ingest_exemplars_total")
     reply = send(server, make((UP, [(NOW_MS, 1.0)], [(NOW_MS - 5, 0.25, TRACE), (NOW_MS - 4, -0.0, {})])))
-    assert (reply.status, reply.headers.get(WRITTEN)) == (204, "2" if make is two else None)
+    assert (reply.status, reply.headers.get(WRITTEN)) == (204, "2" if make is exemplars_2 else None)
     assert on_log(server) == [(UP_TEXT, NOW_MS - 5, 0.25, TRACE), (UP_TEXT, NOW_MS - 4, 0.0, {})]
     assert server.bench.log.decoded().flags.tolist()[-1] == FLAG_EXEMPLARS
     assert server.stored()[UP_TEXT].keys() == {NOW_MS}
@@ -127,7 +101,7 @@ def test_a_bad_exemplar_is_counted_and_refuses_nothing_else(server: WriteServer,
     reason, series = BAD[name]
     before = dropped(reason)
     reply = send(server, make(*series))
-    assert (reply.status, reply.headers.get(WRITTEN)) == (204, "0" if make is two else None), reply.text
+    assert (reply.status, reply.headers.get(WRITTEN)) == (204, "0" if make is exemplars_2 else None), reply.text
     assert on_log(server) == []
     assert server.stored().keys() == {UP_TEXT}
     assert dropped(reason) - before == 1
@@ -166,7 +140,7 @@ def test_exemplars_over_the_limit_of_a_request_are_dropped(server: WriteServer, 
 
 @pytest.mark.parametrize("references", [[1], [1, 99], [2**32 - 1, 1]])
 def test_references_of_exemplars_are_checked(server: WriteServer, references: list[int]) -> None:
-    message = two((UP, [(NOW_MS, 1.0)], [(NOW_MS, 1.0, {})]))
+    message = exemplars_2((UP, [(NOW_MS, 1.0)], [(NOW_MS, 1.0, {})]))
     message.timeseries[0].exemplars[0].labels_refs.extend(references)
     before = dropped("labels_malformed")
     assert send(server, message).status == 204
@@ -174,7 +148,7 @@ def test_references_of_exemplars_are_checked(server: WriteServer, references: li
 
 
 def test_an_exemplar_that_is_no_message_refuses_the_request(server: WriteServer) -> None:
-    message = one((UP, [(NOW_MS, 1.0)], []))
+    message = exemplars_1((UP, [(NOW_MS, 1.0)], []))
     data = message.SerializeToString()
     assert data[0] == 0x0A
     broken = b"\x0a" + bytes([data[1] + 4]) + data[2:] + b"\x1a\x02\x0a\x7f"
@@ -185,8 +159,8 @@ def test_an_exemplar_that_is_no_message_refuses_the_request(server: WriteServer)
 
 def test_requests_without_exemplars_have_the_records_that_they_had(server: WriteServer) -> None:
     with write_server(remote_write) as other:
-        send(server, one((UP, [(NOW_MS, 1.0)], []), (DOWN, [(NOW_MS, 2.0)], [])))
-        send(other, one((UP, [(NOW_MS, 1.0)], [(NOW_MS, 1.0, TRACE)]), (DOWN, [(NOW_MS, 2.0)], [])))
+        send(server, exemplars_1((UP, [(NOW_MS, 1.0)], []), (DOWN, [(NOW_MS, 2.0)], [])))
+        send(other, exemplars_1((UP, [(NOW_MS, 1.0)], [(NOW_MS, 1.0, TRACE)]), (DOWN, [(NOW_MS, 2.0)], [])))
         plain_records, with_exemplars = (
             [record.value for record in at.bench.log.of(METRICS)] for at in (server, other)
         )
