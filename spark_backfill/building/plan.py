@@ -110,7 +110,7 @@ def whole_from_ms(began_ms: int, times: TimeSet) -> int:
 def first_whole_ms(log: Log, times: TimeSet) -> int:
     """Start of the first window that a trimmed log has whole in all partitions; 0 for a log that was never trimmed.
 
-    A partition that was trimmed whole has no record whose time could be asked; it counts as one without samples.
+    A partition that was trimmed whole has no first record, so it counts as one without samples.
     """
     marks = log.watermarks(METRICS, range(log.partitions(METRICS)))
     trimmed = {number: each.low for number, each in marks.items() if 0 < each.low < each.high}

@@ -1,6 +1,6 @@
 """LateMarks finds in the log the samples that come for steps which are evaluated already, and marks these steps.
 
-A sample marks the steps of a rule up to the last evaluated one when it is looked at. A step that is evaluated after
+When the sample is read here, it marks the steps of a rule up to the last evaluated one. A step that is evaluated after
 that reads the sample, because reads wait for all records that were looked at. So no sample is missed, whatever the
 order of samples, looks and evaluations. A group is not marked by its own writes, because it knows what it changed.
 A sample that another process wrote for a rule marks the rule, which is then written again if it is not as it must be.
@@ -80,8 +80,8 @@ class LateMarks:
         self._sharing = _sharing(groups)
 
     def follow(self) -> bool:
-        """Look at the records that have come. Returns whether all of them are looked at, and whatever they mark is
-        marked. Raises Unavailable and Overloaded; then the same records are looked at again."""
+        """Look at the records that have come, and mark steps. Returns False while records of `wrote` or `expect_all`
+        are to come. Raises Unavailable and Overloaded; the next call looks at the same records again."""
         groups = self._groups.values()
         steps = [one.evaluated_ms - self._offset_ms(one.group) for one in groups if one.evaluated_ms is not None]
         newest_ms = max(max(steps, default=0) + self._targets.ahead_ms, self._targets.fixed_ms)
@@ -116,7 +116,7 @@ class LateMarks:
             self._last_written[partition] = max(offset, self._last_written.get(partition, offset))
 
     def expect_all(self) -> None:
-        """Let `follow` be behind until all records that the log has now are looked at."""
+        """Let `follow` return False until it has seen all records that the log has now."""
         for partition, end in self._follower.ends().items():
             self._last_written[partition] = max(end - 1, self._last_written.get(partition, -1))
 

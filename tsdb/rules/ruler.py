@@ -318,7 +318,7 @@ class Ruler(Periodic):
             times, _ = evaluated_steps(read.storage, _marker(other.group), now_ms - CATCH_UP_MS, now_ms)
         if len(times):
             other.next_ms = int(times[-1]) + self._offset_ms(other.group) + other.group.interval_ms
-            self._late.expect_all()  # Its records are looked at before those who read them are evaluated.
+            self._late.expect_all()  # Rules that read its records are evaluated after these.
 
     def _wait(self, one: ScheduledGroup, reason: str, text: str) -> bool:
         _waits.labels(reason).inc()
