@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic import Field
 
-from tsdb.cli.options.arguments import Milliseconds, TableOrJson, duration
+from tsdb.cli.options.arguments import LoaderWait, TableOrJson
 from tsdb.cli.options.layout import with_columns
 from tsdb.cli.options.setting_options import with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table, row_cells
@@ -60,15 +60,7 @@ def import_samples(
     allow_rejects: Annotated[
         bool, typer.Option("--allow-rejects", help="Exit code 0 even with refused samples.")
     ] = False,
-    wait: Annotated[
-        Milliseconds | None,
-        typer.Option(
-            "--wait",
-            parser=duration,
-            metavar="DURATION",
-            help="Longest wait for the loader, at the end; by default 10m.",
-        ),
-    ] = None,
+    wait: LoaderWait = None,
     no_wait: Annotated[
         bool,
         typer.Option(

@@ -90,6 +90,15 @@ End = Annotated[
     Milliseconds | None,
     typer.Option("--end", parser=instant, metavar="TIME", help="End, excluded; forms of --start."),
 ]
+LoaderWait = Annotated[
+    Milliseconds | None,
+    typer.Option(
+        "--wait",
+        parser=duration,
+        metavar="DURATION",
+        help="Longest wait for the loader, at the end; by default 10m.",
+    ),
+]
 Last = Annotated[
     Milliseconds | None,
     typer.Option("--last", parser=duration, metavar="DURATION", help="The range of this length up to now, as in 10m."),

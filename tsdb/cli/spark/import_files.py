@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tsdb.cli.options.arguments import Milliseconds, duration
+from tsdb.cli.options.arguments import LoaderWait
 from tsdb.cli.options.layout import with_columns
 from tsdb.cli.spark.running import CommonJobOptions, spark_job
 from tsdb.model.import_layout import ColumnNames
@@ -38,15 +38,7 @@ def import_files(
         str | None, typer.Option("--rejects", help="Folder for refused rows, with the reason of each.")
     ] = None,
     allow_rejects: Annotated[bool, typer.Option("--allow-rejects", help="Exit code 0 even with refused rows.")] = False,
-    wait: Annotated[
-        Milliseconds | None,
-        typer.Option(
-            "--wait",
-            parser=duration,
-            metavar="DURATION",
-            help="Longest wait for the loader, at the end; by default 10m.",
-        ),
-    ] = None,
+    wait: LoaderWait = None,
     no_wait: Annotated[
         bool,
         typer.Option(
