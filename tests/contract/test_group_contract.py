@@ -63,10 +63,14 @@ def test_a_member_that_waits_gives_partitions_to_one_that_joins(log: Log) -> Non
     first.join([METRICS], Listener())
     wait_until(lambda: bool(first.poll(0.02)) or len(first.assigned()) == PARTITIONS)
     polls = []
+    gave_away, done = threading.Event(), threading.Event()
 
     def wait_long() -> None:
-        while len(first.assigned()) > PARTITIONS // 2:
+        # It goes on after it gave partitions away: the group waits for each member at each further rebalance.
+        while not done.is_set():
             polls.append(first.poll(WITHIN_S))
+            if len(first.assigned()) <= PARTITIONS // 2:
+                gave_away.set()
 
     thread = threading.Thread(target=wait_long)
     thread.start()
@@ -78,8 +82,11 @@ def test_a_member_that_waits_gives_partitions_to_one_that_joins(log: Log) -> Non
         while len(second.assigned()) < PARTITIONS // 2:
             second.poll(0.05)
             assert time.monotonic() - began < WITHIN_S / 2, f"after {len(polls)} polls of the first"
+        assert gave_away.wait(WITHIN_S / 2), "the poll that gave partitions away went on"
+        done.set()
+        first.wake()
         thread.join(WITHIN_S / 2)
-        assert not thread.is_alive(), "the poll that gave partitions away went on"
+        assert not thread.is_alive(), "the first still waits"
         first.leave()
 
 
