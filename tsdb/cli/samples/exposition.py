@@ -40,28 +40,29 @@ _MS_MAX = 10**18
 SERIES_REMEMBERED_MAX = 200_000  # Series of one file or target, which take some 100 MB with twenty labels each.
 LINE_BYTES_MAX = 64 << 10  # Eight times the gateway's limit of labels. The worst such line takes 70 ms.
 
-# Possessive quantifiers (`*+`, `++`, `?+`) prevent backtracking.
+# Possessive quantifiers (`*+`, `++`, `?+`) prevent backtracking. A group that can fail after it has begun is not
+# possessive: Python before 3.11.5 then goes on behind what the group had read.
 _QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _LABELS = rf'\{{((?:[^"{{}}\\]++|{_QUOTED})*+)\}}'
 _SPACE = r"[ \t]"
 _LINE = re.compile(
-    rf"\s*+([^\s{{}}#\"]*+){_SPACE}*+(?:{_LABELS})?+{_SPACE}*+"
-    rf"([^\s{{}}#\"]++)(?:{_SPACE}++([^\s{{}}#\"]++))?+"
-    rf"(?:{_SPACE}++(\#){_SPACE}*+{_LABELS}{_SPACE}*+([^\s{{}}#\"]++)(?:{_SPACE}++([^\s{{}}#\"]++))?+)?+\s*+",
+    rf"\s*+([^\s{{}}#\"]*+){_SPACE}*+(?:{_LABELS})?{_SPACE}*+"
+    rf"([^\s{{}}#\"]++)(?:{_SPACE}++([^\s{{}}#\"]++))?"
+    rf"(?:{_SPACE}++(\#){_SPACE}*+{_LABELS}{_SPACE}*+([^\s{{}}#\"]++)(?:{_SPACE}++([^\s{{}}#\"]++))?)?\s*+",
     re.DOTALL | re.ASCII,
 )
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _TYPE = re.compile(r"#[ \t]*TYPE[ \t]+(?:[a-zA-Z_:][a-zA-Z0-9_:]*|\"(?:[^\"\\]++|\\.)*+\")[ \t](.*)", re.ASCII)
 _TEXT_PAIR = (
-    rf"[ \t]*+(?:[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+{_QUOTED}|{_QUOTED}(?:[ \t]*+=[ \t]*+{_QUOTED})?+)[ \t]*+"
+    rf"[ \t]*+(?:[a-zA-Z_][a-zA-Z0-9_]*+[ \t]*+=[ \t]*+{_QUOTED}|{_QUOTED}(?:[ \t]*+=[ \t]*+{_QUOTED})?)[ \t]*+"
 )
-_TEXT_LABELS = re.compile(rf"(?:{_TEXT_PAIR}(?:,{_TEXT_PAIR})*+,?+)?+[ \t]*+", re.DOTALL | re.ASCII)
+_TEXT_LABELS = re.compile(rf"(?:{_TEXT_PAIR}(?:,{_TEXT_PAIR})*,?+)?[ \t]*+", re.DOTALL | re.ASCII)
 # A line of a scraped page of OpenMetrics: single spaces, none among the labels.
 _PAIR = rf"(?:[a-zA-Z_][a-zA-Z0-9_]*+|{_QUOTED})={_QUOTED}"
-_OPEN_LABELS = rf"\{{(?:(?:{_PAIR}|{_QUOTED})(?:,{_PAIR})*+,?+)?+\}}"
+_OPEN_LABELS = rf"\{{(?:(?:{_PAIR}|{_QUOTED})(?:,{_PAIR})*,?+)?\}}"
 _OPEN_LINE = re.compile(
-    rf"(?:[a-zA-Z_:][a-zA-Z0-9_:]*+)?+(?:{_OPEN_LABELS})?+ [^ \t]++(?: [^ \t#]++)?+"
-    rf"(?: \# {_OPEN_LABELS} [^ \t]++(?: [^ \t]++)?+)?+",
+    rf"(?:[a-zA-Z_:][a-zA-Z0-9_:]*+)?(?:{_OPEN_LABELS})? [^ \t]++(?: [^ \t#]++)?"
+    rf"(?: \# {_OPEN_LABELS} [^ \t]++(?: [^ \t]++)?)?",
     re.DOTALL | re.ASCII,
 )
 _OPEN_COMMENT = re.compile(r"# (?:(?:HELP|TYPE|UNIT) .*|EOF)", re.DOTALL)
