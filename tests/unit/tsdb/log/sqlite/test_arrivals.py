@@ -69,8 +69,13 @@ def _listening(log: SqliteLog, reader: SqliteReader, spied: Spied) -> None:
     """Bring a reader to the end, after the first look for other processes, which lets all read the database."""
     looks = spied.looks
     poll_until(reader, lambda _events: log._arrivals.watches_others)
-    append_all(log, METRICS, 0, [b"before"])
-    wait_until(lambda: spied.looks > looks)
+
+    def looked() -> bool:
+        # The thread's first check, whenever it comes, finds no commit: only those after it lead to a look.
+        append_all(log, METRICS, 0, [b"before"])
+        return spied.looks > looks
+
+    wait_until(looked)
     read_to_end(reader)
     poll_until(reader, lambda _events: reader._arrival._listens)
 
