@@ -6,8 +6,7 @@ import enum
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tsdb.model.errors import InvalidRequest
 
@@ -20,8 +19,7 @@ PLAIN_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")  # A label name that needs n
 BAD_QUERY = "bad_query"
 
 
-@dataclass(frozen=True, slots=True)
-class TextSpan:
+class TextSpan(NamedTuple):
     """Characters [start, end) of a query."""
 
     start: int
@@ -91,7 +89,7 @@ class Cursor:
 
     def skip(self, symbol: str) -> bool:
         """Take a symbol if it is the next token."""
-        if not self.token.is_symbol(symbol):
+        if self.token.symbol != symbol:
             return False
         self.take()
         return True
@@ -105,7 +103,7 @@ class Cursor:
 
     def expect(self, symbol: str, where: str) -> Token:
         """Take a symbol, or raise."""
-        if not self.token.is_symbol(symbol):
+        if self.token.symbol != symbol:
             self.fail_unexpected(where, f'"{symbol}"')
         return self.take()
 
@@ -141,9 +139,9 @@ class Cursor:
         if self.at_end:
             problems = ("unclosed left parenthesis", "unclosed left bracket", "unexpected end of input inside braces")
             return next((problem for problem, count in zip(problems, opened, strict=True) if count > 0), "")
-        if self.token.is_symbol(")") and opened[0] <= 0:
+        if self.token.symbol == ")" and opened[0] <= 0:
             return "unexpected right parenthesis ')'"
-        if self.token.is_symbol("]") and opened[1] <= 0:
+        if self.token.symbol == "]" and opened[1] <= 0:
             return "unexpected right bracket ']'"
         return ""
 
@@ -169,27 +167,23 @@ class TokenKind(enum.Enum):
     END = "end of input"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """text: as it stands in the query."""
+class Token(NamedTuple):
+    """text: as it stands in the query. word: the text of a name in lower case, because PromQL's keywords have no case;
+    empty for another kind. symbol: the text of an operator, bracket or separator; empty for another kind.
+
+    A parser compares words and symbols at each step, so that both are attributes.
+    """
 
     kind: TokenKind
     text: str
     span: TextSpan
-
-    @property
-    def word(self) -> str:
-        """The text in lower case: PromQL's keywords have no case."""
-        return self.text.lower() if self.kind is TokenKind.NAME else ""
-
-    def is_symbol(self, text: str) -> bool:
-        """Whether it is this operator, bracket or separator."""
-        return self.kind is TokenKind.SYMBOL and self.text == text
+    word: str = ""
+    symbol: str = ""
 
     @property
     def is_sign(self) -> bool:
         """Whether it is a plus or a minus."""
-        return self.kind is TokenKind.SYMBOL and self.text in ("+", "-")
+        return self.symbol in ("+", "-")
 
     def __str__(self) -> str:
         if self.kind is TokenKind.END:
@@ -206,41 +200,42 @@ _NAME_IN_BRACKETS = r"[a-zA-Z_][a-zA-Z0-9_]*"
 # The expression never goes back into a string that it has read (`++`). Positions for going back took 200 bytes a
 # character.
 _TOKEN = r"""
-    (?P<space>\s+|\#[^\n]*)
-  | (?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![a-zA-Z0-9_.]))
+    \s*+
+    (?:
+    (?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![a-zA-Z0-9_.]))
   | (?P<number>(?:0[xX][0-9a-fA-F_]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![a-zA-Z0-9_.]))
   | (?P<name>NAME)
   | (?P<string>"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+'|`[^`]*`)
   | (?P<symbol>==|!=|>=|<=|=~|!~|</|>/|[-+*/%^<>=(){}\[\],:@])
+  | (?P<comment>\#[^\n]*)
+    )
 """
 _OUTSIDE = re.compile(_TOKEN.replace("NAME", _NAME), re.VERBOSE)
 _INSIDE = re.compile(_TOKEN.replace("NAME", _NAME_IN_BRACKETS), re.VERBOSE)
-_KINDS = {
-    "name": TokenKind.NAME,
-    "number": TokenKind.NUMBER,
-    "duration": TokenKind.DURATION,
-    "string": TokenKind.STRING,
-    "symbol": TokenKind.SYMBOL,
-}
+_VALUES = {"number": TokenKind.NUMBER, "duration": TokenKind.DURATION, "string": TokenKind.STRING}
 _NUMBER_START = re.compile(r"\.?\d[\w.]*")
 
 
 def tokens_of(text: str) -> Iterator[Token]:
     """The tokens of a query; the last one has the kind END. Comments are left out. Raises QueryError at an unknown
     part."""
-    at, in_brackets = 0, False
-    while at < len(text):
-        match = (_INSIDE if in_brackets else _OUTSIDE).match(text, at)
-        if match is None:
-            raise _unknown(text, at)
-        group = match.lastgroup
-        if group != "space":
+    at, pattern = 0, _OUTSIDE
+    while (match := pattern.match(text, at)) is not None:
+        group, part, at = match.lastgroup, match[match.lastindex or 0], match.end()
+        span = TextSpan(at - len(part), at)
+        if group == "symbol":
+            if part in "[]":
+                pattern = _INSIDE if part == "[" else _OUTSIDE
+            yield Token(TokenKind.SYMBOL, part, span, symbol=part)
+        elif group == "name":
+            yield Token(TokenKind.NAME, part, span, word=part.lower())
+        elif group != "comment":
             assert group is not None
-            yield Token(_KINDS[group], match.group(), TextSpan(at, match.end()))
-            if match.group() in ("[", "]"):
-                in_brackets = match.group() == "["
-        at = match.end()
-    yield Token(TokenKind.END, "", TextSpan(len(text), len(text)))
+            yield Token(_VALUES[group], part, span)
+    at = len(text) - len(text[at:].lstrip())
+    if at < len(text):
+        raise _unknown(text, at)
+    yield Token(TokenKind.END, "", TextSpan(at, at))
 
 
 def _unknown(text: str, at: int) -> QueryError:

@@ -41,7 +41,7 @@ def offset_duration(cursor: Cursor, features: Features) -> Duration:
     parser = _Parser(cursor, "offset")
     token, following = cursor.token, cursor.following
     is_signed_twice = token.is_sign and following.is_sign
-    node = parser.expression(1) if token.is_symbol("(") or is_signed_twice else parser.signed(parser.primary)
+    node = parser.expression(1) if token.symbol == "(" or is_signed_twice else parser.signed(parser.primary)
     if isinstance(node, DurationNumber):
         duration_ms(node, cursor.text, 0, 0)
     _check_enabled(cursor, features, node)
@@ -99,7 +99,7 @@ class _Parser:
         token = cursor.token
         if token.kind in (TokenKind.NUMBER, TokenKind.DURATION):
             return DurationNumber(*number_token(cursor))
-        if token.is_symbol("("):
+        if token.symbol == "(":
             cursor.take()
             inner = self.expression(1)
             cursor.expect(")", self.where)

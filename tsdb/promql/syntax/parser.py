@@ -87,7 +87,8 @@ class _Parser:
     def expression(self, least: int) -> Step[Expression]:
         """An expression whose operators have at least this precedence."""
         self.cursor.enter()
-        left: Expression = yield self.unary()
+        # Most operands have no parts. They need no step of the recursion.
+        left = self.leaf() or (yield self.unary())
         while _PRECEDENCE.get(self.operator(), 0) >= least:
             left = yield self.binary(left)
         self.cursor.leave()
@@ -95,7 +96,7 @@ class _Parser:
 
     def operator(self) -> str:
         token = self.cursor.token
-        return token.text if token.kind is TokenKind.SYMBOL else token.word
+        return token.symbol or token.word
 
     def binary(self, left: Expression) -> Step[Expression]:
         cursor = self.cursor
@@ -125,11 +126,11 @@ class _Parser:
             if word in ("group_left", "group_right"):
                 cursor.take()
                 cardinality = MatchCardinality.MANY_TO_ONE if word == "group_left" else MatchCardinality.ONE_TO_MANY
-                include = labels(cursor, "grouping opts") if cursor.token.is_symbol("(") else ()
+                include = labels(cursor, "grouping opts") if cursor.token.symbol == "(" else ()
                 found = replace(found, cardinality=cardinality, include=include)
         # Either `fill`, or one for each side.
         expected = _FILLS
-        while cursor.token.word in expected and cursor.following.is_symbol("("):
+        while cursor.token.word in expected and cursor.following.symbol == "(":
             word = cursor.token.word
             found = self.filled(found)
             expected = () if word == "fill" else tuple(one for one in expected if one not in ("fill", word))
@@ -163,33 +164,46 @@ class _Parser:
         self.check(check.check_unary, node)
         return self.made(node)
 
-    def primary(self) -> Step[Expression]:
+    def leaf(self) -> Expression | None:
+        """A number, a string or a selector, with its ranges and modifiers. None at any other token."""
         cursor = self.cursor
         token = cursor.token
-        if token.kind in (TokenKind.NUMBER, TokenKind.DURATION):
-            return self.made(NumberLiteral(*number_token(cursor)))
-        if token.kind is TokenKind.STRING:
-            return self.made(StringLiteral(cursor.string(), token.span))
-        if token.is_symbol("("):
+        node: Expression
+        if token.kind is TokenKind.NAME:
+            following = cursor.following
+            if token.word in _NUMBERS:
+                cursor.take()
+                node = NumberLiteral(_NUMBERS[token.word], False, token.span)
+            elif following.symbol == "(" or (token.word in AGGREGATIONS and following.word in ("by", "without")):
+                return None
+            else:
+                node = VectorSelector(*selector(cursor))
+        elif token.symbol == "{":
+            node = VectorSelector(*selector(cursor))
+        elif token.kind is TokenKind.STRING:
+            node = StringLiteral(cursor.string(), token.span)
+        elif token.kind in (TokenKind.NUMBER, TokenKind.DURATION):
+            node = NumberLiteral(*number_token(cursor))
+        else:
+            return None
+        return self.postfix(self.made(node))
+
+    def primary(self) -> Step[Expression]:
+        """A call, an aggregation or an expression in parentheses."""
+        cursor = self.cursor
+        token = cursor.token
+        if token.symbol == "(":
             cursor.take()
             inner: Expression = yield self.expression(1)
             cursor.expect(")", "parenthesised expression")
             return self.made(Paren(inner, cursor.span_from(token.span)))
-        if token.is_symbol("{"):
-            return self.made(VectorSelector(*selector(cursor)))
         if token.kind is not TokenKind.NAME:
             cursor.fail_unexpected("")
-        following = cursor.following
-        if token.word in _NUMBERS:
-            cursor.take()
-            return self.made(NumberLiteral(_NUMBERS[token.word], False, token.span))
-        if token.word in AGGREGATIONS and (following.is_symbol("(") or following.word in ("by", "without")):
+        if token.word in AGGREGATIONS:
             aggregation: Expression = yield self.aggregation()
             return aggregation
-        if following.is_symbol("("):
-            call: Expression = yield self.call()
-            return call
-        return self.made(VectorSelector(*selector(cursor)))
+        call: Expression = yield self.call()
+        return call
 
     def aggregation(self) -> Step[Expression]:
         cursor = self.cursor
@@ -243,7 +257,7 @@ class _Parser:
         cursor.expect("(", where)
         args: list[Expression] = []
         while not cursor.skip(")"):
-            if only_labels_last and args and cursor.token.is_symbol("{"):
+            if only_labels_last and args and cursor.token.symbol == "{":
                 args.append(self.postfix(self.made(VectorSelector(*selector(cursor))), names_series=False))
             else:
                 args.append((yield self.expression(1)))
@@ -251,7 +265,7 @@ class _Parser:
                 if not cursor.skip(")"):
                     cursor.fail_unexpected(where, '"," or ")"')
                 break
-            if cursor.token.is_symbol(")"):
+            if cursor.token.symbol == ")":
                 cursor.fail("trailing commas not allowed in function call args")
         return args
 
@@ -264,9 +278,9 @@ class _Parser:
         cursor = self.cursor
         while True:
             token = cursor.token
-            if token.is_symbol("["):
+            if token.symbol == "[":
                 node = self.ranged(node)
-            elif token.is_symbol("@"):
+            elif token.symbol == "@":
                 node = self.timed(node)
             elif token.word == "offset":
                 node = self.shifted(node)
@@ -282,7 +296,7 @@ class _Parser:
         cursor.take()
         length = positive_duration(cursor, features, "subquery or range")
         if cursor.skip(":"):
-            step = None if cursor.token.is_symbol("]") else positive_duration(cursor, features, "subquery selector")
+            step = None if cursor.token.symbol == "]" else positive_duration(cursor, features, "subquery selector")
             cursor.expect("]", "subquery selector")
             subquery = Subquery(node, length, step, cursor.span_from(node.span))
             if isinstance(node, VectorSelector):
@@ -362,7 +376,7 @@ class _Parser:
 
     def signed_number(self, where: str) -> float:
         cursor = self.cursor
-        sign = -1.0 if cursor.token.is_symbol("-") else 1.0
+        sign = -1.0 if cursor.token.symbol == "-" else 1.0
         if cursor.token.is_sign:
             cursor.take()
         if cursor.token.word in _NUMBERS:

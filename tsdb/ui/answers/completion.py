@@ -183,15 +183,15 @@ def cursor_place(before: str) -> CursorContext:
     prefix = last.text if last is not None and is_typing else ""
     rest = tokens[:-1] if is_typing else tokens
     opened = _opened(rest)
-    if opened is not None and rest[opened].is_symbol("["):
+    if opened is not None and rest[opened].symbol == "[":
         return CursorContext(CompletionKind.DURATION, prefix)
     if prefix and not (prefix[0].isalpha() or prefix[0] in "_:"):
         return CursorContext(CompletionKind.NOTHING, "")
-    if opened is not None and rest[opened].is_symbol("{"):
-        if not rest[-1].is_symbol("{") and not rest[-1].is_symbol(","):
+    if opened is not None and rest[opened].symbol == "{":
+        if rest[-1].symbol != "{" and rest[-1].symbol != ",":
             return CursorContext(CompletionKind.NOTHING, "")
         return CursorContext(CompletionKind.LABEL, prefix, _matchers(rest, opened))
-    if opened and rest[opened].is_symbol("(") and rest[opened - 1].word in _LISTS:
+    if opened and rest[opened].symbol == "(" and rest[opened - 1].word in _LISTS:
         return CursorContext(CompletionKind.LABEL, prefix, _metric(tokens))
     if rest and (rest[-1].kind is not TokenKind.SYMBOL or rest[-1].text in _CLOSED) and rest[-1].word not in _WORDS:
         return CursorContext(CompletionKind.KEYWORD, prefix)
@@ -225,7 +225,7 @@ def _tokens(before: str) -> tuple[list[Token] | None, str | None]:
 
 def _in_string(tokens: list[Token], typed: str) -> CursorContext:
     opened = _opened(tokens)
-    if opened is None or not tokens[opened].is_symbol("{") or len(tokens) < 2:
+    if opened is None or tokens[opened].symbol != "{" or len(tokens) < 2:
         return CursorContext(CompletionKind.NOTHING, "")
     if tokens[-1].text not in MATCH_TYPES or tokens[-2].kind not in (TokenKind.NAME, TokenKind.STRING):
         return CursorContext(CompletionKind.NOTHING, "")
@@ -260,7 +260,7 @@ def _matchers(tokens: Sequence[Token], opened: int) -> Sequence[Matcher]:
     inside = tokens[opened + 1 :]
     for name, operator, value in zip(inside, inside[1:], inside[2:], strict=False):
         is_plain = value.kind is TokenKind.STRING and "\\" not in value.text
-        if name.kind is TokenKind.NAME and operator.is_symbol("=") and is_plain:
+        if name.kind is TokenKind.NAME and operator.symbol == "=" and is_plain:
             found.append(Matcher(MatchType.EQUAL, name.text, value.text[1:-1]))
     return found
 
