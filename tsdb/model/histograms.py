@@ -198,7 +198,7 @@ def csr_places(starts: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDAr
 
 
 def no_histograms() -> HistogramColumns:
-    """Columns without samples."""
+    """Columns that have no samples and no shapes."""
     none, of_bytes = np.zeros(0), np.zeros(0, np.uint8)
     return HistogramColumns(
         (), np.zeros(0, np.int32), np.zeros(1, np.int64), none, none, none, none, of_bytes, np.zeros(0, np.bool_)
