@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -58,6 +59,55 @@ def test_the_chart_renders_the_objects_of_kustomize(overlay: str) -> None:
     ours = template("--set", "namespace.create=true", "--set", OVERLAYS[overlay])
     theirs = rendered(KUBERNETES / "overlays" / overlay)
     assert [_without_helm(one) for one in _ordered(ours)] == [_by_name(one.value) for one in _ordered(theirs)]
+
+
+RULES = KUBERNETES / "components/ruler/rules.yaml"
+RULER = ("--set", "ruler.enabled=true", "--set-file", f"ruler.files.rules\\.yaml={RULES}")
+
+
+@pytest.mark.parametrize(("overlay", "component"), [("small", "ruler"), ("secure-small", "secure-ruler")])
+def test_the_chart_renders_rulers_as_the_component_does(tmp_path: Path, overlay: str, component: str) -> None:
+    ours = template("--set", "namespace.create=true", "--set", OVERLAYS[overlay], *RULER)
+    names = {"resources": f"overlays/{overlay}", "components": f"components/{component}"}
+    paths = {kind: [os.path.relpath(KUBERNETES / name, tmp_path)] for kind, name in names.items()}
+    tag = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    kustomization = {**paths, "images": [{"name": "kafka-tsdb", "newTag": tag}]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    theirs = parsed("mine", run_tool("kubectl", "kustomize", str(tmp_path)))
+    assert [fault for one in ours for fault in schema_faults(one)] == []
+    expected = [_unordered(_by_name(one.value)) for one in _ordered(theirs)]
+    assert [_unordered(_without_helm(one)) for one in _ordered(ours)] == expected
+
+
+def _unordered(value: dict[str, Any]) -> dict[str, Any]:
+    """The object; variables, mounts and volumes of rulers by name."""
+    if value["kind"] == "Deployment" and value["metadata"]["name"] == "ruler":
+        value = json.loads(json.dumps(value))
+        pod = value["spec"]["template"]["spec"]
+        for owner in (pod, *pod["containers"]):
+            for name in owner.keys() & {"env", "volumeMounts", "volumes"}:
+                owner[name].sort(key=lambda each: str(each["name"]))
+    return value
+
+
+def test_rulers_have_their_files_and_alertmanagers(tmp_path: Path) -> None:
+    values = {
+        **PLACED,
+        "ruler": {
+            "enabled": True,
+            "files": {"a.yaml": "groups: []", "b.yml": RULES.read_text()},
+            "alertmanagers": ["http://am-0.monitoring:9093", "http://am-1.monitoring:9093"],
+        },
+    }
+    objects = given(values, tmp_path, "--set", "security.enabled=true")
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    pod = pod_templates(objects)["ruler"]
+    assert_placed(pod)
+    variables = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert variables["TSDB_RULES"] == "/etc/kafka-tsdb-rules/a.yaml,/etc/kafka-tsdb-rules/b.yml"
+    assert variables["TSDB_RULES_ALERTMANAGERS"] == "http://am-0.monitoring:9093,http://am-1.monitoring:9093"
+    (rules,) = (one.value["data"] for one in objects if one.name == "rules" and one.value["kind"] == "ConfigMap")
+    assert rules == values["ruler"]["files"]
 
 
 def test_every_overlay_has_values_of_the_chart() -> None:
@@ -197,6 +247,16 @@ def test_a_changed_setting_changes_the_name_and_helm_keeps_the_earlier_one() -> 
         (
             ["security.enabled=true", "config.history=cassandra://c:9999/tsdb"],
             "config.history names port 9999, and the network policies of security.enabled open security.cassandra.port",
+        ),
+        (["ruler.enabled=true"], "ruler.enabled needs ruler.files"),
+        (["ruler.files.x=groups"], "invalid propertyName 'x'"),
+        (["ruler.alertmanagers[0]=am:9093"], "/ruler/alertmanagers/0"),
+        (
+            [
+                "security.enabled=true,ruler.enabled=true,ruler.files.x\\.yaml=groups",
+                "ruler.alertmanagers[0]=https://am.monitoring/alerts",
+            ],
+            "ruler.alertmanagers names https://am.monitoring/alerts at port 443, and the network policies",
         ),
         (["config.snapshot_dir=/snapshots"], "config.snapshot_dir /snapshots has no volume"),
         (

@@ -245,7 +245,11 @@ def test_the_rest_is_as_without_the_components(overlay: str) -> None:
     assert {text.replace(":9092", ":9093") for text in settings} == secured
 
 
-COMPONENTS = {"secure-canary": ("canary", "Deployment"), "secure-jobs": ("downsample", "CronJob")}
+COMPONENTS = {
+    "secure-canary": ("canary", "Deployment"),
+    "secure-jobs": ("downsample", "CronJob"),
+    "secure-ruler": ("ruler", "Deployment"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +292,50 @@ def test_a_canary_of_a_secured_installation_has_tls_and_tokens_and_no_user(with_
     policy = the(with_components, "NetworkPolicy", "canary").value["spec"]
     assert policy["ingress"][0]["from"] == [{"podSelector": {"matchLabels": {"app": "kafka-tsdb", "role": "canary"}}}]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_a_ruler_of_a_secured_installation_has_tls_tokens_and_the_rights_of_its_work(
+    with_components: list[Manifest],
+) -> None:
+    ruler = the(with_components, "Deployment", "ruler")
+    variables, container = variables_of(ruler), container_of(ruler)
+    given = {name.removeprefix("TSDB_").lower(): value for name, value in variables.items()}
+    del given["config"]
+    settings = ROLES["ruler"].model_validate({**given, "log": "kafka://kafka:9093", "stores": "store:7410"})
+    assert settings.model_dump()["store_tls"] is True
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"] if mount.get("readOnly")}
+    files = [value for name, value in given.items() if name.endswith("_file")]
+    assert len(files) == 10
+    assert {file.rpartition("/")[0] for file in files} <= mounts
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    assert {probe["scheme"] for probe in probes} == {"HTTPS"}
+    # No Secret beside those of other roles.
+    assert secrets_of(ruler.value) == {"ruler-tls", "tokens-read", "kafka-ruler", "kafka-ca", "cassandra-querier"}
+    assert "ruler.kafka-tsdb.svc" in the(with_components, "Certificate", "ruler").value["spec"]["dnsNames"]
+    acls = the(with_components, "KafkaUser", "kafka-ruler").value["spec"]["authorization"]["acls"]
+    may = {
+        right: {one["resource"]["name"] for one in acls if right in one["operations"]}
+        for right in ("Write", "Read", "Create")
+    }
+    assert may == {
+        "Write": {"metrics", "series", "metadata"},
+        "Read": {"metrics", "chunks", "meta", "metadata", "rulers"},
+        "Create": set(),
+    }
+
+
+@pytest.mark.parametrize(("role", "port"), [("store", "grpc"), ("store", "http"), ("loader", "http")])
+def test_a_ruler_reaches_the_roles_that_it_calls(with_components: list[Manifest], role: str, port: str) -> None:
+    ruler = {"podSelector": {"matchLabels": {"app": "kafka-tsdb", "role": "ruler"}}}
+    policies = [one.value for one in with_components if one.value["kind"] == "NetworkPolicy"]
+    rules = [rule for one in policies if _selects(one, role) for rule in one["spec"]["ingress"]]
+    assert [rule for rule in rules if ruler in rule["from"] and {"port": port} in rule["ports"]]
+
+
+def test_a_ruler_reaches_history_and_alertmanagers_and_readers_reach_it(with_components: list[Manifest]) -> None:
+    policy = the(with_components, "NetworkPolicy", "ruler").value["spec"]
+    assert [(port["port"]) for rule in policy["egress"] for port in rule["ports"]] == [9042, 9093]
+    assert {"namespaceSelector": {"matchLabels": {"kafka-tsdb-readers": "true"}}} in policy["ingress"][0]["from"]
 
 
 @pytest.mark.parametrize("name", ["downsample", "merge-late", "verify"])

@@ -2,13 +2,18 @@
 
 {{- /* Secrets of a role's tokens and users, as JSON. Takes the role. */ -}}
 {{- define "secretsOf" -}}
-{{- $tokens := dict "gateway" "tokens-write" "store" "tokens-read" "querier" "tokens-read" -}}
+{{- $tokens := dict "gateway" "tokens-write" "store" "tokens-read" "querier" "tokens-read" "ruler" "tokens-read" -}}
 {{- $users := dict "chunker" "kafka-chunk-stage" "spark" "kafka-chunk-stage" -}}
 {{- dict "tokens" (get $tokens . | default "tokens-operate") "kafka" (get $users . | default (printf "kafka-%s" .)) | toJson -}}
 {{- end }}
 
 {{- define "readsHistory" -}}
-{{- if has . (list "loader" "querier" "spark" "setup") }}true{{ end -}}
+{{- if has . (list "loader" "querier" "ruler" "spark" "setup") }}true{{ end -}}
+{{- end }}
+
+{{- /* The user of Cassandra of a role. Rulers read as queriers do. */ -}}
+{{- define "cassandraUser" -}}
+cassandra-{{ eq . "ruler" | ternary "querier" . }}
 {{- end }}
 
 {{- define "kafkaEnv" -}}
@@ -20,7 +25,7 @@
 
 {{- define "cassandraName" -}}
 - name: TSDB_CASSANDRA_USERNAME
-  valueFrom: {secretKeyRef: {name: cassandra-{{ . }}, key: username}}
+  valueFrom: {secretKeyRef: {name: {{ include "cassandraUser" . }}, key: username}}
 {{- end }}
 
 {{- define "cassandraFiles" -}}
@@ -41,7 +46,7 @@
 {{ include "cassandraName" . }}
 {{ include "cassandraFiles" . }}
 {{- end }}
-{{- if eq . "querier" }}
+{{- if has . (list "querier" "ruler") }}
 - {name: TSDB_STORE_TLS, value: "true"}
 - {name: TSDB_STORE_TLS_CA_FILE, value: /etc/kafka-tsdb-tls/ca.crt}
 - {name: TSDB_STORE_TOKEN_FILE, value: /etc/kafka-tsdb-tokens/store-token}
@@ -71,7 +76,7 @@
 - {name: kafka, secret: {secretName: {{ $secrets.kafka }}}}
 - {name: kafka-ca, secret: {secretName: kafka-ca}}
 {{- if include "readsHistory" . }}
-- {name: cassandra, secret: {secretName: cassandra-{{ . }}}}
+- {name: cassandra, secret: {secretName: {{ include "cassandraUser" . }}}}
 {{- end }}
 {{- end }}
 
