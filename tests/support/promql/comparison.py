@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
+from support.promql.histograms import HistogramValue, histogram_points, values_of
 from tsdb.model.stale import STALE_BITS
+from tsdb.promql.evaluate.native.histograms import HistogramCells
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.rules.unit_tests.notation import Labels, SeriesPoints, labels_of, shown_labels
@@ -32,10 +35,15 @@ class Row:
     """
 
     labels: Labels
-    points: Mapping[int, float]
+    points: Mapping[int, float | HistogramValue]
 
     def __str__(self) -> str:
-        return f"{shown_labels(self.labels)} {' '.join(f'{value:.17g}@{ts}' for ts, value in self.points.items())}"
+        shown = (f"{_shown_point(value)}@{ts}" for ts, value in self.points.items())
+        return f"{shown_labels(self.labels)} {' '.join(shown)}"
+
+
+def _shown_point(value: float | HistogramValue) -> str:
+    return str(value) if isinstance(value, HistogramValue) else f"{value:.17g}"
 
 
 def check_result(evaluation: Evaluation, result: EvaluationResult) -> None:
@@ -57,9 +65,9 @@ def check_result(evaluation: Evaluation, result: EvaluationResult) -> None:
             check_rows(expected, _expected_rows(expected.series, evaluation.times), rows)
 
 
-def check_scalar(expected: Expectation, value: float) -> None:
+def check_scalar(expected: Expectation, value: float | HistogramValue) -> None:
     """Raises Mismatch."""
-    matches = expected.scalar is not None and almost_equal(expected.scalar, value)
+    matches = expected.scalar is not None and _is_same(expected.scalar, value)
     _check(matches, f"the scalar {expected.scalar}", f"the scalar {value!r}")
 
 
@@ -125,7 +133,7 @@ def block_rows(block: Block, times_ms: NDArray[np.int64]) -> list[Row]:
     rows = []
     for index in range(len(block)):
         at = np.flatnonzero(block.present[index])
-        points = dict(zip(times_ms[at].tolist(), block.values[index, at].tolist(), strict=True))
+        points = dict(zip(times_ms[at].tolist(), _points(block.values, block.native, (index, at)), strict=True))
         if points:
             rows.append(Row(labels_of(block.labels.row(index)), points))
     return rows
@@ -136,17 +144,49 @@ def sample_rows(samples: Samples) -> list[Row]:
     rows = []
     for index in range(len(samples.starts) - 1):
         part = slice(samples.starts[index], samples.starts[index + 1])
-        points = dict(zip(samples.ts_ms[part].tolist(), samples.values[part].tolist(), strict=True))
+        values = _points(samples.values, samples.native, part)
+        points = dict(zip(samples.ts_ms[part].tolist(), values, strict=True))
         rows.append(Row(labels_of(samples.labels.row(index)), points))
     return rows
 
 
+def _points(values: NDArray[np.float64], native: HistogramCells | None, where: Any) -> list[float | HistogramValue]:
+    found: list[float | HistogramValue] = list(values[where].tolist())
+    if native is not None:
+        of = native.of[where]
+        rows = np.flatnonzero(of >= 0)
+        for row, value in zip(rows.tolist(), values_of(native.histograms.take(of[rows])), strict=True):
+            found[row] = value
+    return found
+
+
 def _expected_rows(series: Sequence[SeriesPoints], times: Times) -> list[Row]:
-    return [Row(one.labels, dict(one.samples(times.start_ms, times.step_ms))) for one in series]
+    rows = []
+    for one in series:
+        points: dict[int, float | HistogramValue] = dict(one.samples(times.start_ms, times.step_ms))
+        rows.append(Row(one.labels, points | dict(histogram_points(one, times.start_ms, times.step_ms))))
+    return rows
 
 
-def _same_points(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
-    return first.keys() == second.keys() and all(almost_equal(value, second[ts]) for ts, value in first.items())
+def _same_points(first: Mapping[int, float | HistogramValue], second: Mapping[int, float | HistogramValue]) -> bool:
+    return first.keys() == second.keys() and all(_is_same(value, second[ts]) for ts, value in first.items())
+
+
+def _is_same(expected: float | HistogramValue, got: float | HistogramValue) -> bool:
+    """A hint counts where the script gives one."""
+    if not isinstance(expected, HistogramValue) or not isinstance(got, HistogramValue):
+        return isinstance(expected, float) and isinstance(got, float) and almost_equal(expected, got)
+    for one, other in ((expected.positive, got.positive), (expected.negative, got.negative)):
+        indexes = one.keys() | other.keys()
+        if not all(almost_equal(one.get(index, 0.0), other.get(index, 0.0)) for index in indexes):
+            return False
+    numbers = ((expected.count, got.count), (expected.sum, got.sum), (expected.zero_count, got.zero_count))
+    return (
+        all(almost_equal(one, other) for one, other in numbers)
+        and (expected.schema, expected.bounds) == (got.schema, got.bounds)
+        and expected.threshold == got.threshold
+        and (not expected.has_hint or expected.hint == got.hint)
+    )
 
 
 def _is_stale(value: float) -> bool:

@@ -19,16 +19,16 @@ from pathlib import Path
 from support.promql import comparison
 from support.promql.comparison import Mismatch
 from support.promql.evaluation import Evaluation, Expectation, Times
+from support.promql.histograms import HistogramStorage, custom_histograms, histogram_points
 from support.promql.reruns import Run, runs
 from support.promql.script import Clear, Load, commands
 from support.promql.scripts import FOLDER, files
-from support.promql.unstored import WHOLE_FILES, Unstored
+from support.promql.unstored import Unstored
 from tsdb.model.errors import InvalidRequest
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.memory import MemoryStorage
 
 # Prometheus runs its scripts with these flags.
 OPTIONS = QueryOptions(features=ALL_FEATURES, delays_name_removal=True)
@@ -63,20 +63,31 @@ class Outcome:
 
 def run_script(path: Path) -> Iterator[Outcome]:
     """The outcome of each evaluation of a script."""
-    storage, unstored = MemoryStorage(), Unstored()
+    storage, unstored = HistogramStorage(), Unstored()
     for command in commands(path.read_text()):
         match command:
             case Load():
                 unstored.load(command)
-                for series in command.series:
-                    storage.add(series.labels, series.samples(0, command.step_ms))
+                _load(command, storage)
             case Clear():
                 storage.clear()
                 unstored.clear()
             case Evaluation():
-                aside = WHOLE_FILES.get(path.name) or unstored.reason(command)
+                aside = unstored.reason(command)
                 state, reason = (State.SET_ASIDE, aside) if aside else _outcome(command, storage)
                 yield Outcome(path.name, command.line, command.query, state, reason)
+
+
+def _load(load: Load, storage: HistogramStorage) -> None:
+    for series in load.series:
+        storage.add(series.labels, series.samples(0, load.step_ms))
+        if series.has_histograms:
+            storage.add_histograms(series.labels, histogram_points(series, 0, load.step_ms))
+            storage.with_hints(series.labels)
+    if load.with_nhcb:
+        for labels, points in custom_histograms(load.series, load.step_ms).items():
+            storage.add_histograms(labels, points.items())
+            storage.with_hints(labels)
 
 
 def _outcome(evaluation: Evaluation, storage: Storage) -> tuple[State, str]:

@@ -1,4 +1,4 @@
-"""Evaluations that need what this store does not keep: native histograms and start timestamps.
+"""Evaluations that need what this store does not keep: start timestamps.
 
 They are set aside, each by a reason that follows from the script.
 """
@@ -14,42 +14,29 @@ from tsdb.promql.syntax.features import ALL_FEATURES
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import Call, Expression, VectorSelector, children
 from tsdb.rules.memory import label_filter
-from tsdb.rules.unit_tests.notation import Labels, labels_of
+from tsdb.rules.unit_tests.notation import Labels
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import QueryError
 
-WHOLE_FILES = {
-    "native_histograms.test": "native histograms",
-    "start_timestamps.test": "start timestamps",
-}
-
 _TARGET_INFO = Matcher(MatchType.EQUAL, METRIC_NAME, "target_info")
-_CLASSIC_SUFFIXES = ("_bucket", "_count", "_sum")
 
 
 class Unstored:
-    """Which of the loaded series have native histograms or start timestamps."""
+    """Which of the loaded series have start timestamps."""
 
     def __init__(self) -> None:
-        self._histograms: set[Labels] = set()
         self._start_times: set[Labels] = set()
 
     def load(self, load: Load) -> None:
         """Series of one more command."""
-        self._histograms.update(series.labels for series in load.series if series.has_histograms)
         self._start_times |= load.with_start_times
-        if load.with_nhcb:
-            self._histograms.update(filter(None, (_native(series.labels) for series in load.series)))
 
     def clear(self) -> None:
         """Forget the series of all loads."""
-        self._histograms.clear()
         self._start_times.clear()
 
     def reason(self, evaluation: Evaluation) -> str | None:
         """The need of an evaluation that the store does not meet; None: it can run."""
-        if evaluation.expected.has_histograms:
-            return "expects native histograms"
         try:
             node = parse(evaluation.query, ALL_FEATURES)
         except QueryError:
@@ -58,22 +45,9 @@ class Unstored:
             return "start_timestamp()"
         for matchers in _selections(node):
             matches = label_filter(matchers)
-            if any(map(matches, self._histograms)):
-                return "selects native histograms"
             if any(map(matches, self._start_times)):
                 return "selects start timestamps"
         return None
-
-
-def _native(labels: Labels) -> Labels | None:
-    """The native histogram of a classic histogram's series; None for any other series."""
-    found = dict(labels)
-    name = found.get(METRIC_NAME, "")
-    suffix = next((suffix for suffix in _CLASSIC_SUFFIXES if name.endswith(suffix)), None)
-    if suffix is None:
-        return None
-    found.pop("le", None)
-    return labels_of(found | {METRIC_NAME: name.removesuffix(suffix)})
 
 
 def _parts(node: Expression) -> Iterator[Expression]:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.elementwise import ARITHMETIC, COMPARE
 from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.histogram_pairs import TRIMS, inform_of_types, numbered, pairs_of_histograms, scaled
+from tsdb.promql.evaluate.native.histograms import HistogramCells
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, counted, stacked
 from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, group_starts, joined
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, MatchCardinality, Matching
@@ -18,7 +20,6 @@ from tsdb.selector.tokens import PLAIN_LABEL, quoted
 Values = NDArray[np.float64]
 MANY_SIDE = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
 ONE_SIDE = "multiple matches for labels: grouping labels must ensure unique matches"
-TRIMS = frozenset({"</", ">/"})  # Operators of native histograms.
 
 
 def scalars(node: Binary, left: Scalar, right: Scalar) -> Scalar:
@@ -30,10 +31,21 @@ def scalars(node: Binary, left: Scalar, right: Scalar) -> Scalar:
     return Scalar(ARITHMETIC[node.operator](left.values, right.values))
 
 
+def negated(block: Block) -> Block:
+    """The values times -1, with the names of the series."""
+    if block.native is None:
+        return block.with_values(-block.values)
+    histograms = block.native.histograms
+    native = replace(block.native, histograms=histograms.times(np.full(len(histograms), -1.0)))
+    return replace(block, values=-block.values, native=native)
+
+
 def with_scalar(
     context: EvaluationContext, node: Binary, vector: Block, scalar: Scalar, *, scalar_is_left: bool
 ) -> Block:
     """A comparison without `bool` filters the vector; everything else gives new values."""
+    if vector.native is not None:
+        return _histograms_with_scalar(context, node, vector, scalar, scalar_is_left=scalar_is_left)
     pair = (scalar.values, vector.values) if scalar_is_left else (vector.values, scalar.values)
     if node.operator in TRIMS:
         return _refuse_trim(context, node, vector)
@@ -47,9 +59,34 @@ def with_scalar(
 
 def _refuse_trim(context: EvaluationContext, node: Binary, block: Block) -> Block:
     if block.present.any():
-        problem = f'incompatible sample types encountered for binary operator "{node.operator}": '
-        context.annotations.inform(f"{problem}float {node.operator} float", node.span)
+        inform_of_types(context, node, "float", "float")
     return block.take(np.zeros(0, np.int64))
+
+
+def _histograms_with_scalar(
+    context: EvaluationContext, node: Binary, vector: Block, scalar: Scalar, *, scalar_is_left: bool
+) -> Block:
+    is_histogram = vector.is_histogram
+    operator = node.operator
+    takes_histograms = operator == "*" or (not scalar_is_left and (operator == "/" or operator in TRIMS))
+    if not takes_histograms:
+        if is_histogram.any():
+            kinds = ("float", "histogram") if scalar_is_left else ("histogram", "float")
+            inform_of_types(context, node, *kinds)
+        return with_scalar(context, node, vector.floats(), scalar, scalar_is_left=scalar_is_left)
+    assert vector.native is not None, "vectors of floats have another way"
+    rows, steps = np.nonzero(is_histogram)
+    made = scaled(vector.native.histograms.take(vector.native.of[rows, steps]), operator, scalar.values[steps])
+    present, values = vector.present, vector.values
+    if operator in TRIMS:
+        if (present & ~is_histogram).any():
+            inform_of_types(context, node, "float", "float")
+        present = is_histogram
+    else:
+        values = ARITHMETIC[operator](values, scalar.values)
+    native = HistogramCells(made, numbered(vector.values.shape, rows, steps))
+    result = replace(vector, values=values, present=present, native=native).compact()
+    return result if operator in TRIMS else context.without_name(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +162,9 @@ def _matched(context: EvaluationContext, node: Binary, sides: Sides) -> Block:
     if problem is not None:
         raise problem[1]
     loses_name = np.full(len(labels), node.returns_bool and context.delays_name_removal)
+    if left.native is not None or right.native is not None:
+        result = pairs_of_histograms(context, node, left, right, present)
+        return context.checked(replace(result, labels=labels, loses_name=loses_name).compact())
     if node.operator in TRIMS:
         return _refuse_trim(context, node, Block(labels, left.values, present, loses_name))
     if node.operator in COMPARISONS:

@@ -173,12 +173,14 @@ class EvaluationContext:
     """start_ms, end_ms, step_ms: steps of this part. query_start_ms, query_end_ms and query_step_ms: steps of the whole
     query.
 
-    An instant query has one step and step_ms 0. is_fixed: whether a node has the same value at all steps. values_max:
+    An instant query has one step and step_ms 0. is_fixed: whether a node has the same value at all steps.
+    resolves_hints: whether a selector compares histograms to find their resets. values_max:
     bound of one vector, over all its steps. in_hand, subqueries: memory and work of the whole query. steps: number of
     steps, at least 1.
     """
 
     is_fixed: Callable[[Expression], bool]
+    resolves_hints: Callable[[Expression], bool]
     storage: Storage
     annotations: Annotations
     pool: Pool

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tsdb.promql.evaluate.binary import scalars, vectors, with_scalar
+from tsdb.promql.evaluate.binary import negated, scalars, vectors, with_scalar
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.functions import BODIES, OfFirst, OfTexts, OfValues, check_extension
 from tsdb.promql.evaluate.groups.aggregate import aggregated, check_label, counted_values
@@ -125,6 +125,10 @@ def _subquery(context: EvaluationContext, node: Subquery) -> Step[Ranges]:
     context.subqueries.add((len(block) if reads else len(block) - 1) * visited)
     context.in_hand.admit(SAMPLE_BYTES * block.values.size)
     samples = as_samples(block, inner.times_ms)
+    if samples.native is not None:
+        # The steps of a subquery leave samples out or repeat them, so their hints say nothing of resets between them.
+        native = replace(samples.native, histograms=samples.native.histograms.without_resets())
+        samples = replace(samples, native=native)
     context.in_hand.replace(before, samples.nbytes)
     return Ranges(samples, at_ms, range_ms, range_ms, 0)
 
@@ -135,7 +139,7 @@ def _unary(context: EvaluationContext, node: Unary) -> Step[Value]:
         return value
     if isinstance(value, Scalar):
         return Scalar(-value.values)
-    return context.without_name(value.with_values(-value.values))
+    return context.without_name(negated(value))
 
 
 def _binary(context: EvaluationContext, node: Binary) -> Step[Value]:
@@ -235,5 +239,8 @@ def _repeated(context: EvaluationContext, value: Value) -> Value:
         return Scalar(np.repeat(value.values, steps))
     context.admit(len(value), steps)
     return replace(
-        value, values=np.repeat(value.values, steps, axis=1), present=np.repeat(value.present, steps, axis=1)
+        value,
+        values=np.repeat(value.values, steps, axis=1),
+        present=np.repeat(value.present, steps, axis=1),
+        native=value.native and replace(value.native, of=np.repeat(value.native.of, steps, axis=1)),
     )

@@ -21,6 +21,7 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups.histograms import histogram_fraction, histogram_quantile, histogram_quantiles
 from tsdb.promql.evaluate.info import with_info
 from tsdb.promql.evaluate.label_functions import Relabel, label_join, label_replace
+from tsdb.promql.evaluate.native.histograms import NativeHistograms
 from tsdb.promql.evaluate.ranges import range_kernels as codes
 from tsdb.promql.evaluate.ranges.range_functions import (
     OverRange,
@@ -121,17 +122,17 @@ def _clamped(context: EvaluationContext, node: Call, args: Sequence[Argument]) -
         high = np.full_like(low, np.inf)
     else:
         low = np.full_like(high, -np.inf)
-    return _clamp(context, _block(args[0]), low, high)
+    return _clamp(context, _block(args[0]).floats(), low, high)
 
 
 def _round(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
-    block = _block(args[0])
+    block = _block(args[0]).floats()
     nearest = _scalar(args[1]).values if len(args) > 1 else np.ones(context.steps)
     return context.without_name(block.with_values(rounded(block.values, nearest)))
 
 
 def _to_scalar(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Scalar:
-    block = _block(args[0])
+    block = _block(args[0]).floats()
     counts = block.present.sum(axis=0)
     totals = np.where(block.present, block.values, 0.0).sum(axis=0)
     return Scalar(np.where(counts == 1, totals, np.nan))
@@ -139,14 +140,14 @@ def _to_scalar(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Scal
 
 def _math(compute: Callable[[Values], Values]) -> OfValues:
     def value(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
-        block = _block(args[0])
+        block = _block(args[0]).floats()
         return context.without_name(block.with_values(compute(block.values)))
 
     return OfValues(value)
 
 
 def _date(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
-    block = _block(args[0]) if args else vector_of(context, Scalar(context.times_ms / 1000))
+    block = _block(args[0]).floats() if args else vector_of(context, Scalar(context.times_ms / 1000))
     return context.without_name(block.with_values(date_part(node.name, block.values)))
 
 
@@ -172,8 +173,25 @@ def _of_two(choose: Callable[[Values, Values], Values]) -> OfValues:
     return OfValues(lambda _, __, args: Scalar(choose(_scalar(args[0]).values, _scalar(args[1]).values)))
 
 
+def _of_histograms(measure: Callable[[NativeHistograms], Values]) -> OfValues:
+    """A number of each histogram. Floats have none."""
+
+    def value(context: EvaluationContext, _: Call, args: Sequence[Argument]) -> Block:
+        block = _block(args[0])
+        if block.native is None:
+            return context.without_name(block.take(np.zeros(0, np.int64)))
+        native = block.native
+        numbers = measure(native.histograms)
+        is_histogram = block.is_histogram
+        values = np.zeros(block.values.shape)
+        values[is_histogram] = numbers[native.of[is_histogram]]
+        return context.without_name(block.with_values(values).with_present(is_histogram))
+
+    return OfValues(value)
+
+
 def _none(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
-    """Functions of native histograms and start timestamps, which no sample here has."""
+    """Functions of start timestamps, which no sample here has."""
     block = next(arg for arg in args if isinstance(arg, Block))
     return block.take(np.zeros(0, np.int64))
 
@@ -181,7 +199,8 @@ def _none(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
 def _sorted(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
     block = _block(args[0])
     if _warn_of_sort(context, node):
-        return block
+        return block.floats()
+    block = block.floats()
     values = block.values[:, 0]
     keys = -values if node.name == "sort_desc" else values
     return block.subset(np.argsort(keys, kind="stable"))  # NaN comes last in both orders.
@@ -338,7 +357,7 @@ BODIES: dict[str, Body] = {
     "range": _of_query(lambda context: (context.query_end_ms - context.query_start_ms) / 1000),
     "min_of": _of_two(least),
     "max_of": _of_two(greatest),
-    # Functions of classic histograms.
+    # Functions of classic and native histograms.
     "histogram_quantile": OfValues(
         lambda context, node, args: histogram_quantile(context, node, _scalar(args[0]), _block(args[1]))
     ),
@@ -352,12 +371,13 @@ BODIES: dict[str, Body] = {
             context, node, _scalar(args[0]), _scalar(args[1]), _block(args[2])
         )
     ),
-    # Functions of native histograms and start timestamps, which no sample here has.
-    "histogram_avg": OfValues(_none),
-    "histogram_count": OfValues(_none),
-    "histogram_sum": OfValues(_none),
-    "histogram_stddev": OfValues(_none),
-    "histogram_stdvar": OfValues(_none),
+    # Functions of native histograms.
+    "histogram_avg": _of_histograms(lambda histograms: histograms.sums / histograms.counts),
+    "histogram_count": _of_histograms(lambda histograms: histograms.counts),
+    "histogram_sum": _of_histograms(lambda histograms: histograms.sums),
+    "histogram_stddev": _of_histograms(lambda histograms: np.sqrt(histograms.variances())),
+    "histogram_stdvar": _of_histograms(lambda histograms: histograms.variances()),
+    # Functions of start timestamps, which no sample here has.
     "start_timestamp": OfValues(_none),
 }
 assert BODIES.keys() == FUNCTIONS.keys(), "each function has types of arguments and a body"

@@ -43,6 +43,8 @@ def with_info(context: EvaluationContext, node: Call, base: Block) -> Block:
         for at_ms in [_info_times(context, node.args[0])]
         for identity in _identities(base.labels, is_info)
     ]
+    if any(block.is_histogram.any() for block, _ in parts):
+        raise EvaluationError("info sample should be float")
     return _combined(context, base, is_info, _joined(parts), of_data)
 
 
@@ -155,8 +157,7 @@ def _combined(
             presents.append(present)
     kept = np.array(rows, np.int64)
     present = np.array(presents, np.bool_).reshape(len(rows), steps)
-    block = Block(label_sets(context.pool, labels), base.values[kept], present, base.loses_name[kept])
-    return block.merged()
+    return replace(base.take(kept), labels=label_sets(context.pool, labels), present=present).merged()
 
 
 def _by_identity(labels: LabelSets) -> dict[tuple[str, ...], list[tuple[str, int]]]:

@@ -28,6 +28,7 @@ from tsdb.promql.syntax.functions import FUNCTIONS
 from tsdb.promql.syntax.parser import parse
 from tsdb.promql.syntax.tree import (
     Aggregation,
+    Binary,
     Call,
     Expression,
     Subquery,
@@ -134,6 +135,24 @@ class Prepared:
         """Whether the value of a node of this query is the same at all steps, and more than a number or a text."""
         return id(node) in self._fixed
 
+    def resolves_hints(self, node: Expression) -> bool:
+        """Whether the histograms of a selector get the hints that comparing them gives. Prometheus does that where a
+        query needs their counts and sums alone, because it then drops the buckets."""
+        return id(node) in self._of_counts
+
+    @cached_property
+    def _of_counts(self) -> frozenset[int]:
+        found: set[int] = set()
+        pending: list[tuple[Expression, bool]] = [(self.node, False)]
+        while pending:
+            node, counts = pending.pop()
+            if isinstance(node, VectorSelector) and counts:
+                found.add(id(node))
+            if not _needs_buckets(node):
+                counts = counts or (isinstance(node, Call) and node.name in _OF_COUNTS)
+                pending.extend((part, counts) for part in children(node))
+        return frozenset(found)
+
     @cached_property
     def _fixed(self) -> frozenset[int]:
         """The fixed nodes, by identity: equal nodes are compared in full."""
@@ -142,6 +161,31 @@ class Prepared:
         for node in post_order(self.node):
             known[id(node)] = _fixed(node, known)
         return frozenset(at for at, (is_fixed, is_more) in known.items() if is_fixed and is_more)
+
+
+_OF_COUNTS = frozenset({"histogram_count", "histogram_sum", "histogram_avg", "timestamp", "start_timestamp", "absent"})
+_OF_BUCKETS = frozenset(
+    {
+        "histogram_quantile",
+        "histogram_quantiles",
+        "histogram_fraction",
+        "histogram_stddev",
+        "histogram_stdvar",
+        "changes",
+    }
+)
+
+
+def _needs_buckets(node: Expression) -> bool:
+    match node:
+        case Subquery() | Aggregation(operator="count_values"):
+            return True
+        case Binary():
+            return node.operator in ("</", ">/", "==", "!=")
+        case Call():
+            return node.name in _OF_BUCKETS
+        case _:
+            return False
 
 
 def _fixed(node: Expression, known: dict[int, tuple[bool, bool]]) -> tuple[bool, bool]:
@@ -202,6 +246,7 @@ def _context(
     return EvaluationContext(
         storage=storage,
         is_fixed=query.is_fixed,
+        resolves_hints=query.resolves_hints,
         annotations=Annotations(query.text),
         pool=Pool(),
         start_ms=start_ms,

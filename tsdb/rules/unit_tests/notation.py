@@ -22,9 +22,11 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]  # The labels are sorted by name
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A native histogram, as it is written."""
+    """A native histogram, as it is written: `text`, and then `times` times the change, which has its sign."""
 
     text: str
+    change: str = ""
+    times: int = 0
 
 
 Point: TypeAlias = float | Histogram | None  # None stands for a missing sample.
@@ -63,7 +65,7 @@ _NUMBER = r"(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|nan)"
 _ITEM = re.compile(
     rf"""\s+ (?: (?P<absent>_) | (?P<stale>stale)
            | (?P<number>[+-]?{_NUMBER}) (?P<change>[+-]{_NUMBER}(?=x))?
-           | (?P<histogram>{_HISTOGRAM}) (?:[+-]{_HISTOGRAM}(?=x))? )
+           | (?P<histogram>{_HISTOGRAM}) (?P<histogram_change>[+-]{_HISTOGRAM}(?=x))? )
          (?:x(?P<times>\d+))? (?=\s|\Z)""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -142,7 +144,8 @@ def _expanded(item: re.Match[str]) -> list[Point]:
     if item["stale"]:
         return [STALE] * (times + 1)
     if item["histogram"]:
-        return [Histogram(item["histogram"])] * (times + 1)
+        change = item["histogram_change"] or ""
+        return [Histogram(item["histogram"], change, number if change else 0) for number in range(times + 1)]
     value, change = float(item["number"]), float(item["change"] or 0)
     points: list[Point] = []
     for _ in range(times + 1):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from support.promql.comparison import Row
 from support.promql.differential.answers import Answer, Failure
+from support.promql.histograms import HistogramValue
 from tsdb.rules.unit_tests.notation import shown_labels
 
 RELATIVE = 1e-9
@@ -73,8 +74,10 @@ def difference(ours: Answer, theirs: Answer, order: Order, *, with_annotations: 
     )
 
 
-def close(one: float, other: float) -> bool:
+def close(one: float | HistogramValue, other: float | HistogramValue) -> bool:
     """Equal within the tolerance. NaN equals NaN."""
+    if isinstance(one, HistogramValue) or isinstance(other, HistogramValue):
+        return one == other
     if one == other or (one != one and other != other):
         return True
     apart = abs(one - other)

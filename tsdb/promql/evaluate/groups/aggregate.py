@@ -13,6 +13,8 @@ from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.groups import aggregate_kernels as codes
 from tsdb.promql.evaluate.groups.aggregate_kernels import aggregate_kernel, first_kernel, top_kernel
+from tsdb.promql.evaluate.groups.histogram_groups import floats_of_groups, with_totals
+from tsdb.promql.evaluate.native.shown import shown_histograms
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
 from tsdb.promql.syntax.numbers import shown_f, shown_g
@@ -46,6 +48,7 @@ class Grouping:
 
 def aggregated(context: EvaluationContext, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
     """parameter: float64 (steps,), of those that have one. Raises EvaluationError for one that has no meaning."""
+    block = floats_of_groups(context, node, block)
     grouping = _grouping(node, block.labels)
     if node.operator in _CODES:
         return _reduced(context, node, block, grouping, parameter)
@@ -67,11 +70,10 @@ def check_label(name: str) -> None:
 def counted_values(context: EvaluationContext, node: Aggregation, block: Block, label: str) -> Block:
     """A series for each value of a group, with the value in a label, which was checked."""
     rows, steps = np.nonzero(block.present)
-    found, value_of = np.unique(block.values[rows, steps].view(np.int64), return_inverse=True)
-    numbers = np.array([context.pool.number(shown_f(value)) for value in found.view(np.float64).tolist()], np.int32)
+    numbers, value_of = _numbered_values(context, block, rows, steps)
     # Before the grouping, each pair of row and value is a series.
-    pairs, pair_of = np.unique(rows * max(1, len(found)) + value_of.reshape(-1), return_inverse=True)
-    pair_rows, pair_values = np.divmod(pairs, max(1, len(found)))
+    pairs, pair_of = np.unique(rows * max(1, len(numbers)) + value_of, return_inverse=True)
+    pair_rows, pair_values = np.divmod(pairs, max(1, len(numbers)))
     labels = block.labels.take(pair_rows).with_column(label, numbers[pair_values])
     names = node.labels if node.without else (*node.labels, label)
     grouping = _grouping(replace(node, labels=names), labels)
@@ -80,6 +82,22 @@ def counted_values(context: EvaluationContext, node: Aggregation, block: Block, 
     counts = np.zeros(shape)
     np.add.at(counts, (grouping.of_row[pair_of.reshape(-1)], steps), 1.0)
     return Block(grouping.labels, counts, counts > 0, np.zeros(shape[0], np.bool_)).merged()
+
+
+def _numbered_values(
+    context: EvaluationContext, block: Block, rows: NDArray[np.int64], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """(the number of the text of each value, the value of each cell)."""
+    found, value_of = np.unique(block.values[rows, steps].view(np.int64), return_inverse=True)
+    texts = [shown_f(value) for value in found.view(np.float64).tolist()]
+    value_of = value_of.reshape(-1)
+    if block.native is not None:
+        of = block.native.of[rows, steps]
+        used, places = np.unique(of[of >= 0], return_inverse=True)
+        value_of[of >= 0] = len(texts) + places.reshape(-1)
+        texts += shown_histograms(block.native.histograms.take(used))
+    numbers, places = np.unique([context.pool.number(text) for text in texts], return_inverse=True)
+    return numbers.astype(np.int32), places.reshape(-1)[value_of] if len(texts) else value_of
 
 
 def _grouping(node: Aggregation, labels: LabelSets) -> Grouping:
@@ -118,7 +136,10 @@ def _reduced(
     loses_name = np.zeros(shape[0], np.bool_)
     if context.delays_name_removal:
         np.logical_or.at(loses_name, grouping.of_row, block.loses_name)
-    return Block(grouping.labels, values, present, loses_name).compact()
+    result = Block(grouping.labels, values, present, loses_name)
+    if block.native is not None and node.operator in ("sum", "avg"):
+        result = with_totals(context, node, block, grouping.of_row, result)
+    return result.compact()
 
 
 def _chosen(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.jit import Array2, helper, kernel
 from tsdb.promql.evaluate.ranges.quantile_kernels import quantile_of
-from tsdb.promql.evaluate.ranges.sum_kernels import add, mean_of
+from tsdb.promql.evaluate.sum_kernels import add, mean_of
 
 SUM, COUNT, MIN, MAX, GROUP, AVG, STDDEV, STDVAR, QUANTILE = range(9)
 

@@ -1,4 +1,4 @@
-"""Functions over classic histograms: series that differ in their label `le` alone."""
+"""Functions over classic histograms, series that differ in their label `le` alone, and over native ones beside them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.context import EvaluationContext, ForcedMonotonicity
 from tsdb.promql.evaluate.groups.histogram_kernels import FRACTION, QUANTILE, histogram_kernel
+from tsdb.promql.evaluate.groups.native_quantiles import native_fractions, native_quantiles
 from tsdb.promql.evaluate.ranges.range_functions import warn_of_quantiles
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, stacked
-from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, joined
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.promql.syntax.tree import Call
 from tsdb.selector.tokens import TextSpan
@@ -45,8 +46,11 @@ class Histograms:
 def histogram_quantile(context: EvaluationContext, node: Call, quantile: Scalar, block: Block) -> Block:
     """The quantile of each histogram, by linear interpolation between bounds."""
     warn_of_quantiles(context, quantile.values, node)
-    histograms = _histograms(context, block, node.args[1].span)
-    return context.without_name(_quantiles(context, histograms, [quantile], node.args[1].span)[0])
+    histograms, native = _split(context, block, node.args[1].span)
+    found = _quantiles(context, histograms, [quantile], node.args[1].span)[0]
+    return _with_native(
+        context, found, native and native_quantiles(context, native, quantile.values, node.args[1].span)
+    )
 
 
 def histogram_quantiles(
@@ -55,9 +59,12 @@ def histogram_quantiles(
     """Several quantiles of each histogram, each with a label that names it."""
     for index, quantile in enumerate(quantiles):
         warn_of_quantiles(context, quantile.values, node, 2 + index)
-    histograms = _histograms(context, block, node.args[0].span)
+    span = node.args[0].span
+    histograms, native = _split(context, block, span)
     parts: list[Block] = []
-    for quantile, found in zip(quantiles, _quantiles(context, histograms, quantiles, node.args[0].span), strict=True):
+    for quantile, classic in zip(quantiles, _quantiles(context, histograms, quantiles, span), strict=True):
+        of_native = native and native_quantiles(context, native, quantile.values, span)
+        found = classic if of_native is None else stacked((classic, of_native))
         values, of_step = np.unique(quantile.values, return_inverse=True)  # NaN equals NaN here.
         for index, value in enumerate(values.tolist()):
             here = of_step.reshape(-1) == index
@@ -69,8 +76,44 @@ def histogram_quantiles(
 
 def histogram_fraction(context: EvaluationContext, node: Call, lower: Scalar, upper: Scalar, block: Block) -> Block:
     """The share of observations between two values."""
-    histograms = _histograms(context, block, node.args[2].span)
-    return context.without_name(_computed(context, histograms, FRACTION, [lower], [upper])[0][0])
+    span = node.args[2].span
+    histograms, native = _split(context, block, span)
+    found = _computed(context, histograms, FRACTION, [lower], [upper])[0][0]
+    return _with_native(context, found, native and native_fractions(context, native, lower.values, upper.values, span))
+
+
+def _with_native(context: EvaluationContext, classic: Block, native: Block | None) -> Block:
+    """The values of classic and of native histograms, without names."""
+    both = classic if native is None else stacked((classic, native)).compact()
+    return context.without_name(both)
+
+
+def _split(context: EvaluationContext, block: Block, span: TextSpan) -> tuple[Histograms, Block | None]:
+    """The classic histograms, and the series with native ones. At a step with both, neither counts."""
+    if block.native is None:
+        return _histograms(context, block, span), None
+    native = block.with_present(block.is_histogram)
+    classic = _histograms(context, block.floats(), span)
+    keys = joined(classic.labels, native.labels).groups()
+    middle = len(classic.labels)
+    shape = len(keys), block.steps
+    has_classic, has_native = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    histogram_of = np.repeat(np.arange(middle), np.diff(classic.starts))
+    np.logical_or.at(has_classic, keys.of_row[:middle][histogram_of], classic.present[classic.order])
+    np.logical_or.at(has_native, keys.of_row[middle:], native.present)
+    both = has_classic & has_native
+    if not both.any():
+        return classic, native
+    names = native.labels.texts(METRIC_NAME)
+    of_native = both[keys.of_row[middle:]]
+    for name in dict.fromkeys(names[row] for row in np.flatnonzero(of_native.any(axis=1)).tolist()):
+        problem = "vector contains a mix of classic and native histograms"
+        if context.delays_name_removal and name:
+            problem += f' for metric name "{name}"'
+        context.annotations.warn(problem, span)
+    present = classic.present.copy()
+    present[classic.order] &= ~both[keys.of_row[:middle][histogram_of]]
+    return replace(classic, present=present), native.with_present(native.present & ~of_native)
 
 
 def _quantiles(

@@ -13,12 +13,12 @@ from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.ranges import range_kernels as codes
+from tsdb.promql.evaluate.ranges.histogram_ranges import over_histograms, span_of
 from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
 from tsdb.promql.evaluate.selection.select import Ranges
-from tsdb.promql.evaluate.vectors.block import Block, Scalar
+from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
-from tsdb.promql.syntax.tree import Call, Extension, Subquery
-from tsdb.selector.tokens import TextSpan
+from tsdb.promql.syntax.tree import Call, Extension
 
 # A query that is over its time ends after a piece, which takes at most a second.
 VISITS_A_PIECE = 50_000_000
@@ -61,18 +61,35 @@ def over_range(
 ) -> Block:
     """The value of each range. parameters: the other arguments, in their order."""
     samples = ranges.samples
-    shape = len(samples.labels), context.steps
-    context.admit(*shape)
+    context.admit(len(samples.labels), context.steps)
     one, two = [*(parameter.values for parameter in parameters), np.zeros(context.steps), np.zeros(context.steps)][:2]
     if function.check is not None and len(samples.values):
         function.check((one, two))
+
+    def compute(samples: Samples) -> Block:
+        return _computed(context, function.code, ranges, samples, (one, two))
+
+    if samples.native is None:
+        block = compute(samples)
+    else:
+        block = over_histograms(context, node, function.code, ranges, compute)
+    block = block.compact()
+    if function.annotate is not None:
+        function.annotate(context, node, block.floats(), (one, two))
+    return function.finish(context, node, block)
+
+
+def _computed(context: EvaluationContext, code: int, ranges: Ranges, samples: Samples, parameters: Parameters) -> Block:
+    """The value of each range of these samples, which count as floats. Series without a value stay."""
+    one, two = parameters
+    shape = len(samples.labels), context.steps
     block = Block(samples.labels, np.empty(shape), np.empty(shape, np.bool_), samples.loses_name)
     times_ms, extension = context.times_ms, _EXTENSIONS[ranges.extension]
 
     def work(steps: slice, values: NDArray[np.float64], present: NDArray[np.bool_]) -> Callable[[slice], None]:
         def of_rows(rows: slice) -> None:
             range_kernel(
-                function.code,
+                code,
                 samples.starts[rows.start : rows.stop + 1],
                 samples.ts_ms,
                 samples.values,
@@ -101,10 +118,7 @@ def over_range(
             values, present = np.empty(part), np.empty(part, np.bool_)
             over_parts(work(steps, values, present), shape[0], size)
             block.values[:, steps], block.present[:, steps] = values, present
-    block = block.compact()
-    if function.annotate is not None:
-        function.annotate(context, node, block, (one, two))
-    return function.finish(context, node, block)
+    return block
 
 
 def visits(samples: int, context: EvaluationContext, range_ms: int) -> int:
@@ -120,8 +134,7 @@ def _pieces(steps: int, count: int) -> Iterator[slice]:
 
 def inform_of_gauges(context: EvaluationContext, node: Call, block: Block, _: Parameters) -> None:
     """Inform of metrics whose name is not that of a counter."""
-    # Prometheus no longer knows the position of a subquery when it evaluates the function.
-    span = TextSpan(0, 0) if isinstance(node.args[0], Subquery) else node.args[0].span
+    span = span_of(node)
     labels = block.labels
     for name in labels.pool.texts(dict.fromkeys(labels.column(METRIC_NAME).tolist())):
         if name and not name.endswith(_COUNTER_SUFFIXES):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +21,14 @@ def range_vector(ranges: Ranges) -> Samples:
     ends = np.concatenate(([0], np.cumsum(inside)))[samples.starts]
     rows = np.flatnonzero(np.diff(ends))
     starts = np.concatenate(([0], ends[rows + 1])).astype(np.int64)
+    native = samples.native and replace(samples.native, of=samples.native.of[inside])
     return Samples(
-        samples.labels.subset(rows), starts, samples.ts_ms[inside], samples.values[inside], samples.loses_name[rows]
+        samples.labels.subset(rows),
+        starts,
+        samples.ts_ms[inside],
+        samples.values[inside],
+        samples.loses_name[rows],
+        native,
     )
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.histograms import GAUGE, HistogramColumns
 from tsdb.model.stale import STALE_BITS
 from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
+from tsdb.promql.evaluate.native.histograms import HistogramCells, NativeHistograms, from_columns
+from tsdb.promql.evaluate.native.windows import interpolated, places_of, windows_of
 from tsdb.promql.evaluate.selection.newest_kernels import newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.promql.evaluate.vectors.block import Block, Samples
-from tsdb.promql.evaluate.vectors.labels import LabelSets, Pool, no_labels, parsed
+from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, Pool, no_labels, parsed
 from tsdb.promql.syntax.tree import Edge, Extension, MatrixSelector, Subquery, VectorSelector
 
 
@@ -70,7 +73,7 @@ def _newest(
     context.admit(len(stored.labels), context.steps)
     labels = parsed(context.pool, stored.labels)
     if node.extension is Extension.SMOOTHED:
-        return _smoothed(context, labels, stored, at_ms), np.zeros((0, 0), np.int64)
+        return _smoothed(context, node, labels, stored, at_ms), np.zeros((0, 0), np.int64)
     shape = len(labels), context.steps
     values, present = np.empty(shape), np.empty(shape, np.bool_)
     times_ms = np.empty(shape if with_times else (0, 0), np.int64)
@@ -82,19 +85,85 @@ def _newest(
         newest_kernel(starts, stored.ts_ms, bits, at_ms, context.lookback_ms, part, times_ms[rows], present[rows])
 
     over_parts(work, len(labels), stored.values.nbytes + values.nbytes)
-    block = Block(labels, values, present, np.zeros(shape[0], np.bool_))
+    native = None
+    if stored.histograms is not None:
+        assert stored.histogram_of is not None, "the storage names the samples that are histograms"
+        of, unused = np.empty(shape, np.int64), np.empty(shape, np.bool_)
+        none = np.empty((0, 0), np.int64)
+        newest_kernel(stored.starts, stored.ts_ms, stored.histogram_of, at_ms, context.lookback_ms, of, none, unused)
+        native = HistogramCells(_histograms(context, node, stored, stored.histograms, stored.histogram_of), of)
+    block = Block(labels, values, present, np.zeros(shape[0], np.bool_), native)
     if present.all() or (kept := present.any(axis=1)).all():
         return block, times_ms
     rows = np.flatnonzero(kept)
     return block.subset(rows), times_ms[rows] if with_times else times_ms
 
 
-def _smoothed(context: EvaluationContext, labels: LabelSets, stored: StoredSeries, at_ms: NDArray[np.int64]) -> Block:
+def _smoothed(
+    context: EvaluationContext,
+    node: VectorSelector,
+    labels: LabelSets,
+    stored: StoredSeries,
+    at_ms: NDArray[np.int64],
+) -> Block:
     shape = len(stored.labels), context.steps
-    samples = _live(labels, stored)
+    samples = _live(context, node, labels, stored)
     values, present = np.empty(shape), np.empty(shape, np.bool_)
     smoothed_kernel(samples.starts, samples.ts_ms, samples.values, at_ms, context.lookback_ms, values, present)
-    return Block(labels, values, present, np.zeros(shape[0], np.bool_)).compact()
+    block = Block(labels, values, present, np.zeros(shape[0], np.bool_))
+    if samples.native is not None:
+        block = _smoothed_histograms(context, node, samples, block, at_ms)
+    return block.compact()
+
+
+def _smoothed_histograms(
+    context: EvaluationContext, node: VectorSelector, samples: Samples, block: Block, at_ms: NDArray[np.int64]
+) -> Block:
+    """The block with the histograms between samples. A step with floats and histograms around it has no value."""
+    native = samples.native
+    assert native is not None, "samples without histograms are smoothed by a kernel"
+    low_ms, high_ms = at_ms - context.lookback_ms, at_ms + context.lookback_ms
+    windows = windows_of(samples.starts, samples.ts_ms, low_ms, high_ms)
+    totals = np.concatenate(([0], np.cumsum(native.of >= 0)))
+    counts = totals[windows.high] - totals[windows.low]
+    mixed = (counts > 0) & (counts < windows.sizes)
+    _warn_of_metrics(context, node, block.labels, mixed, "encountered a mix of histograms and floats for metric name")
+    after = places_of(samples.starts, samples.ts_ms, at_ms - 1)
+    rows, steps = np.nonzero((counts > 0) & ~mixed)
+    low, high, after = (part[rows, steps] for part in (windows.low, windows.high, after))
+    times = at_ms[steps]
+    right = np.minimum(after, high - 1)
+    is_at = (after < high) & (samples.ts_ms[right] == times)
+    used = is_at | (after > low)
+    rows, steps, high, after, right, is_at, times = (
+        part[used] for part in (rows, steps, high, after, right, is_at, times)
+    )
+    is_between = ~is_at & (after < high)
+    left = np.where(is_at, right, after - 1)
+    right = np.where(is_between, right, left)
+    histograms, pair = native.histograms, (native.of[left], native.of[right])
+    hints = histograms.hints
+    is_counter = (hints[pair[0]] != GAUGE) | (hints[pair[1]] != GAUGE)
+    spans = samples.ts_ms[left], samples.ts_ms[right]
+    found = interpolated(histograms, pair, spans, times, is_counter)
+    failed = np.zeros_like(mixed)
+    failed[rows[found.failed >= 0], steps[found.failed >= 0]] = True
+    problem = "vector contains a mix of histograms with exponential and custom buckets schemas for metric name"
+    _warn_of_metrics(context, node, block.labels, failed, problem)
+    good = found.failed < 0
+    of = np.full(block.values.shape, -1, np.int64)
+    of[rows[good], steps[good]] = np.flatnonzero(good)
+    present = (block.present & (counts == 0)) | (of >= 0)
+    return replace(block, present=present, native=HistogramCells(found.histograms, of))
+
+
+def _warn_of_metrics(
+    context: EvaluationContext, node: VectorSelector, labels: LabelSets, where: NDArray[np.bool_], problem: str
+) -> None:
+    rows = np.flatnonzero(where.any(axis=1))
+    if len(rows):
+        for name in labels.pool.texts(dict.fromkeys(labels.column(METRIC_NAME)[rows].tolist())):
+            context.annotations.warn(f'{problem} "{name}"', node.span)
 
 
 def selected(context: EvaluationContext, node: MatrixSelector) -> Ranges:
@@ -105,7 +174,7 @@ def selected(context: EvaluationContext, node: MatrixSelector) -> Ranges:
     before_ms = range_ms if selector.extension is Extension.NONE else range_ms + context.lookback_ms
     after_ms = context.lookback_ms if selector.extension is Extension.SMOOTHED else 0
     stored = _stored(context, selector, int(at_ms[0]) - before_ms + 1, int(at_ms[-1]) + after_ms)
-    samples = _live(parsed(context.pool, stored.labels), stored)
+    samples = _live(context, selector, parsed(context.pool, stored.labels), stored)
     return Ranges(samples, at_ms, range_ms, before_ms, after_ms, selector.extension)
 
 
@@ -119,7 +188,8 @@ def as_samples(block: Block, times_ms: NDArray[np.int64]) -> Samples:
     """The values of a block as samples."""
     starts = np.concatenate(([0], np.cumsum(block.present.sum(axis=1)))).astype(np.int64)
     rows, steps = np.nonzero(block.present)
-    return Samples(block.labels, starts, times_ms[steps], block.values[rows, steps], block.loses_name)
+    native = block.native and replace(block.native, of=block.native.of[rows, steps])
+    return Samples(block.labels, starts, times_ms[steps], block.values[rows, steps], block.loses_name, native)
 
 
 def _stored(context: EvaluationContext, node: VectorSelector, start_ms: int, end_ms: int) -> StoredSeries:
@@ -131,11 +201,32 @@ def _stored(context: EvaluationContext, node: VectorSelector, start_ms: int, end
     return stored
 
 
-def _live(labels: LabelSets, stored: StoredSeries) -> Samples:
+def _histograms(
+    context: EvaluationContext,
+    node: VectorSelector,
+    stored: StoredSeries,
+    columns: HistogramColumns,
+    of: NDArray[np.int64],
+) -> NativeHistograms:
+    """The histograms of a read, in the order of the columns. of: the histogram of each sample."""
+    histograms = from_columns(columns)
+    if not context.resolves_hints(node):
+        return histograms
+    of_samples = np.flatnonzero((of >= 0) & (stored.values.view(np.int64) != STALE_BITS))
+    row_of = np.searchsorted(stored.starts, of_samples, side="right")
+    return histograms.with_resets(of[of_samples], np.diff(row_of, prepend=-1) == 0)
+
+
+def _live(context: EvaluationContext, node: VectorSelector, labels: LabelSets, stored: StoredSeries) -> Samples:
     """The samples without stale markers."""
     live = stored.values.view(np.int64) != STALE_BITS
     loses_name = np.zeros(len(labels), np.bool_)
+    native = None
+    if stored.histograms is not None:
+        assert stored.histogram_of is not None, "the storage names the samples that are histograms"
+        histograms = _histograms(context, node, stored, stored.histograms, stored.histogram_of)
+        native = HistogramCells(histograms, stored.histogram_of[live])
     if live.all():
-        return Samples(labels, stored.starts, stored.ts_ms, stored.values, loses_name)
+        return Samples(labels, stored.starts, stored.ts_ms, stored.values, loses_name, native)
     starts = np.concatenate(([0], np.cumsum(live)))[stored.starts]
-    return Samples(labels, starts, stored.ts_ms[live], stored.values[live], loses_name)
+    return Samples(labels, starts, stored.ts_ms[live], stored.values[live], loses_name, native)

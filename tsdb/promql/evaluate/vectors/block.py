@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.native.histograms import HistogramCells, joined_natives
 from tsdb.promql.evaluate.vectors.labels import METADATA, LabelSets, joined
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
@@ -19,13 +20,15 @@ class Block:
     """values: float64 (series, steps). present: bool (series, steps); NaN is a value, absence is not.
 
     A value that is not present has no meaning. loses_name: bool (series,), whether the name is removed at the end of
-    the query; all False unless names are removed late.
+    the query; all False unless names are removed late. native: the cells that are histograms and not floats; None
+    in a block of floats, which pays nothing for them. The value of such a cell has no meaning.
     """
 
     labels: LabelSets
     values: NDArray[np.float64]
     present: NDArray[np.bool_]
     loses_name: NDArray[np.bool_]
+    native: HistogramCells | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -38,23 +41,43 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays of values and labels."""
-        return self.values.nbytes + self.present.nbytes + self.labels.numbers.nbytes
+        native = 0 if self.native is None else self.native.nbytes
+        return self.values.nbytes + self.present.nbytes + self.labels.numbers.nbytes + native
+
+    @property
+    def is_histogram(self) -> NDArray[np.bool_]:
+        """Whether a cell is present and a histogram, bool (series, steps)."""
+        return np.zeros_like(self.present) if self.native is None else self.present & (self.native.of >= 0)
 
     def take(self, rows: NDArray[np.int64]) -> Block:
         """The series with these indexes."""
-        return Block(self.labels.take(rows), self.values[rows], self.present[rows], self.loses_name[rows])
+        return self._of_rows(self.labels.take(rows), rows)
 
     def subset(self, rows: NDArray[np.int64]) -> Block:
         """The series with these indexes, of which none comes twice."""
-        return Block(self.labels.subset(rows), self.values[rows], self.present[rows], self.loses_name[rows])
+        return self._of_rows(self.labels.subset(rows), rows)
+
+    def _of_rows(self, labels: LabelSets, rows: NDArray[np.int64]) -> Block:
+        native = self.native and replace(self.native, of=self.native.of[rows])
+        return Block(labels, self.values[rows], self.present[rows], self.loses_name[rows], native)
 
     def with_values(self, values: NDArray[np.float64]) -> Block:
-        """The same series and presence with other values."""
+        """The same series and presence with other values, all of them floats."""
         return Block(self.labels, values, self.present, self.loses_name)
+
+    def with_native(self, native: HistogramCells) -> Block:
+        """The same series and presence, with these histograms."""
+        return replace(self, native=native)
 
     def with_present(self, present: NDArray[np.bool_]) -> Block:
         """The same series and values with another presence, without series that are nowhere present."""
-        return Block(self.labels, self.values, present, self.loses_name).compact()
+        return replace(self, present=present).compact()
+
+    def floats(self) -> Block:
+        """The block without its histograms, and without the series that have only these."""
+        if self.native is None:
+            return self
+        return replace(self, present=self.present & ~self.is_histogram, native=None).compact()
 
     def compact(self) -> Block:
         """The block without series that are present at no step."""
@@ -64,7 +87,7 @@ class Block:
 
     def without_name(self) -> Block:
         """The block without the names of metrics. Raises EvaluationError."""
-        return Block(self.labels.without(METADATA), self.values, self.present, self.loses_name).merged()
+        return replace(self, labels=self.labels.without(METADATA)).merged()
 
     def at_end(self) -> Block:
         """The block without the names that are marked. Raises EvaluationError when labels are equal then."""
@@ -86,7 +109,12 @@ class Block:
         values = np.zeros(counts.shape)
         rows, steps = np.nonzero(self.present)
         values[groups.of_row[rows], steps] = self.values[rows, steps]
-        return Block(self.labels.first_of(groups), values, counts > 0, self.loses_name[groups.first])
+        native = self.native
+        if native is not None:
+            of = np.full(counts.shape, -1, np.int64)
+            of[groups.of_row[rows], steps] = native.of[rows, steps]
+            native = replace(native, of=of)
+        return Block(self.labels.first_of(groups), values, counts > 0, self.loses_name[groups.first], native)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +146,7 @@ class Samples:
     """Samples of series as rows. Row i has the samples [starts[i], starts[i + 1]), ascending in time, without stale
     markers.
 
-    starts: int64 (rows + 1,). ts_ms: int64. values: float64.
+    starts: int64 (rows + 1,). ts_ms: int64. values: float64. native: the samples that are histograms, as in Block.
 
     """
 
@@ -127,11 +155,13 @@ class Samples:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     loses_name: NDArray[np.bool_]
+    native: HistogramCells | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays of samples and labels."""
-        return self.values.nbytes + self.ts_ms.nbytes + self.labels.numbers.nbytes
+        native = 0 if self.native is None else self.native.nbytes
+        return self.values.nbytes + self.ts_ms.nbytes + self.labels.numbers.nbytes + native
 
     def at_end(self) -> Samples:
         """Samples without the names that are marked."""
@@ -148,7 +178,23 @@ def stacked(blocks: Sequence[Block]) -> Block:
         np.concatenate([block.values for block in blocks]),
         np.concatenate([block.present for block in blocks]),
         np.concatenate([block.loses_name for block in blocks]),
+        _stacked_cells(blocks),
     )
+
+
+def _stacked_cells(blocks: Sequence[Block]) -> HistogramCells | None:
+    natives = [block.native for block in blocks if block.native is not None]
+    if not natives:
+        return None
+    parts: list[NDArray[np.int64]] = []
+    first = 0  # Index of the first histogram of a block among all.
+    for block in blocks:
+        if block.native is None:
+            parts.append(np.full(block.values.shape, -1, np.int64))
+            continue
+        parts.append(np.where(block.native.of < 0, -1, block.native.of + first))
+        first += len(block.native.histograms)
+    return HistogramCells(joined_natives([native.histograms for native in natives]), np.concatenate(parts))
 
 
 def counted(present: NDArray[np.bool_], of_row: NDArray[np.int64], groups: int) -> NDArray[np.int64]:

@@ -34,7 +34,9 @@ def outcomes(folder: Path, text: str, name: str = "some.test") -> list[Outcome]:
         ("eval instant at 1m x\n  expect fail\n", State.FAILED),
         ("eval instant at 1m x +\n  expect fail regex: parse error\n", State.PASSED),
         ("clear\neval instant at 1m x\n", State.PASSED),
-        ("eval instant at 1m h\n", State.SET_ASIDE),
+        ("eval instant at 1m h{a!='1'}\n  h {{count:1}}\n", State.PASSED),
+        ("eval instant at 1m h{a!='1'}\n  h {{count:2}}\n", State.FAILED),
+        ("eval instant at 1m start_timestamp(x)\n", State.SET_ASIDE),
     ],
 )
 def test_states(tmp_path: Path, text: str, state: State) -> None:
@@ -54,15 +56,10 @@ def test_a_failure_names_its_line_and_both_results(tmp_path: Path) -> None:
     ]
 
 
-def test_files_of_what_is_not_stored_are_set_aside(tmp_path: Path) -> None:
-    (outcome,) = outcomes(tmp_path, "eval instant at 1m x\n", "native_histograms.test")
-    assert (outcome.state, outcome.reason) == (State.SET_ASIDE, "native histograms")
-
-
 def test_table_counts_by_file(tmp_path: Path) -> None:
     found = [
         *outcomes(tmp_path, "eval instant at 1m 1\n  1\n\neval instant at 1m 1\n  2\n"),
-        *outcomes(tmp_path, "eval instant at 1m h\n", "other.test"),
+        *outcomes(tmp_path, "eval instant at 1m start_timestamp(x)\n", "other.test"),
     ]
     assert [line.split() for line in table(found).split("\n")] == [
         ["file", "passed", "failed", "set", "aside"],

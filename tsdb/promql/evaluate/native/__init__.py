@@ -1,0 +1,1 @@
+"""Native histograms: samples with buckets, beside the floats of a block."""
