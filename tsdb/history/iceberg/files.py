@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.history.iceberg.rows import BLOCK_ROWS, BucketRows, arrow_blocks, encoded_schema
+from tsdb.history.iceberg.rows import BLOCK_ROWS, BucketRows, arrow_blocks, encoded_schema, with_used_texts
 from tsdb.history.iceberg.state import CHANGED
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.times import DAY_MS
@@ -143,7 +143,7 @@ def write_file(table: Table, schema: pa.Schema, blocks: Iterable[pa.Table], plac
         )
         with writer:
             for block in blocks:
-                writer.write_table(block, row_group_size=BLOCK_ROWS)
+                writer.write_table(with_used_texts(block), row_group_size=BLOCK_ROWS)
     metadata: pq.FileMetaData = writer.writer.metadata
     statistics = data_file_statistics_from_parquet_metadata(
         metadata,

@@ -201,6 +201,26 @@ def _coded(codes: NDArray[np.int32], texts: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
 
 
+def with_used_texts(block: pa.Table) -> pa.Table:
+    """The same rows, with dictionaries of the texts that they use: a file has all texts of each dictionary."""
+    return pa.Table.from_arrays([_used(one.combine_chunks()) for one in block.columns], schema=block.schema)
+
+
+def _used(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        codes = column.indices.to_numpy(zero_copy_only=False)
+        used = np.bincount(codes, minlength=len(column.dictionary)) > 0
+        rank = np.cumsum(used, dtype=np.int32) - 1
+        return _coded(rank[codes], column.dictionary.filter(pa.array(used)))
+    if pa.types.is_map(column.type):
+        starts = column.offsets.to_numpy()
+        inner = slice(int(starts[0]), int(starts[-1]))
+        return pa.MapArray.from_arrays(
+            pa.array(starts - starts[0]), _used(column.keys[inner]), _used(column.items[inner]), type=column.type
+        )
+    return column
+
+
 def _series_columns(canonical: Sequence[bytes]) -> LabelCodes:
     names: dict[bytes, int] = {}
     texts: dict[bytes, int] = {b"": 0}

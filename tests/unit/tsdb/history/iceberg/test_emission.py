@@ -130,6 +130,20 @@ def test_versions_are_found_in_files_of_several_row_groups(kept: Kept, monkeypat
     kept.assert_exact()
 
 
+def test_a_row_group_has_only_the_texts_of_its_rows(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "BLOCK_ROWS", 64)
+    kept.put([fragment_of({(series, at): (5, at) for series in range(20) for at in range(50)})])
+    texts = ["metric", "tenant", "labels.key_value.key", "labels.key_value.value"]
+    for task in kept.table.scan().plan_files():
+        coded = pq.ParquetFile(task.file.file_path.removeprefix("file://"), read_dictionary=texts)
+        for number in range(coded.num_row_groups):
+            block = coded.read_row_group(number).combine_chunks()
+            labels = block["labels"].chunk(0)
+            for column in (block["metric"].chunk(0), block["tenant"].chunk(0), labels.keys, labels.items):
+                assert sorted(column.dictionary.to_pylist()) == sorted(column.unique().to_pylist())
+    kept.assert_exact()
+
+
 def test_rows_are_sorted_by_metric_series_and_time(kept: Kept) -> None:
     kept.put(fragments(random_rows(6, packs=5, windows=2, samples=50)))
     for task in kept.table.scan().plan_files():
