@@ -136,7 +136,10 @@ def labels_of_json(text: str, place: str) -> bytes:
     try:
         return labels_of_object(parse_json(text), place)
     except ValueError as error:
-        raise InvalidRequest(f"{place}: labels are not JSON: {error}; got {shown(text)}", reason="bad_input") from None
+        raise InvalidRequest(
+            f"{place}: labels are not JSON: {error}; got {shown(text)}; --label LABEL=COLUMN takes a column for one label",
+            reason="bad_input",
+        ) from None
 
 
 def labels_of_object(labels: Any, place: str) -> bytes:

@@ -288,7 +288,7 @@ def test_a_misuse_is_exit_code_2(
         ("x.csv", b'labels,ts_ms,value\n"{}",1\n', "x.csv"),
         ("x.csv", b'labels,ts_ms,value\n"{}",soon,1\n', "soon"),
         ("x.csv", b'labels,ts_ms,value\n"{}",1,much\n', "much"),
-        ("x.csv", b"labels,ts_ms,value\nup,1,2\n", "labels are not JSON"),
+        ("x.csv", b"labels,ts_ms,value\nup,1,2\n", "--label LABEL=COLUMN takes a column for one label"),
         ("x.csv", b'labels,ts_ms,value\n"{""a"":1}",1,2\n', "object of strings"),
         ("x.jsonl", b'{"labels":{},"ts_ms":1}', "line 1: no value"),
         ("x.jsonl", b"\n[1]", "line 2: no labels, ts_ms, value"),
