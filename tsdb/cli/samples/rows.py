@@ -137,7 +137,8 @@ def labels_of_json(text: str, place: str) -> bytes:
         return labels_of_object(parse_json(text), place)
     except ValueError as error:
         raise InvalidRequest(
-            f"{place}: labels are not JSON: {error}; got {shown(text)}; --label LABEL=COLUMN takes a column for one label",
+            f"{place}: labels are not JSON: {error}; got {shown(text)};"
+            " --label LABEL=COLUMN takes a column for one label",
             reason="bad_input",
         ) from None
 
