@@ -17,6 +17,7 @@ from tsdb.answer.columns import joined_body, joined_series
 from tsdb.answer.spec import SelectSpec
 from tsdb.head.head import Head
 from tsdb.model.clock import ManualClock
+from tsdb.model.time_set import SliceLengths
 from tsdb.reader.read_call import SelectLimits
 from tsdb.replay.replay import PartitionProgress
 from tsdb.selector.selectors import parse_selector
@@ -108,7 +109,8 @@ def test_an_untrimmed_body_is_reused_for_other_ranges() -> None:
 
 
 def test_an_answer_with_too_many_samples_to_stay_decoded_is_trimmed_by_the_store() -> None:
-    head = new_head(series=SERIES, hold_ms=2 * JOINED_SAMPLES_MAX)
+    # Each seal goes through all sealed slices, of which slices of 10 ms would be 3,000.
+    head = new_head(series=SERIES, hold_ms=2 * JOINED_SAMPLES_MAX, slices=SliceLengths(100, 400))
     memory, partitions = ReadMemory(), [partition_of(head)]
     times = range(1000, 1000 + JOINED_SAMPLES_MAX + 500)
     apply(head, [Record(ms, ms, ((1, ms, float(ms)),)) for ms in times])
