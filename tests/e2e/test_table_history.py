@@ -1,17 +1,24 @@
-"""`tsdb standalone --history iceberg+file://` as a process: late samples come from the table, also after a kill."""
+"""`tsdb standalone --history iceberg+file://` as a process: late samples come from the table, also after a kill.
+
+The process has a faster clock, because memory holds the samples of 90 s.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.servers.chunkers import FastClock
 from support.servers.logs import wait_until
 from support.servers.processes import Role
 from tsdb.client import WriteBatch, connect
 
+SCRIPT = Path(__file__).parents[1] / "support/scripts/fast_clock.py"
+SPEED = 5.0
 DAY_MS = 86_400_000
 SERIES, SAMPLES = 5, 40
 HISTORY = 'tsdb_query_partitions_answered_total{source="history"}'
@@ -21,8 +28,10 @@ HISTORY = 'tsdb_query_partitions_answered_total{source="history"}'
 def test_old_samples_are_answered_from_the_table_before_and_after_a_kill(tmp_path: Path) -> None:
     url = f"iceberg+file://{tmp_path}/table/samples"
     arguments = ("--time-set", "demo", "--history", url, "--tables-commit-interval-s", "0.1")
-    first_ms = time.time_ns() // 1_000_000 - DAY_MS
-    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), *arguments) as role:
+    clock = FastClock(time.time_ns() // 1_000_000, SPEED)
+    wrapper = (sys.executable, str(SCRIPT), str(clock.base_ms), repr(clock.began), str(clock.speed))
+    first_ms = clock.base_ms - DAY_MS
+    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), *arguments, wrapper=wrapper) as role:
         role.wait_ready()
         write(role, first_ms)
         wait_until(lambda: answer(role, first_ms) == expected(first_ms), describe=lambda: len(answer(role, first_ms)))
@@ -31,17 +40,17 @@ def test_old_samples_are_answered_from_the_table_before_and_after_a_kill(tmp_pat
         role.wait_ready()
         wait_until(lambda: answer(role, first_ms) == expected(first_ms), describe=lambda: len(answer(role, first_ms)))
         # Memory answers for all times of a young log, until it drops the first windows.
-        wait_until(lambda: is_from_history(role, first_ms), within_s=280.0)
+        wait_until(lambda: is_from_history(role, first_ms, clock), within_s=280.0)
     assert (tmp_path / "table/samples/metadata/version-hint.text").exists()
     assert (tmp_path / "table/samples_series/metadata/version-hint.text").exists()
 
 
-def is_from_history(role: Role, first_ms: int) -> bool:
+def is_from_history(role: Role, first_ms: int, clock: FastClock) -> bool:
     """Write to all partitions, so that time passes for each of them, and read the old samples."""
     batch = WriteBatch()
     for instance in range(20):
         labels = {"__name__": "new", "job": "t", "instance": str(instance)}
-        batch.add(labels, np.array([time.time_ns() // 1_000_000]), np.ones(1))
+        batch.add(labels, np.array([clock.now_ms()]), np.ones(1))
     with connect(role.grpc) as client:
         client.write(batch)
     assert answer(role, first_ms) == expected(first_ms)
