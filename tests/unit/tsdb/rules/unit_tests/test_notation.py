@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from tsdb.model.stale import STALE
 from tsdb.rules.unit_tests.notation import Histogram, Point, parse_series
 
 ONE = Histogram("{{schema:0 sum:1 count:1}}")
+MORE = "+{{sum:1 count:1}}"
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,7 @@ ONE = Histogram("{{schema:0 sum:1 count:1}}")
         ("1\t 2", [1, 2]),
         ("{{schema:0 sum:1 count:1}} 2", [ONE, 2]),
         ("{{schema:0 sum:1 count:1}}x1", [ONE, ONE]),
-        ("{{schema:0 sum:1 count:1}}+{{sum:1 count:1}}x2", [ONE, ONE, ONE]),
+        ("{{schema:0 sum:1 count:1}}+{{sum:1 count:1}}x2", [replace(ONE, change=MORE, times=at) for at in range(3)]),
     ],
 )
 def test_points(text: str, expected: list[Point]) -> None:
