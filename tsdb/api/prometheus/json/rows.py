@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -10,6 +11,8 @@ import orjson
 from numpy.typing import NDArray
 
 from tsdb.api.prometheus.json.decimal_kernels import powers_of_ten
+from tsdb.api.prometheus.json.histogram_kernels import BUCKET_BYTES_MAX, write_histograms_kernel
+from tsdb.api.prometheus.json.histogram_kernels import POINT_BYTES_MAX as POINT_ROOM
 from tsdb.api.prometheus.json.rows_kernels import (
     HEAD_BYTES,
     POINT_BYTES_MAX,
@@ -17,6 +20,7 @@ from tsdb.api.prometheus.json.rows_kernels import (
     write_prefixes_kernel,
     write_rows_kernel,
 )
+from tsdb.promql.evaluate.native.histograms import NativeHistograms
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import LabelSets, distinct
 
@@ -34,18 +38,105 @@ def vector_rows(block: Block, times_ms: NDArray[np.int64]) -> Iterator[memoryvie
 
     The request for a piece ends the validity of the one before.
     """
-    return _block_rows(block, times_ms, *_VECTOR)
+    return (
+        _block_rows(block, times_ms, *_VECTOR)
+        if block.native is None
+        else _mixed_rows(block, times_ms, is_instant=True)
+    )
 
 
 def matrix_rows(block: Block, times_ms: NDArray[np.int64]) -> Iterator[memoryview]:
     """The rows of a vector over steps."""
-    return _block_rows(block, times_ms, *_MATRIX)
+    return (
+        _block_rows(block, times_ms, *_MATRIX)
+        if block.native is None
+        else _mixed_rows(block, times_ms, is_instant=False)
+    )
 
 
 def sample_rows(samples: Samples) -> Iterator[memoryview]:
     """The rows of a range vector."""
+    if samples.native is not None:
+        return _mixed_sample_rows(samples)
     present = np.ones(len(samples.values), np.bool_)
     return _rows(samples.labels, samples.starts, samples.values, present, samples.ts_ms, _NO_BYTES, _NO_TIMES, *_MATRIX)
+
+
+def _mixed_rows(block: Block, times_ms: NDArray[np.int64], *, is_instant: bool) -> Iterator[memoryview]:
+    """The rows of a vector some of whose cells are histograms. A row has its floats first, as in Prometheus."""
+    assert block.native is not None, "blocks of floats have another way"
+    is_histogram = block.is_histogram
+    floats = replace(block, present=block.present & ~is_histogram, native=None)
+    comma = b""
+    for row in range(len(block)):
+        steps = np.flatnonzero(is_histogram[row])
+        one = floats.subset(np.array([row]))
+        yield from _mixed_row(
+            comma,
+            block.labels.row(row),
+            b"".join(vector_rows(one, times_ms) if is_instant else matrix_rows(one, times_ms)),
+            _histogram_points(block.native.histograms, block.native.of[row, steps], times_ms[steps]),
+            is_instant=is_instant,
+            has_histograms=len(steps) > 0,
+        )
+        comma = b","
+
+
+def _mixed_sample_rows(samples: Samples) -> Iterator[memoryview]:
+    """The rows of a range vector some of whose samples are histograms."""
+    native = samples.native
+    assert native is not None, "samples that are floats have another way"
+    comma = b""
+    for row in range(len(samples.labels)):
+        part = slice(samples.starts[row], samples.starts[row + 1])
+        of, ts_ms, values = native.of[part], samples.ts_ms[part], samples.values[part]
+        floats, here = of < 0, np.array([row])
+        starts = np.array([0, np.count_nonzero(floats)], np.int64)
+        one = Samples(samples.labels.subset(here), starts, ts_ms[floats], values[floats], samples.loses_name[here])
+        yield from _mixed_row(
+            comma,
+            samples.labels.row(row),
+            b"".join(sample_rows(one)),
+            _histogram_points(native.histograms, of[~floats], ts_ms[~floats]),
+            is_instant=False,
+            has_histograms=not floats.all(),
+        )
+        comma = b","
+
+
+def _mixed_row(
+    comma: bytes,
+    labels: dict[str, str],
+    floats: bytes,
+    histograms: Iterator[bytes],
+    *,
+    is_instant: bool,
+    has_histograms: bool,
+) -> Iterator[memoryview]:
+    """floats: the row with its floats alone; empty without them."""
+    if not has_histograms:
+        yield memoryview(comma + floats)
+        return
+    if not floats:
+        floats = b'{"metric":{' + b",".join(_label(name, value) for name, value in sorted(labels.items())) + b"}}"
+    yield memoryview(comma + floats[:-1] + (b',"histogram":' if is_instant else b',"histograms":['))
+    first = True
+    for piece in histograms:
+        yield memoryview(piece[1:] if first else piece)  # The first point has no comma before it.
+        first = False
+    yield memoryview(b"}" if is_instant else b"]}")
+
+
+def _histogram_points(histograms: NativeHistograms, of: NDArray[np.int64], ts_ms: NDArray[np.int64]) -> Iterator[bytes]:
+    sizes = POINT_ROOM + BUCKET_BYTES_MAX * (np.diff(histograms.starts)[of] + 1)
+    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    arrays, first = histograms.arrays(), 0
+    while first < len(of):
+        end = max(first + 1, int(np.searchsorted(ends, ends[first] + PIECE_BYTES, side="right")) - 1)
+        out = np.empty(int(ends[end] - ends[first]) + POINT_ROOM, np.uint8)
+        size = write_histograms_kernel(*arrays, of[first:end], ts_ms[first:end], _powers(), out)
+        yield out[:size].tobytes()
+        first = end
 
 
 def _block_rows(block: Block, times_ms: NDArray[np.int64], middle: bytes, end: bytes) -> Iterator[memoryview]:

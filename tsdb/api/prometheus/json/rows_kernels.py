@@ -28,7 +28,7 @@ def write_prefixes_kernel(ts_ms: NDArray[np.int64], out: NDArray[np.uint8], size
     scratch = np.zeros(SCRATCH_BYTES, np.uint8)
     text = np.zeros(POINT_BYTES_MAX, np.uint8)
     for index in range(len(ts_ms)):
-        sizes[index] = _write_prefix(text, 0, ts_ms[index], scratch)
+        sizes[index] = write_prefix(text, 0, ts_ms[index], scratch)
         copy_bytes(out, index * PREFIX_BYTES, text, 0, PREFIX_BYTES)
 
 
@@ -84,7 +84,7 @@ def write_rows_kernel(
                     _copy_prefix(out, before, prefixes, (index - first) * PREFIX_BYTES)
                     at = before + prefix_sizes[index - first]
                 else:
-                    at = _write_prefix(out, before, ts_ms[index], scratch)
+                    at = write_prefix(out, before, ts_ms[index], scratch)
                 if begins:
                     out[before] = kept  # which is then put back.
                     begins = False
@@ -133,7 +133,8 @@ def _write_head(
 
 
 @helper
-def _write_prefix(out: NDArray[np.uint8], at: int, time_ms: int, scratch: NDArray[np.uint8]) -> int:
+def write_prefix(out: NDArray[np.uint8], at: int, time_ms: int, scratch: NDArray[np.uint8]) -> int:
+    """Write `,[`, the time in seconds and `,"`. Returns the place behind them."""
     out[at], out[at + 1] = _COMMA, 91
     at += 2
     if time_ms < 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -233,9 +233,8 @@ def _limited(value: Block | Samples | Scalar | Text, limit: int) -> tuple[Block 
     rows = np.arange(limit)
     if isinstance(value, Block):
         return value.subset(rows), True
-    return Samples(
-        value.labels.subset(rows), value.starts[: limit + 1], value.ts_ms, value.values, value.loses_name[:limit]
-    ), True
+    labels, starts = value.labels.subset(rows), value.starts[: limit + 1]
+    return replace(value, labels=labels, starts=starts, loses_name=value.loses_name[:limit]), True
 
 
 def _size(value: Block | Samples | Scalar | Text) -> int:

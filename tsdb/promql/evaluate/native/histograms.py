@@ -139,7 +139,7 @@ class NativeHistograms:
     def trimmed(self, limits: Floats, *, is_upper: bool) -> NativeHistograms:
         """Each histogram without its observations above a limit, or below it."""
         found = replace(self, buckets=self.buckets.copy(), numbers=self.numbers.copy())
-        trim_kernel(*found._arrays(), limits, is_upper)
+        trim_kernel(*found.arrays(), limits, is_upper)
         return found._compact()
 
     def quantiles(self, quantiles: Floats) -> tuple[Floats, NDArray[np.uint8]]:
@@ -157,7 +157,7 @@ class NativeHistograms:
 
     def _measured(self, code: int, one: Floats, two: Floats) -> tuple[Floats, NDArray[np.uint8]]:
         out, flags = np.empty(len(self)), np.empty(len(self), np.uint8)
-        measure_kernel(code, *self._arrays(), one, two, out, flags)
+        measure_kernel(code, *self.arrays(), one, two, out, flags)
         return out, flags
 
     def are_equal(self, one: Integers, other: Integers) -> NDArray[np.bool_]:
@@ -170,10 +170,11 @@ class NativeHistograms:
 
     def _compared(self, code: int, one: Integers, other: Integers) -> NDArray[np.bool_]:
         out = np.empty(len(one), np.bool_)
-        compare_kernel(code, *self._arrays(), one, other, out)
+        compare_kernel(code, *self.arrays(), one, other, out)
         return out
 
-    def _arrays(self) -> tuple[Integers, Integers, Floats, Floats, Integers, Integers, Floats]:
+    def arrays(self) -> tuple[Integers, Integers, Floats, Floats, Integers, Integers, Floats]:
+        """The arguments of kernels: starts, keys, buckets, numbers, whole, and the custom bounds as CSR."""
         starts = np.cumsum([0, *map(len, self.bounds)], dtype=np.int64)
         bounds = np.array([bound for bounds in self.bounds for bound in bounds], np.float64)
         return self.starts, self.keys, self.buckets, self.numbers, self.whole, starts, bounds
@@ -191,7 +192,7 @@ class NativeHistograms:
         bounds, targets = self._shared_bounds(starts, members)
         divisors = np.ones(groups) if divisors is None else divisors
         schema_max = np.full(groups, SCHEMA_MAX) if schema_max is None else schema_max
-        arrays = replace(self, bounds=bounds)._arrays()
+        arrays = replace(self, bounds=bounds).arrays()
         rooms = np.concatenate(([0], np.cumsum(np.diff(self.starts)[members])))[starts].astype(np.int64)
         sizes, flags = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         numbers, whole = np.zeros((groups, 4)), np.zeros((groups, 3), np.int64)

@@ -64,7 +64,7 @@ def measure_kernel(
 
 
 @helper
-def _bucket(
+def bucket_at(
     place: int,
     starts: NDArray[np.int64],
     keys: NDArray[np.int64],
@@ -134,7 +134,7 @@ def _quantile(
     seen = size
     for step in range(size):
         place = step if ascends else size - 1 - step
-        lower, upper, filled = _bucket(
+        lower, upper, filled = bucket_at(
             place, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero
         )
         if filled == 0:
@@ -162,9 +162,9 @@ def _quantile(
     flag = 0
     if has_nan:
         for step in range(seen, size):
-            count += _bucket(step, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero)[
-                2
-            ]
+            count += bucket_at(
+                step, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero
+            )[2]
         if count < total:
             flag = NAN_SKEW
     share = rank / filled
@@ -203,7 +203,7 @@ def _fraction(
     has_from, has_to = False, False
     seen = size
     for step in range(size):
-        lower, upper, filled = _bucket(
+        lower, upper, filled = bucket_at(
             step, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero
         )
         count += filled
@@ -232,9 +232,9 @@ def _fraction(
     flag = 0
     if math.isnan(numbers[row, SUM]):
         for step in range(seen, size):
-            count += _bucket(step, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero)[
-                2
-            ]
+            count += bucket_at(
+                step, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero
+            )[2]
         if count < total:
             flag = NAN_SKEW
     else:
@@ -271,7 +271,7 @@ def _variance(
     mean = numbers[row, SUM] / numbers[row, COUNT]
     total, lost = 0.0, 0.0
     for place in range(high - low + has_zero):
-        lower, upper, filled = _bucket(
+        lower, upper, filled = bucket_at(
             place, starts, keys, buckets, numbers, whole, bounds_starts, bounds, row, split, has_zero
         )
         if filled == 0:
