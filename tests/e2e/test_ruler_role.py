@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import urllib.request
 from pathlib import Path
@@ -30,7 +31,22 @@ def test_a_ruler_evaluates_over_a_store_and_repairs(tmp_path: Path, kafka: Any) 
                 wait_until(lambda: all(through_ms(ruler, name) > time_ms for name in NAMES), WITHIN_S)
             wait_until(lambda: is_settled(ruler), WITHIN_S)
             check_results(ruler.http)
+            with Role(tmp_path, "querier", *made.log, "--stores", made.store.grpc, "--rulers", ruler.http) as querier:
+                assert groups_of(querier.http) == (NAMES, [])
+                gone = f"{ruler.http},localhost:1"
+                querier_of_two = Role(tmp_path, "querier", *made.log, "--stores", made.store.grpc, "--rulers", gone)
+                with querier_of_two as other:
+                    names, warnings = groups_of(other.http)
+                    assert names == NAMES
+                    assert [text.partition(" ")[0] for text in warnings] == ["ruler"]
             with urllib.request.urlopen(f"http://{ruler.http}/ui/rules", timeout=30) as page:
                 text = page.read().decode()
             assert [name for name in (*NAMES, str(rules)) if name not in text] == []
             assert ruler.terminate_within(25.0) == 0
+
+
+def groups_of(http: str) -> tuple[set[str], list[str]]:
+    """Names of the groups that a process shows, and the warnings of its answer."""
+    with urllib.request.urlopen(f"http://{http}/api/v1/rules", timeout=30) as answer:
+        found = json.load(answer)
+    return {one["name"] for one in found["data"]["groups"]}, found.get("warnings", [])

@@ -10,7 +10,7 @@ from tsdb.config.common import CommonSettings
 from tsdb.config.promql import PromqlFields, UiFields
 from tsdb.config.select import SelectFields
 from tsdb.config.trials import ExperimentFields, ShadowFields
-from tsdb.config.types import Addresses
+from tsdb.config.types import Addresses, AnyAddresses
 
 
 class QuerierFields(BaseModel):
@@ -43,7 +43,18 @@ class QuerierFields(BaseModel):
         return self
 
 
+class RulersFields(BaseModel):
+    """The rulers that a querier asks."""
+
+    rulers: AnyAddresses = Field(
+        (),
+        description="HOST:PORT[,HOST:PORT] of the HTTP ports of all rulers, whose groups /api/v1/rules and "
+        "/api/v1/alerts show; a name means all its addresses. They are called with store_tls and store_token, as "
+        "stores are.",
+    )
+
+
 class QuerierSettings(
-    QuerierFields, ShadowFields, ExperimentFields, UiFields, PromqlFields, SelectFields, CommonSettings
+    QuerierFields, RulersFields, ShadowFields, ExperimentFields, UiFields, PromqlFields, SelectFields, CommonSettings
 ):
     """All settings of the role `querier`."""

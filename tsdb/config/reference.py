@@ -14,7 +14,7 @@ from tsdb.config.gateway import GatewayFields
 from tsdb.config.load import ROLES
 from tsdb.config.loader import LoaderFields
 from tsdb.config.promql import PromqlFields
-from tsdb.config.querier import QuerierFields
+from tsdb.config.querier import QuerierFields, RulersFields
 from tsdb.config.ruler import RulerFields
 from tsdb.config.standalone import StandaloneSettings
 from tsdb.config.store import StoreFields
@@ -42,6 +42,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("loader", "Also of `standalone`.", LoaderFields),
     ("Tables", "Of `loader`, `standalone` and `tsdb tables`; needs the extra `tables`.", TablesFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
+    ("Rules of a cluster", "Of `querier`.", RulersFields),
     ("Shadow reads", "Of `querier`.", ShadowFields),
     ("Experiments", "Of `store` and `querier`.", ExperimentFields),
     ("PromQL", "Of `querier`, `ruler` and `standalone`.", PromqlFields),

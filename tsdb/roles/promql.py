@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources
@@ -23,6 +22,7 @@ from tsdb.query.promql.storage import QuerierStorage
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
 from tsdb.reader.read_call import ReadCalls, SelectLimits
+from tsdb.rules.remote import RuleGroups
 
 REQUESTS_BYTES_MAX = 64 << 20  # A request has at most 4 MiB.
 
@@ -35,7 +35,7 @@ def prometheus_api(
     log: Log,
     held: RequestBytes | None = None,
     seen: AnswerObserver | None = None,
-    rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
+    rule_groups: Callable[[], RuleGroups] = RuleGroups,
     alertmanagers: Callable[[], Sequence[str]] = list,
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tsdb.client.channel import ClientTls, call_metadata, open_channel
@@ -40,6 +42,7 @@ from tsdb.roles.servers import grpc_server, health_setter, read_calls, reader_se
 from tsdb.roles.trials.experiment import check_address
 from tsdb.roles.trials.shadow import make_shadow
 from tsdb.roles.ui import ui_routes
+from tsdb.rules.remote import RemoteRulers, RuleGroups, RulerAccess, ask_over_http
 
 
 def open_querier(settings: QuerierSettings) -> Opened:
@@ -80,7 +83,8 @@ def _opened(settings: QuerierSettings, log: Log) -> Opened:
     calls, running = read_calls(settings), RunningQueries()
     shadow = make_shadow(settings, sources.topic_id, settings.grpc_listen, store_addresses(settings))
     server = grpc_server(settings, [querier_service(sources, settings, calls, settings, running, shadow)], health)
-    api = prometheus_api(settings, sources, calls, running, log, seen=shadow)
+    groups = ruler_groups(settings)
+    api = prometheus_api(settings, sources, calls, running, log, seen=shadow, rule_groups=groups)
     reporter = StoresReporter(sources, health_setter(health))
     components: list[Component] = [LogComponent(log), *read.components, reporter, calls.drain, server, api, topics]
     if shadow is not None:
@@ -143,6 +147,26 @@ def store_opener(fields: QuerierFields, experiment: str = "") -> Open:
         return RemoteStore(str(address), channel, metadata, SystemClock(), experiment)
 
     return open_store
+
+
+def ruler_groups(settings: QuerierSettings) -> Callable[[], RuleGroups]:
+    """A function that asks all rulers of the settings. Raises ConfigMismatch, InvalidRequest (tls) for bad settings."""
+    if not settings.rulers:
+        return RuleGroups
+    token = caller_token(settings.store_token, settings.store_token_file, "store_token_file", "store_token") or ""
+    parsed = map(host_port, settings.rulers)
+    names = [StoreAddress(one.host, one.port) for one in parsed]
+    return RemoteRulers(names, ask_over_http(RulerAccess(token, _ruler_tls(settings)))).groups
+
+
+def _ruler_tls(fields: QuerierFields) -> ssl.SSLContext | None:
+    tls = _store_tls(fields)
+    if tls is None:
+        return None
+    context = ssl.create_default_context(cafile=tls.ca_file)
+    if tls.cert_file is not None:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+    return context
 
 
 def _store_tls(fields: QuerierFields) -> ClientTls | None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +49,7 @@ from tsdb.rules.files import RuleFile, load_rules
 from tsdb.rules.follower import LogFollower
 from tsdb.rules.groups import RuleSample
 from tsdb.rules.notifier import AlertmanagerAccess, Notifier
+from tsdb.rules.remote import RuleGroups
 from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 from tsdb.rules.shares import GroupShares, Shares
 from tsdb.rules.view import shown_groups
@@ -191,9 +191,15 @@ def make_notifier(settings: RulerFields) -> Notifier | None:
     return Notifier(targets, settings.rules_external_url, SystemClock(), settings.external_labels)
 
 
-def rule_groups(ruler: Ruler) -> Callable[[], Sequence[dict[str, Any]]]:
+def rule_groups(ruler: Ruler) -> Callable[[], RuleGroups]:
     """A function that shows the groups as the HTTP API does."""
-    return lambda: shown_groups(ruler.groups())
+
+    def groups() -> RuleGroups:
+        others = ruler.other_groups()
+        names = None if others is None else [(one.file, one.name) for one in others]
+        return RuleGroups(shown_groups(ruler.groups()), names)
+
+    return groups
 
 
 class RulerCaller:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from tsdb.config import StandaloneSettings
 from tsdb.history.interface import ChunkSink, ClosableReads
@@ -40,6 +39,7 @@ from tsdb.roles.servers import grpc_server, health_setter, read_calls, request_b
 from tsdb.roles.store import make_store, store_partitions, store_reads
 from tsdb.roles.tables import BUCKETS, ensure_table, keeping_table, reads_table
 from tsdb.roles.ui import ui_routes
+from tsdb.rules.remote import RuleGroups
 from tsdb.store.reporter import StoreReporter
 
 PARTITIONS = 3  # Enough to exercise sharing. An embedded log has a single writer anyway.
@@ -81,7 +81,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     services = [*writes.services, querier_service(sources, settings, calls, settings, running)]
     server = grpc_server(settings, services, health, writes=settings, held=held)
     ruler: list[Component] = []
-    groups: Callable[[], Sequence[dict[str, Any]]] = list
+    groups: Callable[[], RuleGroups] = RuleGroups
     alertmanagers: Callable[[], Sequence[str]] = list
     if settings.rules:
         # Imported here: most processes have no rules.

@@ -163,8 +163,9 @@ class Ruler(Periodic):
         )
         self._follows = True  # Whether the last look at the log succeeded.
         self._restored: list[ScheduledGroup] = []  # Groups for which the log is still to be read again.
-        self._lock = threading.Lock()  # Guards the list below, which the API reads.
+        self._lock = threading.Lock()  # Guards the lists below, which the API reads.
         self._shown: tuple[ScheduledGroup, ...] = ()
+        self._others: tuple[RuleGroup, ...] | None = None
 
     @property
     def notifiers(self) -> list[Notifier]:
@@ -190,6 +191,11 @@ class Ruler(Periodic):
         """The groups, as of the last step."""
         with self._lock:
             return self._shown
+
+    def other_groups(self) -> Sequence[RuleGroup] | None:
+        """The groups of its files that other rulers evaluate, as of the last step; None before the first one."""
+        with self._lock:
+            return self._others
 
     def step(self) -> float:
         """One step of each group that may go on, then repairs. Returns the seconds until the next look."""
@@ -540,9 +546,11 @@ class Ruler(Periodic):
         _through.set(through_ms / 1000)
         for one in own:
             one.repairing = len(one.repairs)
+            one.due_ms = None if one.next_ms is None else self._due_ms(one)
         _repairing.set(sum(one.repairing for one in own))
         with self._lock:
             self._shown = tuple(replace(one) for one in own)
+            self._others = tuple(one.group for one in self._schedule.groups if one.owned_ms is None)
 
 
 def _marker(group: RuleGroup) -> dict[str, str]:

@@ -27,9 +27,10 @@ class ScheduledGroup:
 
     owned_ms: since when this process evaluates it; None: another one does. first_ms: its first step, None when an
     earlier process evaluated some; inherited_ms: the last of those, else 0. repairs: its steps to evaluate again;
-    repairing: their number. followed: records of the log below these offsets, by partition, do not count for it, since
-    they did before. settled_ms: broker time of the log up to which late samples are repaired. is_unsure: samples of
-    next_ms may be in the log already.
+    repairing: their number. due_ms: when all samples of next_ms should be readable. Both are those of the last step.
+    followed: records of the log below these offsets, by partition, do not count for it, since they did before.
+    settled_ms: broker time of the log up to which late samples are repaired. is_unsure: samples of next_ms may be in
+    the log already.
     """
 
     group: RuleGroup
@@ -45,6 +46,7 @@ class ScheduledGroup:
     inherited_ms: int = 0
     repairs: GroupRepairs = field(default_factory=GroupRepairs)
     repairing: int = 0
+    due_ms: int | None = None
     followed: dict[int, int] = field(default_factory=dict)
     settled_ms: int = 0
     is_unsure: bool = False

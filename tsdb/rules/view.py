@@ -35,10 +35,11 @@ def _group(one: ScheduledGroup) -> dict[str, Any]:
         "limit": group.limit,
         "evaluationTime": one.seconds,
         "lastEvaluation": _time(one.evaluated_at_ms),
-        # Beside Prometheus's fields: the time up to which the group is evaluated, its next time, why it waits, and how
-        # many steps of its rules are to be evaluated again for late samples.
+        # Beside Prometheus's fields: the time up to which the group is evaluated, its next time, when all samples of
+        # that should be readable, why it waits, and how many steps of its rules are to be evaluated again.
         "evaluatedThrough": _time(one.evaluated_ms),
         "nextEvaluation": _time(one.next_ms),
+        "dueAt": _time(one.due_ms),
         "waitsFor": one.waits_for,
         "repairing": one.repairing,
     }

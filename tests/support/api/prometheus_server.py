@@ -33,6 +33,7 @@ from tsdb.promql.evaluate.storage import StoredSeries
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.read_call import AnswerBytes, Caller
 from tsdb.rules.memory import MemoryStorage, label_filter
+from tsdb.rules.remote import RuleGroups
 from tsdb.v1 import reader_pb2
 
 NOW_MS = 1_435_781_451_781
@@ -205,6 +206,8 @@ def api_server(
     seen: AnswerObserver | None = None,
     beside: Callable[[PrometheusApi], BodyRoutes] | None = None,
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
+    rule_others: Sequence[tuple[str, str]] | None = None,
+    rule_warnings: Sequence[str] = (),
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[ApiServer]:
     """beside: makes further routes of the server. settings: beside the usual ones."""
@@ -224,7 +227,7 @@ def api_server(
         clock=ManualClock(NOW_MS),
         answers=memory,
         seen=seen,
-        rule_groups=rule_groups,
+        rule_groups=lambda: RuleGroups(rule_groups(), rule_others, rule_warnings),
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
     bodies = JoinedRoutes((api,) if beside is None else (api, beside(api)))

@@ -51,6 +51,7 @@ def ui_server(
     families: dict[str, Family] | None = None,
     cardinality: reader_pb2.CardinalityResponse = reader_pb2.CardinalityResponse(groups_total=0),
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
+    rule_warnings: Sequence[str] = (),
     role: str = "querier",
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[UiServer]:
@@ -74,6 +75,7 @@ def ui_server(
         families=families,
         cardinality=lambda *_: cardinality,
         rule_groups=rule_groups,
+        rule_warnings=rule_warnings,
         settings=settings,
     ) as api:
         yield UiServer(api, known)

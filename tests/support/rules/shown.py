@@ -43,7 +43,9 @@ def shown_rules(rules: str = RULES, job: str = "j") -> list[ScheduledGroup]:
 
     one, two = parse_rules(rules.encode(), "f.yaml").groups
     state = evaluate_group(one, new_state(one), AT_MS, 0, RuleSurroundings(query, ignore))
-    evaluated = ScheduledGroup(one, state, AT_MS + 30_000, (), "partition 1 is behind", AT_MS, AT_MS + 20, 0.25)
+    evaluated = ScheduledGroup(
+        one, state, AT_MS + 30_000, (), "partition 1 is behind", AT_MS, AT_MS + 20, 0.25, due_ms=AT_MS + 45_000
+    )
     for from_ms in (1_435_781_400_000, 1_435_781_430_000):
         note = RepairNote((("alertname", "Fires"),), "inactive", "firing", from_ms, from_ms, 1_435_781_460_000)
         evaluated.repairs.note(1, note)

@@ -25,6 +25,7 @@ from tsdb.promql.evaluate.storage import Storage
 from tsdb.query.promql.running import RunningQueries, RunningQuery
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.read_call import AnswerBytes, Caller, ReservedBytes
+from tsdb.rules.remote import RuleGroups
 from tsdb.v1 import reader_pb2
 
 
@@ -110,7 +111,8 @@ class ApiSources:
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
     number. settings: the settings of the process, as plain values, secrets masked. answers: the memory of all answers.
     running: the queries of the process, those of other services too. seen: sees the results of queries; None: nothing
-    does. rule_groups: the groups of the ruler of this process, as plain values. alertmanagers: where it sends alerts.
+    does. rule_groups: the groups of the ruler of this process, or of those of a cluster. alertmanagers: where the ruler
+    of this process sends alerts.
     """
 
     open_storage: OpenStorage
@@ -121,7 +123,7 @@ class ApiSources:
     answers: AnswerBytes = field(default_factory=AnswerBytes)
     running: RunningQueries = field(default_factory=RunningQueries)
     seen: AnswerObserver | None = None
-    rule_groups: Callable[[], Sequence[dict[str, Any]]] = list
+    rule_groups: Callable[[], RuleGroups] = RuleGroups
     alertmanagers: Callable[[], Sequence[str]] = list
 
 

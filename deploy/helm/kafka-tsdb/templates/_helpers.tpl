@@ -257,6 +257,9 @@ spec:
             {{- if .root.Values.security.enabled }}
             {{- include "secureEnv" .role | nindent 12 }}
             {{- end }}
+            {{- if and (eq .role "querier") .root.Values.ruler.enabled }}
+            - {name: TSDB_RULERS, value: "ruler:7411"}
+            {{- end }}
             {{- with include "extra" (merge (dict "name" "extraEnv") .) }}
             {{- . | nindent 12 }}
             {{- end }}

@@ -1,5 +1,5 @@
-"""Answers `/api/v1/rules`, `/api/v1/alerts` and `/api/v1/alertmanagers`: the groups of the ruler of this process, and
-where it sends alerts. Without a ruler they are empty."""
+"""Answers `/api/v1/rules`, `/api/v1/alerts` and `/api/v1/alertmanagers`: the groups of the ruler of this process, or of
+all rulers that a querier asks, and where the ruler sends alerts. Without a ruler they are empty."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def rules(call: ApiCall) -> Result:
     matchers = parameters.selectors(call.form)
     limit, token = _group_limit(call.form), call.form.get("group_next_token")
     files, groups, names = (call.form.all(f"{name}[]") for name in ("file", "rule_group", "rule_name"))
-    found = []
-    for group in call.sources.rule_groups():
+    found, known = [], call.sources.rule_groups()
+    for group in known.groups:
         if _passes(group["file"], files) and _passes(group["name"], groups):
             chosen = [
                 rule
@@ -41,7 +41,11 @@ def rules(call: ApiCall) -> Result:
             if chosen or not (names or kind or matchers):
                 shown = [_without_alerts(rule) for rule in chosen] if _FLAGS[excludes] else chosen
                 found.append({**group, "rules": shown})
-    return plain(_page(found, limit, token))
+    page = _page(found, limit, token)
+    if known.others is not None:
+        # Beside Prometheus's fields, for the querier that joins the answers of all rulers.
+        page["otherGroups"] = [{"file": file, "name": name} for file, name in known.others]
+    return plain(page, known.warnings)
 
 
 def alertmanagers(call: ApiCall) -> Result:
@@ -52,8 +56,9 @@ def alertmanagers(call: ApiCall) -> Result:
 
 def alerts(call: ApiCall) -> Result:
     """All pending and firing alerts."""
-    rules = (rule for group in call.sources.rule_groups() for rule in group["rules"])
-    return plain({"alerts": [alert for rule in rules for alert in rule.get("alerts", ())]})
+    known = call.sources.rule_groups()
+    rules = (rule for group in known.groups for rule in group["rules"])
+    return plain({"alerts": [alert for rule in rules for alert in rule.get("alerts", ())]}, known.warnings)
 
 
 def _group_limit(form: Form) -> int:

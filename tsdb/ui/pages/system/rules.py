@@ -83,44 +83,48 @@ class _GroupRule:
 def values(asked: PageCall) -> Mapping[str, Any]:
     """The variables of the template. `group`: FILE;GROUP, the only group to show; "" for all."""
     wanted = asked.call.form.get("group")
-    every = asked.call.sources.rule_groups()
+    known = asked.call.sources.rule_groups()
+    every = known.groups
     groups = [one for one in every if not wanted or _key(one) == wanted]
     rules = [_GroupRule(group, rule) for group in groups for rule in group["rules"]]
     sources = asked.call.sources
-    # Samples of this time should be readable, unless the log or its readers are behind.
-    complete_ms = sources.clock.now_ms() - round(1000 * sources.settings().get("rules_grace_s", 0.0))
+    now_ms, asks_rulers = sources.clock.now_ms(), bool(sources.settings().get("rulers"))
     features = asked.call.options.query.features
     return {
         "has_groups": bool(every),
-        "has_ruler": bool(every or sources.settings().get("rules")),
+        "has_ruler": bool(every or sources.settings().get("rules") or asks_rulers),
+        "asks_rulers": asks_rulers,
         "group": visible(wanted),
-        "words": words(groups, rules, complete_ms) if every else (),
-        "grids": _grids(groups, rules, complete_ms, features) if every else [],
+        "words": [
+            *(Cell(visible(text), is_bad=True) for text in known.warnings),
+            *(words(groups, rules, now_ms) if every else ()),
+        ],
+        "grids": _grids(groups, rules, now_ms, features) if every else [],
     }
 
 
 def _grids(
-    groups: Sequence[Mapping[str, Any]], rules: Sequence[_GroupRule], complete_ms: int, features: Features
+    groups: Sequence[Mapping[str, Any]], rules: Sequence[_GroupRule], now_ms: int, features: Features
 ) -> Sequence[Grid]:
     corrections = _corrections(rules)
     shown = [corrections] if corrections.rows else []
-    return [_groups(groups, complete_ms), _alerts(rules, features), *shown, _rules(rules, features)]
+    return [_groups(groups, now_ms), _alerts(rules, features), *shown, _rules(rules, features)]
 
 
-def words(groups: Sequence[Mapping[str, Any]], rules: Sequence[_GroupRule], complete_ms: int) -> Sequence[Cell]:
+def words(groups: Sequence[Mapping[str, Any]], rules: Sequence[_GroupRule], now_ms: int) -> Sequence[Cell]:
     """The state of all rules as sentences."""
     failing = sum(one.state == "err" for one in rules)
     firing, pending = (
         sum(alert["state"] == state for one in rules for alert in one.rule.get("alerts", ()))
         for state in ("firing", "pending")
     )
-    late = [one for one in groups if _is_late(one, complete_ms)]
+    late = [one for one in groups if _is_late(one, now_ms)]
     counts = f"{_count(len(groups), 'group')} with {_count(len(rules), 'rule')}"
     found = [Cell(f"{counts}; alerts: {number(firing)} firing, {number(pending)} pending.")]
     if failing:
         found.append(Cell(f"{_count(failing, 'rule')} failed at the last evaluation and kept its state.", is_bad=True))
     if late:
-        worst = max(late, key=lambda one: _lag_ms(one, complete_ms) or 0)
+        worst = max(late, key=lambda one: _lag_ms(one, now_ms) or 0)
         found.append(
             Cell(
                 f"{_count(len(late), 'group')} behind complete data, {visible(worst['name'], 60)} the furthest. It "
@@ -131,14 +135,14 @@ def words(groups: Sequence[Mapping[str, Any]], rules: Sequence[_GroupRule], comp
     return found
 
 
-def _groups(groups: Sequence[Mapping[str, Any]], complete_ms: int) -> Grid:
-    ordered = sorted(groups, key=lambda one: -(_lag_ms(one, complete_ms) or 0) if _is_late(one, complete_ms) else 1)
-    rows = [_group_row(one, complete_ms) for one in ordered[:ROWS_MAX]]
+def _groups(groups: Sequence[Mapping[str, Any]], now_ms: int) -> Grid:
+    ordered = sorted(groups, key=lambda one: -(_lag_ms(one, now_ms) or 0) if _is_late(one, now_ms) else 1)
+    rows = [_group_row(one, now_ms) for one in ordered[:ROWS_MAX]]
     return Grid(_caption("Groups", len(ordered)), _GROUP_COLUMNS, rows, "No group has this name now.")
 
 
-def _group_row(group: Mapping[str, Any], complete_ms: int) -> Sequence[Cell]:
-    lag_ms = _lag_ms(group, complete_ms)
+def _group_row(group: Mapping[str, Any], now_ms: int) -> Sequence[Cell]:
+    lag_ms = _lag_ms(group, now_ms)
     return (
         Cell(visible(group["name"]), link=f"/ui/rules?{urlencode({'group': _key(group)})}", is_name=True),
         Cell(visible(group["file"]), is_name=True),
@@ -146,7 +150,7 @@ def _group_row(group: Mapping[str, Any], complete_ms: int) -> Sequence[Cell]:
         Cell(duration(1000 * group["interval"])),
         Cell(time(_ms(group["evaluatedThrough"]))),
         Cell(time(_ms(group["nextEvaluation"]))),
-        Cell("–" if lag_ms is None else duration(lag_ms) if lag_ms else "none", is_bad=_is_late(group, complete_ms)),
+        Cell("–" if lag_ms is None else duration(lag_ms) if lag_ms else "none", is_bad=_is_late(group, now_ms)),
         Cell(_seconds(group)),
         Cell(number(sum(rule["samples"] for rule in group["rules"]))),
         Cell(number(group.get("repairing", 0))),
@@ -255,15 +259,15 @@ def _ms(text: str) -> int | None:
     return None if found < 0 else found  # The API has the year 1 for an evaluation that never was.
 
 
-def _lag_ms(group: Mapping[str, Any], complete_ms: int) -> int | None:
+def _lag_ms(group: Mapping[str, Any], now_ms: int) -> int | None:
     """Time since the samples of the next evaluation should be readable; None before that one is known."""
-    next_ms = _ms(group["nextEvaluation"])
-    return None if next_ms is None else max(0, complete_ms - next_ms)
+    due_ms = _ms(group["dueAt"])
+    return None if due_ms is None else max(0, now_ms - due_ms)
 
 
-def _is_late(group: Mapping[str, Any], complete_ms: int) -> bool:
+def _is_late(group: Mapping[str, Any], now_ms: int) -> bool:
     interval_ms: int = round(1000 * group["interval"])
-    return (_lag_ms(group, complete_ms) or 0) > max(interval_ms, _LATE_MS)
+    return (_lag_ms(group, now_ms) or 0) > max(interval_ms, _LATE_MS)
 
 
 def _seconds(one: Mapping[str, Any]) -> str:

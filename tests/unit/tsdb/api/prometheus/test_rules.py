@@ -40,6 +40,7 @@ def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) ->
         "lastEvaluation": "2015-07-01T20:10:51.52Z",
         "evaluatedThrough": "2015-07-01T20:10:51.5Z",
         "nextEvaluation": "2015-07-01T20:11:21.5Z",
+        "dueAt": "2015-07-01T20:11:36.5Z",
         "waitsFor": "partition 1 is behind",
         "repairing": 0,
     }
@@ -114,6 +115,18 @@ def test_alerts_may_be_left_out(served: ApiServer) -> None:
     groups = served.get("rules", exclude_alerts="true").data["groups"]
     assert not any("alerts" in rule for group in groups for rule in group["rules"])
     assert served.get("rules", exclude_alerts="x").failure[:2] == (400, "bad_data")
+
+
+def test_an_answer_without_the_groups_of_a_ruler_has_a_warning() -> None:
+    with api_server(rule_groups=lambda: shown_groups(shown_rules()), rule_warnings=("ruler a is away",)) as server:
+        for path in ("rules", "alerts"):
+            assert server.get(path).json["warnings"] == ["ruler a is away"]
+
+
+def test_a_ruler_names_the_groups_of_other_rulers(served: ApiServer) -> None:
+    assert "otherGroups" not in served.get("rules").data
+    with api_server(rule_others=(("f.yaml", "x"),)) as server:
+        assert server.get("rules").data == {"groups": [], "otherGroups": [{"file": "f.yaml", "name": "x"}]}
 
 
 def test_groups_come_in_pages(served: ApiServer) -> None:

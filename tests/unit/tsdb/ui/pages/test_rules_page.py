@@ -85,7 +85,7 @@ def test_rules_that_need_somebody_come_first() -> None:
 
 def test_a_late_group_is_marked_with_the_reason_of_its_wait() -> None:
     two, one = shown_rules()
-    late = replace(one, next_ms=NOW_MS - 90_000)
+    late = replace(one, next_ms=NOW_MS - 90_000, due_ms=NOW_MS - 90_000)
     with served([two, late]) as server:
         text = body(server)
     assert "1 group behind complete data, one the furthest. It waits for: partition 1 is behind." in plain(text)
@@ -115,6 +115,11 @@ def test_late_samples_are_named_with_the_alerts_that_they_changed() -> None:
     ]
 
 
+def test_rulers_that_are_away_are_named() -> None:
+    with ui_server(rule_groups=lambda: shown_groups(shown_rules()), rule_warnings=("ruler a is away",)) as server:
+        assert "⚠ ruler a is away" in plain(body(server))
+
+
 def test_one_group_is_shown_alone() -> None:
     with served(shown_rules()) as server:
         text = body(server)
@@ -138,6 +143,11 @@ def test_a_ruler_without_groups_of_its_own_names_the_others() -> None:
         text = plain(body(server))
     assert "This ruler evaluates no group now; those of its files are with other rulers." in text
     assert "No ruler runs" not in text
+
+
+def test_a_querier_without_groups_says_that_rulers_have_none() -> None:
+    with ui_server(settings={"rulers": ["ruler:7411"]}) as server:
+        assert "The rulers that answer evaluate no group now." in plain(body(server))
 
 
 def test_labels_of_alerts_are_text() -> None:
