@@ -14,7 +14,7 @@ from support.servers.processes import Role
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("quiet_s", "lagging_s"), [(10.0, 30.0), pytest.param(60.0, 300.0, marks=pytest.mark.soak)], ids=["short", "long"]
+    ("quiet_s", "lagging_s"), [(5.0, 15.0), pytest.param(60.0, 300.0, marks=pytest.mark.soak)], ids=["short", "long"]
 )
 def test_readers_behind_a_quota_are_never_silently_short(
     broker: KafkaCluster, tmp_path: Path, quiet_s: float, lagging_s: float
