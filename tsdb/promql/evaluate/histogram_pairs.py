@@ -77,7 +77,7 @@ def pairs_of_histograms(
     rows, steps = np.nonzero(good & (kinds == 3))
     if len(rows):
         of[rows, steps] = sum(map(len, parts)) + np.arange(len(rows))
-        found, of_pairs = _added(left, right, rows, steps, operator)
+        found, of_pairs = _added(context, left, right, (rows, steps), operator)
         problem[rows, steps] = of_pairs
         good[rows, steps] &= ~np.isin(of_pairs, (_LAYOUT, _COLLISION))
         parts.append(found)
@@ -104,13 +104,19 @@ def _pair(
 
 
 def _added(
-    left: Block, right: Block, rows: NDArray[np.int64], steps: NDArray[np.int64], operator: str
+    context: EvaluationContext,
+    left: Block,
+    right: Block,
+    cells: tuple[NDArray[np.int64], NDArray[np.int64]],
+    operator: str,
 ) -> tuple[NativeHistograms, NDArray[np.int64]]:
     """The sum or difference of each pair, and its problem."""
+    rows, steps = cells
     pool, one, other = _pair(left, right, rows, steps)
     members = np.stack((one, other), axis=1).reshape(-1)
     weights = np.tile((1.0, 1.0 if operator == "+" else -1.0), len(rows))
-    found = pool.combined(np.arange(0, 2 * len(rows) + 1, 2), members, weights)
+    starts = np.arange(0, 2 * len(rows) + 1, 2)
+    found = pool.combined(starts, members, weights, admit=context.in_hand.admit)
     problem = np.where(found.flags & (RECONCILED_ADDITION | RECONCILED_SUBTRACTION), _RECONCILED, 0)
     problem[(found.flags & COLLISION) > 0] = _COLLISION
     problem[found.failed >= 0] = _LAYOUT

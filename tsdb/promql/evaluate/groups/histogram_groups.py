@@ -51,7 +51,9 @@ def with_totals(
     members = block.native.of[rows, steps]
     sizes = np.diff(starts)
     divisors = sizes.astype(np.float64) if node.operator == "avg" else None
-    found = block.native.histograms.combined(starts, members, np.ones(len(members)), divisors)
+    found = block.native.histograms.combined(
+        starts, members, np.ones(len(members)), divisors, admit=context.in_hand.admit
+    )
     failed = np.flatnonzero(found.failed >= 0)
     if len(failed):
         names = block.labels.texts(METRIC_NAME)

@@ -28,6 +28,7 @@ from tsdb.promql.evaluate.native.bucket_kernels import (
 from tsdb.promql.evaluate.native.combine_kernels import combine_kernel
 from tsdb.promql.evaluate.native.measure_kernels import compare_kernel, measure_kernel, trim_kernel
 
+BUCKET_BYTES = 16  # Key and count.
 ROOM_MAX = 1 << 22  # Buckets that one call of the kernel may write: 64 MiB. More groups take more calls.
 
 Floats = NDArray[np.float64]
@@ -186,8 +187,13 @@ class NativeHistograms:
         weights: Floats,
         divisors: Floats | None = None,
         schema_max: Integers | None = None,
+        *,
+        admit: Callable[[int], None] = lambda _: None,
     ) -> CombinedHistograms:
-        """The weighted sum of each group over its divisor. Group g has the members [starts[g], starts[g + 1])."""
+        """The weighted sum of each group over its divisor. Group g has the members [starts[g], starts[g + 1]).
+
+        admit: called with the bytes of all buckets before more are written; raises when they do not fit.
+        """
         groups = len(starts) - 1
         bounds, targets = self._shared_bounds(starts, members)
         divisors = np.ones(groups) if divisors is None else divisors
@@ -198,7 +204,9 @@ class NativeHistograms:
         numbers, whole = np.zeros((groups, 4)), np.zeros((groups, 3), np.int64)
         keys: list[Integers] = [np.zeros(0, np.int64)]
         buckets: list[Floats] = [np.zeros(0)]
-        for part in _parts(rooms):
+        done = 0  # Buckets of the groups before.
+        for part in parts_of(rooms, ROOM_MAX):
+            admit(BUCKET_BYTES * (done + int(rooms[part.stop] - rooms[part.start])))
             room = rooms[part.start : part.stop + 1] - rooms[part.start]
             out_keys, out_buckets = np.empty(room[-1], np.int64), np.empty(room[-1])
             combine_kernel(
@@ -210,6 +218,7 @@ class NativeHistograms:
             places = np.arange(ends[-1]) + np.repeat(room[:-1] - ends[:-1], written)
             keys.append(out_keys[places])
             buckets.append(out_buckets[places])
+            done += len(places)
         failed = np.where(sizes < 0, -1 - sizes, -1)
         out_starts = np.concatenate(([0], np.cumsum(np.maximum(sizes, 0)))).astype(np.int64)
         found = NativeHistograms(out_starts, np.concatenate(keys), np.concatenate(buckets), numbers, whole, bounds)
@@ -242,11 +251,12 @@ def _intersection(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[flo
     return tuple(bound for bound in one if bound in among)
 
 
-def _parts(rooms: Integers) -> Iterator[slice]:
-    """Groups in succession that have at most ROOM_MAX buckets of room together, or a single group."""
-    first, groups = 0, len(rooms) - 1
+def parts_of(ends: Integers, size_max: int) -> Iterator[slice]:
+    """Groups in succession that have at most `size_max` elements together, or a single group. Group g has the elements
+    [ends[g], ends[g + 1])."""
+    first, groups = 0, len(ends) - 1
     while first < groups:
-        end = int(np.searchsorted(rooms, rooms[first] + ROOM_MAX, side="right")) - 1
+        end = int(np.searchsorted(ends, ends[first] + size_max, side="right")) - 1
         end = min(max(end, first + 1), groups)
         yield slice(first, end)
         first = end
@@ -260,6 +270,15 @@ class CombinedHistograms:
     histograms: NativeHistograms
     flags: Integers
     failed: Integers
+
+
+def joined_combined(parts: Sequence[CombinedHistograms]) -> CombinedHistograms:
+    """The groups of all parts, one part after another. There is at least one."""
+    return CombinedHistograms(
+        joined_natives([part.histograms for part in parts]),
+        np.concatenate([part.flags for part in parts]),
+        np.concatenate([part.failed for part in parts]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

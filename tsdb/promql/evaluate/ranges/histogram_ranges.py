@@ -23,7 +23,9 @@ from tsdb.promql.evaluate.native.histograms import (
     CombinedHistograms,
     HistogramCells,
     NativeHistograms,
+    joined_combined,
     joined_natives,
+    parts_of,
 )
 from tsdb.promql.evaluate.native.windows import SampleWindows, interpolated, places_of, windows_of
 from tsdb.promql.evaluate.ranges import range_kernels as codes
@@ -36,6 +38,7 @@ from tsdb.selector.tokens import TextSpan
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+MEMBERS_MAX = 1 << 22  # Samples that windows visit at once: 32 MiB of their indexes.
 _OF_ALL = (codes.COUNT, codes.PRESENT, codes.TS_OF_FIRST, codes.TS_OF_LAST)  # These count samples of either kind.
 _RATES = (codes.RATE, codes.INCREASE, codes.DELTA)
 _COUNTERS = (codes.RATE, codes.INCREASE, codes.IRATE)
@@ -175,14 +178,30 @@ def _totals(
 ) -> Block:
     """Evaluates sum_over_time and avg_over_time for windows of histograms alone."""
     rows, steps = np.nonzero(where)
-    low, sizes = windows.low[rows, steps], windows.sizes[rows, steps]
-    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-    members = cells[np.arange(starts[-1]) + np.repeat(low - starts[:-1], sizes)]
-    divisors = sizes.astype(np.float64) if is_mean else None
-    found = histograms.combined(starts, members, np.ones(len(members)), divisors)
+    low, ends = windows.low[rows, steps], np.concatenate((np.zeros(1, np.int64), np.cumsum(windows.sizes[rows, steps])))
+    context = problems.context
+    parts: list[CombinedHistograms] = []
+    held = 0
+    for part in parts_of(ends, MEMBERS_MAX):
+        context.check()
+        starts = ends[part.start : part.stop + 1] - ends[part.start]
+        sizes = np.diff(starts)
+        members = cells[np.arange(starts[-1]) + np.repeat(low[part] - starts[:-1], sizes)]
+        divisors = sizes.astype(np.float64) if is_mean else None
+        done = histograms.combined(starts, members, np.ones(len(members)), divisors, admit=_beside(context, held))
+        held += done.histograms.nbytes
+        parts.append(done)
+    if not parts:
+        return block
+    found = joined_combined(parts)
     problems.warn_of_schemas(np.unique(rows[found.failed >= 0]))
     problems.report(found, is_aggregation=True)
     return _with_cells(block, found.histograms, rows, steps, found.failed < 0)
+
+
+def _beside(context: EvaluationContext, held: int) -> Callable[[int], None]:
+    """Reserves bytes beside those that are held already. Raises what the memory in hand raises."""
+    return lambda size: context.in_hand.admit(held + size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +264,8 @@ def _rates(
     if is_counter and len(rows):
         ends = np.stack((low + 1, high), axis=1).reshape(-1)
         lowest = np.minimum(lowest, np.minimum.reduceat(np.append(schemas, 0), ends)[::2])
-    found = histograms.combined(starts, members, weights, schema_max=lowest)
+    admit = _beside(problems.context, 0)
+    found = histograms.combined(starts, members, weights, schema_max=lowest, admit=admit)
     good &= found.failed < 0
     problems.report(found, is_aggregation=False)
     factors = _extrapolation(series, rows, steps, (low, last), found.histograms.counts, ranges, code)
@@ -368,7 +388,8 @@ def _extended_rates(
     group_of = np.concatenate(of)
     order = np.argsort(group_of, kind="stable")
     bounds = np.searchsorted(group_of[order], np.arange(len(rows) + 1))
-    found = pool.combined(bounds, np.concatenate(members)[order], np.concatenate(weights)[order])
+    admit = _beside(problems.context, pool.nbytes)
+    found = pool.combined(bounds, np.concatenate(members)[order], np.concatenate(weights)[order], admit=admit)
     problems.report(found, is_aggregation=False)
     made = found.histograms
     if code == codes.RATE:
@@ -414,7 +435,7 @@ def _instant(
     members, weights = np.zeros(starts[-1], np.int64), np.ones(starts[-1])
     members[starts[:-1]] = now
     members[starts[1:][~resets] - 1], weights[starts[1:][~resets] - 1] = before[~resets], -1.0
-    found = histograms.combined(starts, members, weights)
+    found = histograms.combined(starts, members, weights, admit=_beside(problems.context, 0))
     problems.warn_of_schemas(np.unique(rows[found.failed >= 0]))
     problems.report(found, is_aggregation=False)
     made = found.histograms

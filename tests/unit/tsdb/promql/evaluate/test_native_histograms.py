@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.promql.histograms import HistogramValue, values_of
+from support.promql.histograms import HistogramStorage, HistogramValue, values_of
 from support.promql.runner import State, run_script
+from tsdb.model.errors import Overloaded
 from tsdb.model.histograms import CUSTOM_BOUNDS, joined_histograms
 from tsdb.promql.evaluate.native.bucket_kernels import bound_of
 from tsdb.promql.evaluate.native.combine_kernels import RECONCILED_ADDITION
 from tsdb.promql.evaluate.native.histograms import NativeHistograms, from_columns, joined_natives
 from tsdb.promql.evaluate.native.shown import shown_histograms
+from tsdb.promql.evaluate.query import QueryOptions, range_query
+from tsdb.promql.evaluate.ranges import histogram_ranges
 
 COUNTS = st.integers(0, 1000).map(float)
 BUCKETS = st.dictionaries(st.integers(-30, 30), COUNTS, max_size=6)
@@ -235,3 +238,31 @@ def test_annotations(tmp_path: Path, query: str, kind: str, problem: str) -> Non
     (outcome,) = run_script(script)
     # The runner compares annotations first; the script expects no series.
     assert outcome.state is State.PASSED or outcome.reason.startswith("expected 0 series"), outcome
+
+
+def test_sums_over_windows_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(histogram_ranges, "MEMBERS_MAX", 3)
+    script = tmp_path / "some.test"
+    expected = "{{count:4}} {{count:12}} {{count:20}} {{count:28}}".replace("}}", " sum:0}}")
+    script.write_text(
+        "load 1m\n  h {{count:4}}+{{count:4}}x3\n  custom {{schema:-53 count:1 custom_values:[1] buckets:[1]}}x3\n\n"
+        f"eval range from 0 to 3m step 1m sum_over_time(h[2m])\n  {{}} {expected}\n\n"
+        "eval range from 0 to 3m step 1m count(sum_over_time({__name__=~'h|custom'}[2m]))\n  {} 2 2 2 2\n"
+    )
+    assert [outcome.state for outcome in run_script(script)] == [State.PASSED, State.PASSED]
+
+
+def test_histograms_that_do_not_fit_into_memory_end_the_query() -> None:
+    labels = (("__name__", "h"),)
+    storage = HistogramStorage()
+    value = HistogramValue(8, 1000, 1, positive=dict.fromkeys(range(1000), 1.0))
+    storage.add_histograms(labels, ((minute * 60_000, value) for minute in range(60)))
+
+    def hold(size: int) -> None:
+        if size > 2_000_000:
+            raise Overloaded(f"{size} bytes")
+
+    options = QueryOptions(hold=hold)
+    range_query("histogram_count(sum_over_time(h[5m]))", storage, 0, 600_000, 60_000, options)
+    with pytest.raises(Overloaded):
+        range_query("histogram_count(sum_over_time(h[5m]))", storage, 0, 3_600_000, 20_000, options)
