@@ -129,7 +129,7 @@ def test_a_component_that_cannot_close_does_not_keep_the_others_from_it() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["stuck", "thread"])
 def test_work_that_nothing_stops_ends_with_the_process_after_the_drain(fault: str) -> None:
-    with process(fault, drain_s=3) as running:
+    with process(fault, drain_s=1) as running:
         read_until(running, "started")
         running.terminate()
         code, _, err = rest(running)

@@ -193,7 +193,7 @@ def test_every_connect_resolves_the_names_anew_and_one_name_is_enough() -> None:
 
 
 class TlsNode:
-    """Answers one TLS handshake with a certificate for `named`, and nothing after it."""
+    """Answers one TLS handshake with a certificate for `named`, and the first request with bytes that no node sends."""
 
     def __init__(self, authority: Authority, named: str) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -211,6 +211,7 @@ class TlsNode:
             try:
                 with self._context.wrap_socket(plain, server_side=True) as tls:
                     tls.recv(1)
+                    tls.sendall(b"no Cassandra")  # Ends the driver's wait for an answer.
                     self.handshake = "done"
             except OSError as error:
                 self.handshake = str(error)
