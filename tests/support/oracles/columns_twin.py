@@ -100,6 +100,24 @@ def decode_times(data: bytes, n: int) -> list[int]:
     return times
 
 
+def decode_starts(data: bytes, ts: list[int]) -> list[int]:
+    reader = _Reader(data)
+    starts: list[int] = []
+    same = 0
+    while len(starts) < len(ts):
+        samples, kind = divmod(reader.varint(), 4)
+        _require(0 < samples <= len(ts) - len(starts))
+        _require(kind != 3 or bool(starts))
+        x = _unzigzag(reader.varint()) if kind in (1, 2) else 0
+        if kind == 1:
+            same = _signed(same + x)
+        first = len(starts)
+        for index in range(first, first + samples):
+            starts.append((0, same, _signed(ts[index] - x), ts[index - 1])[kind])
+    _require(reader.pos == len(data))
+    return starts
+
+
 def _times(reader: _Reader, n: int) -> list[int]:
     head = reader.byte()
     if head == 0:

@@ -18,6 +18,7 @@ from tsdb.codec.columns.columns_kernels import (
     times_bound,
     values_bound,
 )
+from tsdb.codec.columns.starts_kernels import RUN_BYTES_MAX, decode_starts_kernel, encode_starts_kernel
 from tsdb.model.errors import CorruptData
 
 COLUMN_SAMPLES_MAX = 1 << 24
@@ -67,6 +68,28 @@ def decode_times(data: bytes, n: int) -> NDArray[np.int64]:
     stop = decode_times_kernel(np.frombuffer(data, np.uint8), 0, len(data), n, out, 0)
     _check_end("time axis", stop, len(data), n)
     return out
+
+
+def encode_starts(ts: NDArray[np.int64], starts: NDArray[np.int64]) -> bytes:
+    """Encode the start timestamps of samples, shape (n,), 0 for a sample without one.
+
+    ts: the timestamps of the samples, shape (n,), in the same unit. n <= COLUMN_SAMPLES_MAX."""
+    _check_length(len(starts))
+    assert len(ts) == len(starts), f"{len(ts)} timestamps and {len(starts)} start timestamps"
+    out = np.empty(RUN_BYTES_MAX * len(starts), np.uint8)
+    given = np.ascontiguousarray(ts, np.int64), np.ascontiguousarray(starts, np.int64)
+    return out[: encode_starts_kernel(*given, out, 0)].tobytes()
+
+
+def decode_starts(data: bytes, ts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The start timestamps, shape (n,), of the samples with the timestamps ts (n,), from a column that is exactly
+    `data`. Raises CorruptData."""
+    _check_length(len(ts))
+    starts = np.empty(len(ts), np.int64)
+    given = np.ascontiguousarray(ts, np.int64)
+    stop = decode_starts_kernel(np.frombuffer(data, np.uint8), 0, len(data), given, starts)
+    _check_end("start column", stop, len(data), len(ts))
+    return starts
 
 
 def scratch(n: int) -> NDArray[np.int64]:
