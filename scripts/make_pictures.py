@@ -45,9 +45,10 @@ def main() -> None:
     """Make all pictures anew."""
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder)) as server:
-        rules = Path(folder) / "rules.yaml"
-        rules.write_text(RULES)
-        os.environ |= {"TSDB_RULES": str(rules), "TSDB_RULES_GRACE_S": "2"}
+        # The page shows the path as it is given, and a reader has no use for that of a temporary folder.
+        os.chdir(folder)
+        Path("rules.yaml").write_text(RULES)
+        os.environ |= {"TSDB_RULES": "rules.yaml", "TSDB_RULES_GRACE_S": "2"}
         server.start(print)
         run_tsdb("write", str(RECORDED), "--address", server.grpc, "--shift-to-now")
         with Agent(server.grpc, Path(folder)), chromium() as browser:
