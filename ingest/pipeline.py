@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.appends.joined import JoinedAppends
-from ingest.appends.records import record_counts
+from ingest.appends.records import group, record_counts
 from ingest.appends.timer import ThreadTimer, Timer
 from ingest.broker_clock import BrokerClock
 from ingest.exemplars import ExemplarPart, accepted_total, chosen_exemplars, exemplar_parts
-from ingest.grouping import group
 from ingest.inflight import Reservation, inflight_bytes, reserve
 from ingest.limits import IngestLimits
 from ingest.quota.limits_file import LiveLimits

@@ -21,12 +21,11 @@ from ingest.appends.partition_queue import (
     RecordBytes,
     make_part,
 )
-from ingest.appends.records import encode_ranges, ranges_by_partition, record_counts, split
+from ingest.appends.records import Grouped, encode_ranges, ranges_by_partition, record_counts, split
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import Timer, call_all
 from ingest.broker_clock import BrokerClock
 from ingest.exemplars import ExemplarPart
-from ingest.grouping import Grouped
 from ingest.inflight import Reservation
 from tsdb.chain import Chain
 from tsdb.log.interface import Appended, Log

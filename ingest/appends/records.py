@@ -1,6 +1,9 @@
-"""Records: cuts the samples of a partition into log records and encodes them. Pure.
+"""Records: brings the good samples of a request into the order of the log, cuts those of a partition into log records
+and encodes them; joins several log records to one, and splits one into two. Pure; the records are our own and sound.
 
-It also joins several log records to one, and splits one into two. That part is pure; the records are our own and sound.
+Samples are sorted by partition, then by pack, then by series. Series of one pack are in the order of their ids,
+whatever the sender's order. So the records of one scraper repeat the same id vectors, and readers recognise them by
+hash. Samples of one (series, timestamp) keep the order of the request.
 
 The samples of a joined record keep the order of arrival: of one (series, timestamp) the last one wins, as if the
 records followed each other. Each pack is named once, its series in the order of their ids. So the parts of a scrape
@@ -17,8 +20,13 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.appends.records_kernels import encode_ranges_kernel, join_records_kernel
-from ingest.grouping import Grouped
+from ingest.appends.records_kernels import (
+    encode_ranges_kernel,
+    fill_groups_kernel,
+    join_records_kernel,
+    order_rows_kernel,
+)
+from ingest.rows import ResolvedSeries, Rows
 from tsdb.codec.records.exemplar_record import decode_exemplars, halve_exemplars, is_exemplar_record
 from tsdb.codec.records.exemplar_record_kernels import COUNT_AT
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encoded_size
@@ -27,6 +35,23 @@ from tsdb.codec.records.log_record_kernels import DELTA_BYTES, PACK_BYTES, PACKS
 _EMPTY_BYTES = encoded_size(0, 0, shared_ts=False)
 NO_TIME_MS = int(np.iinfo(np.int64).min)
 _COUNT = Struct("<I")  # Number of packs or samples in a record.
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """n samples, k packs, p partitions, all in log order. A pack lies in one partition.
+
+    series_id: uint64, ts_ms: int64, values: float64 (n,). pack_id: uint64 (k,), pack_end: int64 (k,): pack i has
+    samples [pack_end[i - 1], pack_end[i]). partition, partition_end: int64 (p,), likewise.
+    """
+
+    series_id: NDArray[np.uint64]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    pack_id: NDArray[np.uint64]
+    pack_end: NDArray[np.int64]
+    partition: NDArray[np.int64]
+    partition_end: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +81,44 @@ class EncodedRecord:
     part: RecordRange
     data: bytes
     newest_ms: int
+
+
+def group(rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> Grouped:
+    """Sort and copy the good rows. Pure."""
+    count = len(good)
+    order = np.empty(count, np.int64)
+    kept = order_rows_kernel(good, series.partition, series.pack_id, series.series_id, order, np.empty(count, np.int64))
+    order = order[:kept]
+    samples = rows.samples if kept == count else int((rows.starts[order + 1] - rows.starts[order]).sum())
+    series_id, ts_ms = np.empty(samples, np.uint64), np.empty(samples, np.int64)
+    bits = np.empty(samples, np.uint64)  # Values are copied as integers: a float copy may change a signalling NaN.
+    pack_id, pack_end = np.empty(kept, np.uint64), np.empty(kept, np.int64)
+    partition, partition_end = np.empty(kept, np.int64), np.empty(kept, np.int64)
+    packs, partitions = fill_groups_kernel(
+        order,
+        rows.starts,
+        series.partition,
+        series.pack_id,
+        series.series_id,
+        rows.ts_ms,
+        rows.values.view(np.uint64),
+        series_id,
+        ts_ms,
+        bits,
+        pack_id,
+        pack_end,
+        partition,
+        partition_end,
+    )
+    return Grouped(
+        series_id,
+        ts_ms,
+        bits.view(np.float64),
+        pack_id[:packs],
+        pack_end[:packs],
+        partition[:partitions],
+        partition_end[:partitions],
+    )
 
 
 def ranges_by_partition(grouped: Grouped) -> list[RecordRange]:

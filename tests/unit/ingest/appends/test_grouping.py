@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.appends.records import RecordRange, encode_ranges, ranges_by_partition, split
-from ingest.grouping import Grouped, group
+from ingest.appends.records import Grouped, RecordRange, encode_ranges, group, ranges_by_partition, split
 from ingest.rows import ResolvedSeries, Rows, make_rows, unresolved
 from tsdb.codec.records.log_record import decode_records, encode_record, encoded_size
 
