@@ -71,7 +71,7 @@ class Block:
 
     def with_present(self, present: NDArray[np.bool_]) -> Block:
         """The same series and values with another presence, without series that are nowhere present."""
-        return replace(self, present=present).compact()
+        return Block(self.labels, self.values, present, self.loses_name, self.native).compact()
 
     def floats(self) -> Block:
         """The block without its histograms, and without the series that have only these."""
@@ -87,7 +87,8 @@ class Block:
 
     def without_name(self) -> Block:
         """The block without the names of metrics. Raises EvaluationError."""
-        return replace(self, labels=self.labels.without(METADATA)).merged()
+        labels = self.labels.without(METADATA)
+        return Block(labels, self.values, self.present, self.loses_name, self.native).merged()
 
     def at_end(self) -> Block:
         """The block without the names that are marked. Raises EvaluationError when labels are equal then."""
