@@ -23,6 +23,9 @@ from tsdb.model.times import DAY_MS
 
 TENANT = b"__tenant__"
 BLOCK_ROWS = 1 << 17  # Rows of a row group. The labels of a row take some 200 bytes before they are encoded.
+# Rows of a row group as emitted. A read of one series decodes a row group of each file of a day, in 0.4 of the CPU of
+# large ones; the files are 3 % larger until a compaction.
+EMITTED_BLOCK_ROWS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,11 @@ def text_of(part: bytes) -> str:
 
 
 def arrow_blocks(group: BucketRows, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows as tables of at most BLOCK_ROWS rows, in order. schema: see encoded_schema."""
+    """The rows as tables of at most EMITTED_BLOCK_ROWS rows, in order. schema: see encoded_schema."""
     columns, fragment = _series_columns(group.canonical), group.fragment
     of_row = np.repeat(np.arange(fragment.series), np.diff(fragment.sample_start))
-    for first in range(0, fragment.samples, BLOCK_ROWS):
-        rows = slice(first, first + BLOCK_ROWS)
+    for first in range(0, fragment.samples, EMITTED_BLOCK_ROWS):
+        rows = slice(first, first + EMITTED_BLOCK_ROWS)
         yield _block(fragment, columns, of_row[rows], rows, schema)
 
 

@@ -121,7 +121,7 @@ def test_a_newer_version_takes_the_older_one_out_of_its_file(kept: Kept) -> None
 
 
 def test_versions_are_found_in_files_of_several_row_groups(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(rows_module, "EMITTED_BLOCK_ROWS", 64)
     base = {(series, at): (5, at) for series in range(20) for at in range(50)}
     kept.put([fragment_of(base)])
     files = [task.file.file_path.removeprefix("file://") for task in kept.table.scan().plan_files()]
@@ -131,7 +131,7 @@ def test_versions_are_found_in_files_of_several_row_groups(kept: Kept, monkeypat
 
 
 def test_a_row_group_has_only_the_texts_of_its_rows(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(rows_module, "EMITTED_BLOCK_ROWS", 64)
     kept.put([fragment_of({(series, at): (5, at) for series in range(20) for at in range(50)})])
     texts = ["metric", "tenant", "labels.key_value.key", "labels.key_value.value"]
     for task in kept.table.scan().plan_files():

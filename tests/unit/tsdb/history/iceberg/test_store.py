@@ -238,6 +238,22 @@ def test_a_half_written_file_is_corrupt_by_name(kept: Kept, damage: str) -> None
     assert ".parquet" in found.message
 
 
+def test_one_damaged_file_of_a_day_of_many_is_corrupt_by_name(kept: Kept) -> None:
+    kept.create()
+    some = rows(15)
+    for first in range(0, len(some), 4):
+        kept.put(some[first : first + 4])
+    history = kept.history()
+    damaged = kept.paths("*.parquet")[-1]
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: len(whole) // 2])
+    found = refusal(history, kept.ids)
+    assert (type(found), found.reason) == (CorruptData, "tables_file_corrupt")
+    assert damaged.name in found.message
+    damaged.write_bytes(whole)
+    assert read(history, kept.ids) == expected(some)
+
+
 def test_a_file_that_is_gone_from_the_newest_snapshot_is_named(kept: Kept) -> None:
     kept.create()
     kept.put(rows(8))
