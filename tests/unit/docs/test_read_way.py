@@ -1,4 +1,4 @@
-"""The files of an instant query: the architecture pages name each once, and their sentences have the true counts."""
+"""The files of an instant query and of a write: the architecture pages name each once, and state the true counts."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ def test_the_pages_name_each_file_of_an_instant_query_once_and_count_them() -> N
     assert counts is not None
     assert tuple(map(int, counts.groups())) == (len(files), len(above), len(below))
     assert f"These are {len(below)} of the {len(files)} files" in read_path
+
+
+def test_the_page_names_each_file_of_a_remote_write_once_and_counts_them() -> None:
+    text = (PAGES / "write-path.md").read_text().partition("\n**Remote write** at ")[2]
+    rows = text.partition("\n|---|---|\n")[2].partition("\n\n")[0]
+    # The last row names files again after `then`, because the answer passes them on its way back.
+    names = re.findall(r"`([\w./]+\.py)`", rows.partition("; then")[0])
+    sources = ["/" + str(path.relative_to(ROOT)) for room in ("ingest", "tsdb") for path in (ROOT / room).rglob("*.py")]
+    assert [name for name in names if not any(source.endswith("/" + name) for source in sources)] == []
+    assert len(set(names)) == len(names)
+    assert f" {len(names)} files." in text.partition("\n")[0]
