@@ -18,22 +18,20 @@ from support.drills import leftovers
 from support.examples import load_profiles
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
-from support.shared_servers import GroupServers, SharedBroker, contract_history, shared_broker, shared_node
+from support.shared_servers import (
+    SHORT_SESSIONS,
+    GroupServers,
+    SharedBroker,
+    contract_history,
+    shared_broker,
+    shared_node,
+)
 from tsdb.ops.interpreter import import_without_collections
 
 # Imports all tests without garbage collections, which took 6 % of the CPU of a test process.
 import_without_collections()
 
 load_profiles()
-
-
-# Session timeout of groups by KIP-848. Otherwise the partitions of a killed member would wait for 45 s.
-SHORT_SESSIONS = {
-    "group.consumer.min.session.timeout.ms": "6000",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.heartbeat.interval.ms": "500",
-}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,6 +23,13 @@ from stack.kafka import KafkaCluster
 from support.drills.leftovers import run_folder
 
 Server = TypeVar("Server")
+# Session timeout of groups by KIP-848. Otherwise the partitions of a killed member would wait for 45 s.
+SHORT_SESSIONS = {
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
 _started_here: list[object] = []  # Python warns of the process of a server that nobody refers to.
 
 

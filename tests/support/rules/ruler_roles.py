@@ -20,6 +20,7 @@ from tsdb.client import TsdbError, WriteBatch, connect
 
 WITHIN_S = 200.0
 GROUPS = 6
+FOR_MS = 4_000
 NAMES = {f"g{number}" for number in range(GROUPS)}
 RULES = """
   - name: g{number}
@@ -27,7 +28,7 @@ RULES = """
     rules:
     - {{record: "sum_{number}", expr: 'sum by (job) (x)'}}
     - {{record: "mean_{number}", expr: 'avg_over_time(sum_{before}[10s])'}}
-    - {{alert: "High{number}", expr: 'max_over_time(sum_{before}[6s]) > 1e9', for: 4s}}
+    - {{alert: "High{number}", expr: 'sum_{number} > 2', for: 4s}}
 """
 
 
@@ -108,7 +109,9 @@ def is_settled(ruler: Role) -> bool:
 
 
 def check_results(http: str) -> None:
-    """Each recorded sample is what its expression gives over all samples, and none is missing."""
+    """Each recorded sample is what its expression gives over all samples, and none is missing. Alerts were pending and
+    firing at the times of a fold over these samples, and at no others."""
+    fired = 0
     for number in range(GROUPS):
         group = f'{{__name__="tsdb_rule_group_evaluated",rule_group=~".*;g{number}"}}'
         times = sorted({at_ms for _, at_ms in samples(http, group)})[:-3]
@@ -124,3 +127,26 @@ def check_results(http: str) -> None:
                 for one in get(http, "query", query=expression, time=at_ms / 1000)["result"]
             }
             assert found == expected, name
+        alerts = _alerts(times, samples(http, f"sum_{number}"))
+        # An alert may have begun before the first time that the reads above have.
+        later = times[0] + FOR_MS
+        for state, at in alerts.items():
+            stored = samples(http, f'ALERTS{{alertname="High{number}",alertstate="{state}"}}')
+            found_at = {key for key in stored if later < key[1] <= times[-1]}
+            assert found_at == {key for key in at if key[1] > later}, f"High{number} {state}"
+        fired += len(alerts["firing"])
+    assert fired > 0
+
+
+def _alerts(times: list[int], sums: dict[tuple[str, int], float]) -> dict[str, set[tuple[str, int]]]:
+    """Job and time at which the alert of each job is pending or firing, by state."""
+    found: dict[str, set[tuple[str, int]]] = {"pending": set(), "firing": set()}
+    for job in {job for job, _ in sums}:
+        active_ms: int | None = None
+        for at_ms in times:
+            if sums.get((job, at_ms), 0.0) <= 2:
+                active_ms = None
+                continue
+            active_ms = at_ms if active_ms is None else active_ms
+            found["firing" if at_ms - active_ms >= FOR_MS else "pending"].add((job, at_ms))
+    return found
