@@ -80,6 +80,11 @@ class Kept:
     def ids(self) -> list[int]:
         return sorted({one for fragment in self.given for one in fragment.series_id.tolist()})
 
+    def current(self) -> list[Path]:
+        """Files of the newest snapshot; others have rows that a newer emission replaced."""
+        files = load_table(self.catalog, NAME).scan().plan_files()
+        return sorted(Path(one.file.file_path.removeprefix("file://")) for one in files)
+
     def paths(self, pattern: str) -> list[Path]:
         return sorted((self.folder / "catalog-files/tsdb/samples").rglob(pattern))
 
@@ -244,7 +249,7 @@ def test_one_damaged_file_of_a_day_of_many_is_corrupt_by_name(kept: Kept) -> Non
     for first in range(0, len(some), 4):
         kept.put(some[first : first + 4])
     history = kept.history()
-    damaged = kept.paths("*.parquet")[-1]
+    damaged = kept.current()[-1]
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[: len(whole) // 2])
     found = refusal(history, kept.ids)
