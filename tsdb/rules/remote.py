@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,11 +141,12 @@ def ask_over_http(access: RulerAccess) -> AskRuler:
         headers = {"host": str(name), "connection": "close"}
         if access.token:
             headers["authorization"] = f"Bearer {access.token}"
-        with socket.create_connection((address.host, address.port), ANSWER_WITHIN_S) as peer:
+        with (
+            socket.create_connection((address.host, address.port), ANSWER_WITHIN_S) as peer,
+            closing(http.client.HTTPConnection(address.host, address.port)) as connection,
+        ):
             # The certificate is for the name, not for the address that it resolved to.
-            stream = access.tls.wrap_socket(peer, server_hostname=name.host) if access.tls else peer
-            connection = http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_WITHIN_S)
-            connection.sock = stream
+            connection.sock = access.tls.wrap_socket(peer, server_hostname=name.host) if access.tls else peer
             connection.request("GET", PATH, headers=headers)
             answer = connection.getresponse()
             body = answer.read(ANSWER_BYTES_MAX + 1)

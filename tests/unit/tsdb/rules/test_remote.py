@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.api.prometheus_server import api_server
 from support.rules.shown import shown_rules
+from support.servers.certificates import Authority
 from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.query.stores.pool import StoreAddress
@@ -111,3 +117,44 @@ def test_rulers_are_asked_over_http_with_a_token() -> None:
         assert found.warnings == ["group x of f.yaml is missing: no ruler that answers has it now"]
         with pytest.raises(Unavailable, match="status 401"):
             RemoteRulers([place], ask_over_http(RulerAccess("other"))).groups()
+
+
+class OneAnswer(BaseHTTPRequestHandler):
+    """A ruler with the group "a"."""
+
+    def do_GET(self) -> None:
+        body = answer(["a"], [])
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write nothing."""
+
+
+@contextmanager
+def served_with_tls(files: tuple[Path, Path]) -> Iterator[StoreAddress]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    with HTTPServer(("127.0.0.1", 0), OneAnswer) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield StoreAddress("127.0.0.1", server.server_address[1])
+        server.shutdown()
+        thread.join()
+
+
+def test_the_certificate_of_a_ruler_is_checked_for_its_name_and_not_for_its_address(tmp_path: Path) -> None:
+    authority = Authority.in_folder(tmp_path)
+    context = ssl.create_default_context(cafile=str(authority.ca_file))
+    with served_with_tls(authority.issue("ruler", "ruler.test")) as address:
+        ask = ask_over_http(RulerAccess(tls=context))
+
+        def groups(name: str) -> RuleGroups:
+            return RemoteRulers([StoreAddress(name, address.port)], ask, resolve=lambda _: [address]).groups()
+
+        assert names_of(groups("ruler.test")) == ["a"]
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            groups("other.test")
