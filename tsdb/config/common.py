@@ -54,6 +54,13 @@ class HistoryFields(BaseModel):
         le=1 << 50,
         description="Bytes of that cache; the files used least recently are dropped.",
     )
+    history_decoded_bytes_max: int = Field(
+        defaults.HISTORY_DECODED_BYTES_MAX,
+        ge=0,
+        le=1 << 40,
+        description="Bytes of decoded row groups of an Iceberg history in memory, for the next reads; 0: none. A read "
+        "that needs more than a quarter of it keeps nothing.",
+    )
     cassandra_local_dc: str = Field(
         "", description="Data centre whose replicas answer; empty: the one of the first reached node."
     )
@@ -89,6 +96,7 @@ class HistoryFields(BaseModel):
             read_timeout_s=self.history_read_timeout_s,
             cache_folder=self.history_cache_dir,
             cache_bytes_max=self.history_cache_bytes_max,
+            decoded_bytes_max=self.history_decoded_bytes_max,
             access=CassandraAccess(
                 local_dc=self.cassandra_local_dc,
                 username=self.cassandra_username,

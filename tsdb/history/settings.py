@@ -63,6 +63,7 @@ class HistorySettings:
     size of a page of a read; the number of rows per page follows the size of rows. reads_ahead_max: pages of a read
     that are fetched at once. speculate_after_s: a read without an answer for this long is sent to one more replica.
     cache_folder, cache_bytes_max: cache on disk of a table's files in object storage; None: the temporary folder.
+    decoded_bytes_max: row groups of a table in memory, for the next reads; 0: none.
     access: credentials and TLS of Cassandra.
     """
 
@@ -76,12 +77,13 @@ class HistorySettings:
     speculate_after_s: float = 0.5
     cache_folder: Path | None = None
     cache_bytes_max: int = defaults.HISTORY_CACHE_BYTES_MAX
+    decoded_bytes_max: int = defaults.HISTORY_DECODED_BYTES_MAX
     access: CassandraAccess = CassandraAccess()
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0:
+            if isinstance(value, int | float) and value <= 0 and (name, value) != ("decoded_bytes_max", 0):
                 raise ConfigMismatch(f"{name} must be above 0; got {value}", reason="history_settings")
         if self.inflight_bytes_max < self.part_bytes_max:
             raise ConfigMismatch(

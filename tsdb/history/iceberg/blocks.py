@@ -1,7 +1,7 @@
 """Blocks: reads columns of row groups of the table's files. Files of object storage are read through a cache on disk.
 
-A file of the table never changes, so what was read of it stays valid. The cache has the byte ranges that reads needed,
-in sparse files of the same offsets, and drops the files that were used least recently. Thread-safe.
+A file of the table never changes, so what was read of it stays valid. The cache on disk has the byte ranges that reads
+needed, in sparse files of the same offsets, and drops the files that were used least recently. Thread-safe.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from tsdb.history.iceberg.catalog import local_path
+from tsdb.history.iceberg.decoded import CACHED, DECODED, DecodedGroups, DecodedRead, groups_total
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import counter, gauge
 
@@ -96,9 +97,10 @@ def has_between(ascending: Sequence[str], low: str, high: str) -> bool:
 class Blocks:
     """Reads the files of one table and of that of its series. cache: None while all files are local."""
 
-    def __init__(self, io: FileIO, cache: DiskCache | None) -> None:
+    def __init__(self, io: FileIO, cache: DiskCache | None, decoded_bytes_max: int) -> None:
         self._io = io
         self._cache = cache
+        self.decoded = DecodedGroups(decoded_bytes_max)
         self._lock = threading.Lock()  # Guards the footers; an innermost lock.
         self._footers: OrderedDict[str, Footer] = OrderedDict()
         self._footer_bytes = 0
@@ -130,7 +132,25 @@ class Blocks:
             with parquet:
                 return parquet.read_row_groups(list(groups), columns=list(columns), use_threads=len(groups) > 1)
 
+    def read_samples(
+        self, file: FileRef, groups: Sequence[int], columns: Sequence[str], read: DecodedRead | None
+    ) -> pa.Table:
+        """As `read`, with the row groups that an earlier read left decoded; `read` gets the others. None: too large."""
+        keys = [(file.path, number, tuple(columns)) for number in groups]
+        found = [self.decoded.get(key) for key in keys]
+        missing = [at for at, group in enumerate(found) if group is None]
+        if missing and read is None:
+            groups_total.labels(DECODED).inc(len(groups))
+            return self.read(file, groups, columns)
+        groups_total.labels(CACHED).inc(len(groups) - len(missing))
+        groups_total.labels(DECODED).inc(len(missing))
+        for at in missing:  # One by one, so that no row group keeps the memory of another.
+            assert read is not None
+            found[at] = read.groups[keys[at]] = self.read(file, groups[at : at + 1], columns)
+        return found[0] if len(found) == 1 else pa.concat_tables(found)
+
     def close(self) -> None:
+        self.decoded.clear()
         if self._cache is not None:
             self._cache.close()
 

@@ -38,6 +38,7 @@ from tsdb.history.iceberg.catalog import (
     local_path,
     translate_table_errors,
 )
+from tsdb.history.iceberg.decoded import DecodedRead
 from tsdb.history.iceberg.rows import MetricBuckets, text_of
 from tsdb.history.iceberg.state import TableState, table_state
 from tsdb.history.iceberg.view import FollowedTable, TableView
@@ -52,6 +53,7 @@ REFRESH_S = 1.0
 BATCH_ROWS = 8 << 20  # Rows that row groups of one batch of series may have; about as many are in memory at once.
 UNLISTED = "tables_holes_unlisted"
 SAMPLE_COLUMNS = ("series_id", "ts", "value", "order")
+ROW_BYTES = 8 * len(SAMPLE_COLUMNS)
 SERIES_COLUMNS = ("metric", "series_id", "pack_id", "partition", "canonical")
 
 Result = TypeVar("Result")
@@ -88,7 +90,8 @@ class IcebergHistory:
         self._clock = clock or SystemClock()
         self._samples = FollowedTable(io, location, (location,))
         self._series = FollowedTable(io, location + SERIES_SUFFIX, (location + SERIES_SUFFIX,))
-        self._blocks = Blocks(io, None if local else DiskCache(settings.cache_folder, settings.cache_bytes_max))
+        cache = None if local else DiskCache(settings.cache_folder, settings.cache_bytes_max)
+        self._blocks = Blocks(io, cache, settings.decoded_bytes_max)
         self._lock = threading.Lock()  # Guards all below; held while the published tables are read.
         self._known: _Now | None = None
         self._known_at = 0.0
@@ -109,16 +112,17 @@ class IcebergHistory:
         bucket_of = self._answer(self._now).bucket_of
         for name in sorted(map(text_of, wanted.names())):
             by_bucket[bucket_of(name.encode())].append(name)
-        number = 0
+        number, decoded = 0, self._blocks.decoded.read()
         for bucket, names in sorted(by_bucket.items()):
             now = self._answer(self._now)
             days = _days(now, bucket, windows)
             for ids in _batches(now, bucket, names, days, series):
                 for day in days:
-                    rows = self._answer(partial(self._day, number, (day, bucket), names, ids, windows))
+                    rows = self._answer(partial(self._day, number, (day, bucket), names, ids, windows, decoded))
                     if rows:
                         yield rows
                 number += 1
+        self._blocks.decoded.keep(decoded)
 
     def loaded(self, topic_id: str) -> dict[int, Loaded]:
         state = self._answer(lambda: self._now().state)
@@ -196,17 +200,22 @@ class IcebergHistory:
         names: Sequence[str],
         series: NDArray[np.int64],
         windows: WindowRange,
+        decoded: DecodedRead,
     ) -> list[TableRow]:
         """The samples of these series, all of one bucket, in one day and bucket."""
         rows: list[TableRow] = []
         start_ms = place[0] * DAY_MS
+        parts: list[tuple[FileRef, list[int]]] = []
+        size = 0
         for file in self._now().samples.files.get(place, ()):
-            if not _may_have(file, names, series) or not _touches(file, windows):
-                continue
-            groups = self._blocks.footer(file).groups(names, series)
-            if not groups:
-                continue
-            block = self._blocks.read(file, groups, SAMPLE_COLUMNS)
+            if _may_have(file, names, series) and _touches(file, windows):
+                footer = self._blocks.footer(file)
+                if groups := footer.groups(names, series):
+                    parts.append((file, groups))
+                    size += ROW_BYTES * sum(footer.metadata.row_group(one).num_rows for one in groups)
+        keeps = decoded.fits(size)
+        for file, groups in parts:
+            block = self._blocks.read_samples(file, groups, SAMPLE_COLUMNS, decoded if keeps else None)
             fragment = fragment_of(block, series, number, start_ms)
             if fragment is not None:
                 metrics.read_rows_total.inc(fragment.samples)
@@ -339,17 +348,12 @@ Columns = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
 
 def _columns(block: pa.Table, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Columns:
     """ts_ms, value and order of these runs of rows, one behind another."""
-    arrays = (
-        block["ts"].cast(pa.int64()).to_numpy() // 1000,
-        block["value"].to_numpy(),
-        block["order"].to_numpy(),
-    )
+    ts, value, order = block["ts"].cast(pa.int64()).to_numpy(), block["value"].to_numpy(), block["order"].to_numpy()
     ends = np.cumsum(lengths)
     if int(ends[-1]) == len(block) and (np.diff(starts) > 0).all():
-        return arrays
+        return ts // 1000, value, order
     rows = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]))
-    ts_ms, value, order = (one[rows] for one in arrays)
-    return ts_ms, value, order
+    return ts[rows] // 1000, value[rows], order[rows]
 
 
 def _ascends(series: NDArray[np.uint64], ts_ms: NDArray[np.int64], sample_start: NDArray[np.int64]) -> bool:

@@ -38,7 +38,9 @@ from tsdb.history.interface import WantedSeries, WindowRange
 from tsdb.history.open import open_history, open_history_admin, open_history_reads, open_history_sink
 from tsdb.history.settings import HistorySettings
 from tsdb.model.clock import ManualClock
+from tsdb.model.defaults import HISTORY_DECODED_BYTES_MAX
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
+from tsdb.ops.metrics import registry
 
 EVER = WindowRange(0, 400 * 86_400_000)
 Samples = dict[tuple[int, int], tuple[int, int]]
@@ -73,8 +75,8 @@ class Kept:
         """History looks at the table again."""
         self.clock.advance(int(store_module.REFRESH_S * 1000))
 
-    def history(self) -> IcebergHistory:
-        return IcebergHistory(self.location, HistorySettings(), self.clock)
+    def history(self, decoded_bytes_max: int = HISTORY_DECODED_BYTES_MAX) -> IcebergHistory:
+        return IcebergHistory(self.location, HistorySettings(decoded_bytes_max=decoded_bytes_max), self.clock)
 
     @property
     def ids(self) -> list[int]:
@@ -321,3 +323,125 @@ def test_offsets_of_the_table_of_series_are_those_of_its_last_commit(kept: Kept)
     kept.put(rows(14)[:2])
     assert written_offsets(series_table(kept.catalog, load_table(kept.catalog, NAME), {})) == {0: 2}
     assert view_module.HINT_FORM.fullmatch(b"00001-1f") is not None
+
+
+# Decoded row groups.
+
+
+def row_groups(source: str) -> float:
+    """Row groups that reads took from this source so far."""
+    return registry.get_sample_value("tsdb_history_row_groups_total", {"source": source}) or 0.0
+
+
+def decoded_bytes() -> float:
+    return registry.get_sample_value("tsdb_history_decoded_bytes") or 0.0
+
+
+def filled_in(folder: Path) -> Kept:
+    """A table of some emissions, so of many small files."""
+    kept = Kept(folder)
+    kept.create()
+    some = fragments(random_rows(16, packs=2, windows=6, samples=60))
+    for first in range(0, len(some), 6):
+        kept.put(some[first : first + 6])
+    return kept
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """A table that tests only read."""
+    found = filled_in(tmp_path_factory.mktemp("unchanged"))
+    yield found
+    found.catalog.close()
+
+
+@pytest.mark.parametrize("share", [0, 1, 4, 1000])
+def test_repeated_reads_are_equal_with_any_size_of_the_cache(unchanged: Kept, share: int) -> None:
+    everything = expected(unchanged.given)
+    history = unchanged.history(decoded_bytes_max=share * 32 * len(everything))
+    choose = np.random.default_rng(16)
+    for _ in range(3):
+        ids = choose.choice(np.array(unchanged.ids, np.uint64), 5, replace=False).tolist()
+        assert read(history, ids) == {key: one for key, one in everything.items() if key[0] in ids}
+        assert read(history, unchanged.ids) == everything
+
+
+def test_a_repeated_read_decodes_nothing(unchanged: Kept) -> None:
+    history = unchanged.history()
+    first = read(history, unchanged.ids)
+    before = row_groups("decoded"), row_groups("cached")
+    assert read(history, unchanged.ids) == first
+    assert row_groups("decoded") == before[0]
+    assert row_groups("cached") > before[1]
+    assert decoded_bytes() >= 32 * len(first)
+    history.close()
+    assert decoded_bytes() == 0
+
+
+def test_without_a_cache_each_read_decodes(unchanged: Kept) -> None:
+    history = unchanged.history(decoded_bytes_max=0)
+    read(history, unchanged.ids)
+    before = row_groups("decoded"), row_groups("cached")
+    read(history, unchanged.ids)
+    assert row_groups("decoded") > before[0]
+    assert row_groups("cached") == before[1]
+    assert decoded_bytes() == 0
+
+
+def test_a_read_of_more_than_a_quarter_of_the_cache_keeps_nothing(unchanged: Kept) -> None:
+    everything = expected(unchanged.given)
+    history = unchanged.history(decoded_bytes_max=32 * len(everything) * 4 - 4)
+    before = decoded_bytes()
+    assert read(history, unchanged.ids) == everything
+    assert decoded_bytes() == before == 0
+    larger = unchanged.history(decoded_bytes_max=32 * len(everything) * 4)
+    assert read(larger, unchanged.ids) == everything
+    assert decoded_bytes() > 0
+    larger.close()
+
+
+def test_many_threads_share_decoded_row_groups(unchanged: Kept) -> None:
+    history = unchanged.history()
+    everything, right = expected(unchanged.given), list[bool]()
+
+    def reader(seed: int) -> None:
+        choose = np.random.default_rng(seed)
+        for _ in range(4):
+            ids = choose.choice(np.array(unchanged.ids, np.uint64), 3, replace=False).tolist()
+            right.append(read(history, ids) == {key: one for key, one in everything.items() if key[0] in ids})
+
+    threads = [threading.Thread(target=reader, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 16
+
+
+def test_a_compaction_and_an_expiry_between_reads_change_nothing(tmp_path: Path) -> None:
+    kept = filled_in(tmp_path)
+    history = kept.history()
+    everything = expected(kept.given)
+    assert read(history, kept.ids) == everything
+    list(compact(kept.catalog, NAME, 2))
+    expire(kept.catalog, NAME, datetime.now(UTC) + timedelta(seconds=1))
+    assert read(history, kept.ids) == everything
+    kept.step()
+    assert read(history, kept.ids) == everything
+    kept.catalog.close()
+
+
+def test_a_damaged_file_is_corrupt_by_name_beside_decoded_ones(tmp_path: Path) -> None:
+    kept = filled_in(tmp_path)
+    history = kept.history()
+    damaged = kept.current()[-1]
+    whole = damaged.read_bytes()
+    for _ in range(2):
+        damaged.write_bytes(whole[: len(whole) // 2])
+        found = refusal(history, kept.ids)
+        assert (type(found), found.reason) == (CorruptData, "tables_file_corrupt")
+        assert damaged.name in found.message
+    damaged.write_bytes(whole)
+    for _ in range(2):
+        assert read(history, kept.ids) == expected(kept.given)
+    kept.catalog.close()
