@@ -130,7 +130,7 @@ class OneAnswer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing."""
+        """Leave the log of the test empty."""
 
 
 @contextmanager
