@@ -22,9 +22,11 @@ import typer
 from tsdb.cli.options.connection import address
 from tsdb.cli.terminal.output import note
 from tsdb.config.types import HostPort, host_port
+from tsdb.ops.http.get import http_get
 
 EVERY_S = 2.0
 ANSWER_WITHIN_S = 2.0
+ANSWER_BYTES_MAX = 1 << 20
 HEALTHY = "/-/healthy"
 
 Release = tuple[int, ...]
@@ -87,13 +89,16 @@ def _addresses(name: HostPort) -> list[HostPort]:
 def _version(name: HostPort, place: HostPort, context: ssl.SSLContext | None) -> str | None:
     """The version that a process reports. "" when it reports none, as early releases do; None without an answer."""
     try:
-        with socket.create_connection((place.host, place.port), ANSWER_WITHIN_S) as peer:
-            # The certificate is for the name, not for the address that it resolved to.
-            stream = context.wrap_socket(peer, server_hostname=name.host) if context else peer
-            connection = http.client.HTTPConnection(place.host, place.port, timeout=ANSWER_WITHIN_S)
-            connection.sock = stream
-            connection.request("GET", HEALTHY, headers={"host": name.host, "connection": "close"})
-            answer = json.loads(connection.getresponse().read())
+        _, body = http_get(
+            name.host,
+            (place.host, place.port),
+            HEALTHY,
+            {"host": name.host},
+            context,
+            within_s=ANSWER_WITHIN_S,
+            bytes_max=ANSWER_BYTES_MAX,
+        )
+        answer = json.loads(body)
     except (OSError, http.client.HTTPException, ValueError):
         return None
     return str(answer.get("version", "")) if isinstance(answer, dict) else None

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.times import parse_time
+from tsdb.ops.http.get import http_get
 from tsdb.ops.metrics import counter
 from tsdb.query.stores.pool import Resolve, StoreAddress, resolve
 
@@ -138,23 +137,16 @@ def ask_over_http(access: RulerAccess) -> AskRuler:
     """Asks with the HTTP API of a ruler."""
 
     def ask(name: StoreAddress, address: StoreAddress) -> bytes:
-        headers = {"host": str(name), "connection": "close"}
+        headers = {"host": str(name)}
         if access.token:
             headers["authorization"] = f"Bearer {access.token}"
-        with (
-            socket.create_connection((address.host, address.port), ANSWER_WITHIN_S) as peer,
-            closing(http.client.HTTPConnection(address.host, address.port)) as connection,
-        ):
-            # The certificate is for the name, not for the address that it resolved to.
-            connection.sock = access.tls.wrap_socket(peer, server_hostname=name.host) if access.tls else peer
-            connection.request("GET", PATH, headers=headers)
-            answer = connection.getresponse()
-            body = answer.read(ANSWER_BYTES_MAX + 1)
-            if answer.status != http.HTTPStatus.OK:
-                raise ValueError(f"status {answer.status}: {body[:200].decode(errors='replace')}")
-            if len(body) > ANSWER_BYTES_MAX:
-                raise ValueError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
-            return body
+        place = (address.host, address.port)
+        status, body = http_get(
+            name.host, place, PATH, headers, access.tls, within_s=ANSWER_WITHIN_S, bytes_max=ANSWER_BYTES_MAX
+        )
+        if status != http.HTTPStatus.OK:
+            raise ValueError(f"status {status}: {body[:200].decode(errors='replace')}")
+        return body
 
     return ask
 
