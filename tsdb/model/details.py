@@ -1,0 +1,83 @@
+"""Details of samples: what a sample may have beyond a timestamp and a float. Pure.
+
+Columns of samples that have none carry no details, so floats without start timestamps pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsdb.model.histograms import HistogramColumns, joined_histograms
+
+
+@dataclass(frozen=True, slots=True)
+class SampleDetails:
+    """Start timestamps and histograms of n samples, of which at least one has either.
+
+    start_ms: int64 (n,), ms since epoch UTC, 0 for a sample without one; None where no sample has one. histograms:
+    those of the samples that are not floats, None where all are floats. histogram_of: int64 (n,), the index of each
+    sample's histogram, -1 for a float; None with `histograms`. The float value of a sample with a histogram is its sum.
+    """
+
+    start_ms: NDArray[np.int64] | None = None
+    histograms: HistogramColumns | None = None
+    histogram_of: NDArray[np.int64] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        columns = (self.start_ms, self.histograms, self.histogram_of)
+        return sum(column.nbytes for column in columns if column is not None)
+
+    def take(self, rows: NDArray[np.int64]) -> SampleDetails | None:
+        """Details of the samples with these indexes, None where they have none. Histograms of others do not stay."""
+        start_ms = None if self.start_ms is None else self.start_ms[rows]
+        if self.histograms is None or self.histogram_of is None:
+            return _details(start_ms)
+        of = self.histogram_of[rows]
+        where = of >= 0
+        kept = self.histograms.take(of[where])
+        new = np.full(len(of), -1, np.int64)
+        new[where] = np.arange(len(kept))
+        return _details(start_ms, kept, new)
+
+    def part(self, first: int, last: int) -> SampleDetails | None:
+        """Details of the samples [first, last), None where they have none."""
+        return self.take(np.arange(first, last))
+
+
+def joined_details(parts: Sequence[tuple[int, SampleDetails | None]]) -> SampleDetails | None:
+    """Details of the samples of all parts, one part after another. A part is (number of its samples, its details)."""
+    if all(details is None for _, details in parts):
+        return None
+    starts: list[NDArray[np.int64]] = []
+    of: list[NDArray[np.int64]] = []
+    histograms: list[HistogramColumns] = []
+    end = 0
+    for samples, details in parts:
+        start_ms = None if details is None else details.start_ms
+        starts.append(np.zeros(samples, np.int64) if start_ms is None else start_ms)
+        if details is None or details.histograms is None or details.histogram_of is None:
+            of.append(np.full(samples, -1, np.int64))
+            continue
+        of.append(np.where(details.histogram_of < 0, -1, details.histogram_of + end))
+        histograms.append(details.histograms)
+        end += len(details.histograms)
+    return _details(np.concatenate(starts), joined_histograms(histograms), np.concatenate(of))
+
+
+def _details(
+    start_ms: NDArray[np.int64] | None,
+    histograms: HistogramColumns | None = None,
+    histogram_of: NDArray[np.int64] | None = None,
+) -> SampleDetails | None:
+    """Details without the columns that say nothing, or None."""
+    if start_ms is not None and not start_ms.any():
+        start_ms = None
+    if histograms is not None and not len(histograms):
+        histograms = histogram_of = None
+    return None if start_ms is None and histograms is None else SampleDetails(start_ms, histograms, histogram_of)
