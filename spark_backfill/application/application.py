@@ -1,13 +1,14 @@
 """Application: runs the chunk stage's stream on the calling thread, and the scheduled jobs beside it.
 
 Jobs begin once the stream holds the group `chunks` alone and has done its first batch, so two applications never run
-jobs at the same time. The stream's failure ends the application; a job's failure is recorded and repeated.
+jobs at the same time. Components, such as the keeper of the Iceberg table, begin then too. The stream's failure, and
+that of a component, ends the application; a job's failure is recorded and repeated.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from spark_backfill.pipeline.group_membership import GroupMembership
 from spark_backfill.pipeline.pipeline import Pipeline, PipelineOptions, RunTotals
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock
+from tsdb.ops.lifecycle import Component, Deadline, fallible_of
 from tsdb.ops.logs import get_logger
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 STREAM_POOL = "stream"
 JOBS_END_WITHIN_S = 5.0  # Cancelled tasks end within 2 s.
+COMPONENTS_END_WITHIN_S = 10.0  # A commit of the table under way ends within a few seconds; a cut one is made again.
 
 # Settings of the session: a job's tasks never keep the stream's tasks waiting for free cores.
 SESSION_CONF = {
@@ -52,7 +55,7 @@ class ApplicationOptions:
 class Application:
     """One run of the application. Any thread may call `stop`. on_turn: is called on the thread of `run`, some times a
     second. stopping: the event that `stop` sets. Another thread may set it too, but no signal handler (`stop_signals`
-    explains why)."""
+    explains why). components: run beside the stream, in the driver; they end before `run` returns."""
 
     def __init__(
         self,
@@ -62,8 +65,11 @@ class Application:
         clock: Clock,
         on_turn: Callable[[], None] = lambda: None,
         stopping: threading.Event | None = None,
+        components: Sequence[Component] = (),
     ) -> None:
         self._spark = spark
+        self._components = components
+        self._fallible = fallible_of(components)
         self._on_turn = on_turn
         self._stopping = stopping or threading.Event()
         self.pipeline = Pipeline(spark, log_, options.pipeline, clock, self._turn, self._stopping)
@@ -79,8 +85,14 @@ class Application:
             return self.pipeline.run(membership)
         finally:
             self.stop()
+            for component in self._components:
+                component.close()
             if not self.runner.join(JOBS_END_WITHIN_S):
                 log.warning("a job did not end with the application", within_s=JOBS_END_WITHIN_S)
+            deadline = Deadline.after(COMPONENTS_END_WITHIN_S)
+            for component in self._components:
+                if component.join(deadline.remaining()) is False:
+                    log.warning("a component did not end with the application", within_s=COMPONENTS_END_WITHIN_S)
 
     def stop(self) -> None:
         """End now: the batch under way is dropped, running jobs are cancelled."""
@@ -91,5 +103,10 @@ class Application:
         # 10 s to start, and fails the query after them.
         if not self.runner.is_started and self.pipeline.has_begun:
             self.runner.start()
+            for component in self._components:
+                component.start()
         self.runner.check()
+        for fallible in self._fallible:
+            if (error := fallible.failure()) is not None:
+                raise error
         self._on_turn()

@@ -40,7 +40,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("store", "Also of `standalone`.", StoreFields),
     ("chunker", "Also of `standalone`.", ChunkerFields),
     ("loader", "Also of `standalone`.", LoaderFields),
-    ("Tables", "Of `loader`, `standalone` and `tsdb tables`; needs the extra `tables`.", TablesFields),
+    ("Tables", "Of `loader`, `standalone`, `tsdb spark run`, `tsdb tables`; needs the extra `tables`.", TablesFields),
     ("querier", "And the `select_*` limits of a store.", QuerierFields),
     ("Rules of a cluster", "Of `querier`.", RulersFields),
     ("Shadow reads", "Of `querier`.", ShadowFields),

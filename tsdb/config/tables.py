@@ -1,4 +1,4 @@
-"""Settings of the Iceberg table that a loader keeps beside history."""
+"""Settings of the Iceberg table that a loader or `tsdb spark run` keeps beside history."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from tsdb.config.common import CommonSettings
 from tsdb.model import defaults
 
 
@@ -20,11 +21,12 @@ CatalogUrl = Annotated[str, AfterValidator(_catalog_url)]
 
 
 class TablesFields(BaseModel):
-    """Catalog and name of the table; the roles `loader` and `standalone` and `tsdb tables` have them."""
+    """Catalog and name of the table; the roles `loader` and `standalone`, `tsdb spark run` and `tsdb tables` have
+    them."""
 
     tables: CatalogUrl = Field(
         "",
-        description="Catalog of the Iceberg table that a loader keeps (docs/tables.md): sqlite:///PATH, or "
+        description="Catalog of the Iceberg table that the process keeps (docs/tables.md): sqlite:///PATH, or "
         "pyiceberg://NAME for one of pyiceberg's configuration (REST and others); empty: no table.",
     )
     tables_warehouse: str = Field(
@@ -70,3 +72,7 @@ class TablesFields(BaseModel):
         description="Memory for the labels of all series of the topic series, some 400 bytes each; above it the table "
         "is not kept, and history is loaded as before.",
     )
+
+
+class SparkRunSettings(TablesFields, CommonSettings):
+    """Settings of `tsdb spark run`: those of log and history, and of the table that it keeps."""

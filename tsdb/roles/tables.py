@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tsdb.config import LoaderSettings, StandaloneSettings
-from tsdb.config.tables import TablesFields
+from tsdb.config.tables import SparkRunSettings, TablesFields
 from tsdb.history.open import needing_pyiceberg, table_location
 from tsdb.history.settings import ICEBERG_FILE, ICEBERG_S3
 from tsdb.history.shared_settings import shared_rows
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tsdb.history.iceberg.catalog import TableSettings
 
 BUCKETS = 16  # Metric buckets of a new table.
+
+KeeperSettings = LoaderSettings | StandaloneSettings | SparkRunSettings
 
 
 def table_settings(settings: TablesFields) -> TableSettings:
@@ -56,7 +58,7 @@ class Keeping:
 
 
 def keeping_table(
-    settings: LoaderSettings | StandaloneSettings, log: Log, shared: MetaSettings, *, create_buckets: int | None = None
+    settings: KeeperSettings, log: Log, shared: MetaSettings, *, create_buckets: int | None = None
 ) -> Keeping:
     """The components that keep the table of the settings; none without one. create_buckets: see KeeperOptions."""
     if not settings.tables and not reads_table(settings.history):
@@ -83,7 +85,7 @@ def keeping_table(
     return Keeping(components, keeper.not_kept)
 
 
-def _kept_table(settings: LoaderSettings | StandaloneSettings) -> TableSettings:
+def _kept_table(settings: KeeperSettings) -> TableSettings:
     """The table of the settings; where it is the history too, it lies at the address that queriers read."""
     if not reads_table(settings.history):
         return table_settings(settings)

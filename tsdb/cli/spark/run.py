@@ -1,5 +1,5 @@
-"""`tsdb spark run` runs the chunk stage's stream and the scheduled jobs in one application; `tsdb spark scheduler` runs
-the jobs alone."""
+"""`tsdb spark run` runs the chunk stage's stream and the scheduled jobs in one application, and keeps the Iceberg
+table; `tsdb spark scheduler` runs the jobs alone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tsdb.cli.spark.pipeline import (
 from tsdb.cli.spark.running import CommonJobOptions, Conf, Master, spark_conf
 from tsdb.cli.terminal.signals import stop_signals
 from tsdb.config import CommonSettings
+from tsdb.config.tables import SparkRunSettings, TablesFields
 from tsdb.model.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from tsdb.log.interface import Log
     from tsdb.model.meta import MetaSettings
     from tsdb.ops.health import Details, Readiness
+    from tsdb.roles.tables import Keeping
+
+RUN_SETTINGS = (*STREAM_SETTINGS, *TablesFields.model_fields)
 
 
 def _cron(text: str) -> str:
@@ -103,9 +107,9 @@ class JobPlan:
         return JobOptions(build, meta, MergeLateOptions(apply=True, **self.rule)), schedules
 
 
-@with_settings(CommonSettings, only=STREAM_SETTINGS)
+@with_settings(SparkRunSettings, only=RUN_SETTINGS)
 def run(
-    settings: CommonSettings,
+    settings: SparkRunSettings,
     checkpoint: Checkpoint = None,
     trigger: Trigger = "1s",  # type: ignore[assignment]  # parsed as if typed
     merge_late: MergeLateCron = None,
@@ -122,21 +126,26 @@ def run(
     SIGTERM.
 
     The stream is that of `tsdb spark pipeline`. A failed job is reported and tried again; it never ends the stream. See
-    and control the jobs with `tsdb spark jobs`. Without --history only the stream and verify run. Stream and jobs share
-    the cores: where the stream must not wait, run `tsdb spark pipeline` and `tsdb spark scheduler`.
+    and control the jobs with `tsdb spark jobs`. Without --history, or with an Iceberg table as history, only the stream
+    and verify run. Stream and jobs share the cores: where the stream must not wait, run `tsdb spark pipeline` and `tsdb
+    spark scheduler`. With --tables, the driver keeps the Iceberg table too, as a loader does.
     """
     from spark_backfill.application.application import SESSION_CONF, ApplicationOptions
     from spark_backfill.pipeline.pipeline import PipelineOptions
     from tsdb.roles.log import connect
+    from tsdb.roles.tables import keeping_table, reads_table
 
     plan = JobPlan.of(merge_late, downsample, verify, min_fragments, older_than, delete_after)
-    job = CommonJobOptions(settings, master, {**SESSION_CONF, **spark_conf(conf)}, output)
+    # Jobs read chunks, which a table does not have.
+    chunks = settings.model_copy(update={"history": ""}) if reads_table(settings.history) else settings
+    job = CommonJobOptions(chunks, master, {**SESSION_CONF, **spark_conf(conf)}, output)
     meta = job.installation.checked()
     with connect(settings) as log, stop_signals() as stopping:
         jobs, schedules = plan.checked(job.installation, log, meta)
         stream = PipelineOptions(jobs.build, checkpoint, trigger.ms / 1000)
         options = ApplicationOptions(stream, jobs, schedules)
-        job.run("run", lambda spark: _serve(spark, log, options, settings, stopping), progress=False)
+        keeping = keeping_table(settings, log, meta)
+        job.run("run", lambda spark: _serve(spark, log, options, keeping, settings, stopping), progress=False)
 
 
 @with_settings(CommonSettings, only=STREAM_SETTINGS)
@@ -195,7 +204,12 @@ def _schedule_jobs(
 
 
 def _serve(
-    spark: SparkSession, log: Log, options: ApplicationOptions, settings: CommonSettings, stopping: threading.Event
+    spark: SparkSession,
+    log: Log,
+    options: ApplicationOptions,
+    keeping: Keeping,
+    settings: CommonSettings,
+    stopping: threading.Event,
 ) -> ApplicationResult:
     from spark_backfill.application.application import Application
     from spark_backfill.application.result import ApplicationResult
@@ -208,21 +222,21 @@ def _serve(
     def on_turn() -> None:
         progress.show(running.pipeline)
 
-    running = Application(spark, log, options, clock, on_turn, stopping)
-    with served(settings, _readiness(running)):
+    running = Application(spark, log, options, clock, on_turn, stopping, keeping.components)
+    with served(settings, _readiness(running, keeping)):
         totals = running.run(GroupMembership(log, clock))
     sums: dict[str, Any] = totals.sums
     return ApplicationResult(batches=totals.batches, items=totals.items, rows=_rows(running.scheduler), **sums)
 
 
-def _readiness(running: Application) -> Callable[[], Readiness]:
+def _readiness(running: Application, keeping: Keeping) -> Callable[[], Readiness]:
     from spark_backfill.pipeline.pipeline import pipeline_health
     from tsdb.ops.health import Readiness
 
     def readiness() -> Readiness:
         pipeline = running.pipeline
-        jobs = _job_states(running.scheduler)
-        return Readiness("" if pipeline.committed else "starting", pipeline_health(pipeline), jobs=jobs)
+        reason, message = keeping.problem() if pipeline.committed else ("starting", "")
+        return Readiness(reason, pipeline_health(pipeline), message, jobs=_job_states(running.scheduler))
 
     return readiness
 
