@@ -2,9 +2,8 @@
 
 A protocol decodes its bytes into rows; the write pipeline takes them. No Python object exists for a row or a sample.
 
-ResolvedSeries has the ids, the partition and the announcement state of each row of one request.
-
-A copy of the series table's rows, so it stays correct when they are replaced meanwhile.
+ResolvedSeries has the ids, the partition and the announcement state of each row of one request. It copies them from the
+series table, so it stays correct when the table replaces them meanwhile.
 """
 
 from __future__ import annotations

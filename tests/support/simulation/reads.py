@@ -131,7 +131,7 @@ def _aligned(world: World, rng: random.Random, step_ms: int) -> int | None:
 
 
 def range_of(world: World, rng: random.Random) -> tuple[int, int]:
-    """From and to near places where something changes."""
+    """(start, end) of a read, ms; each lies near a time at which the right answer changes its source."""
     now_ms = world.clock.now_ms()
     edges = [now_ms - rng.randint(0, 8 * TIMES.window_ms), now_ms + TIMES.window_ms]
     edges += _coverages(world)

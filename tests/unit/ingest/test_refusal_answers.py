@@ -201,7 +201,7 @@ def nothing(_at: Served) -> None:
 
 
 def quiet_before(at: Served) -> None:
-    """The source and the token owe samples."""
+    """The source and the token have used up their rates before the request."""
     assert by_write(at, [Sample(f"before{number}") for number in range(20)]).code == "OK"
 
 

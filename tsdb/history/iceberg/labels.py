@@ -32,7 +32,7 @@ class AnnouncedLabels:
         self._log = log
         self._written = dict(written)
         self._canonical: dict[int, bytes] = {}
-        self._epochs: set[int] = set()  # (series, epoch) pairs as numbers.
+        self._epochs: set[int] = set()  # A number for each (series, epoch) that has labels.
         self._new: list[tuple[Announcement, int]] = []
         self._bytes_left = bytes_max
         self._next_offset = {number: marks.low for number, marks in log.watermarks(SERIES, list(partitions)).items()}
