@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tsdb.log.interface import Appended
 from tsdb.model.errors import InvalidRequest, Overloaded, TsdbError, Unavailable
+from tsdb.model.histograms import PROBLEMS, SHAPE_REASONS
 from tsdb.model.labels import format_series
 from tsdb.ops.metrics import counter
 
@@ -28,7 +29,7 @@ ROW_REASONS = (
     "labels_empty", "labels_malformed", "labels_reserved", "labels_duplicate", "labels_too_many", "labels_too_long",
     "id_conflict", "too_old", "too_far_ahead", "source_series_limit", "gateway_series_limit",
     "delta_temporality", "unspecified_temporality", "histogram_scale", "native_histogram",
-    "source_requests_limit", "source_samples_limit",
+    "source_requests_limit", "source_samples_limit", *SHAPE_REASONS, *filter(None, PROBLEMS),
 )  # fmt: skip
 REQUEST_REASONS = (
     "token_requests_limit", "token_samples_limit",

@@ -12,11 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from ingest.bucket_memory import BucketMemory
-from ingest.remote_write.native_histogram import STALE, ClassicHistogram, NativeHistogram, classic, parse_histogram
+from ingest.remote_write.classic import ClassicHistogram, bounds_max, classic
+from ingest.remote_write.histograms import WireHistograms, decode_histograms
 from ingest.remote_write.wire import Wire
-from ingest.remote_write.wire_kernels import ROW, START, STOP
+from ingest.remote_write.wire_kernels import ROW
 from ingest.rows import Rows
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.stale import STALE_BITS
 
 LABEL_BYTES = 64  # Bytes of `le` and a suffix, beside the labels of the series.
 _NAME = b"__name__"
@@ -53,54 +55,59 @@ def with_histograms(
     """
     if not len(wire.histograms):
         return wire.rows
+    found = decode_histograms(body, wire.histograms, reserve)
     added = _Columns()
-    for entry in wire.histograms.tolist():
-        row, span = entry[ROW], slice(entry[START], entry[STOP])
-        labels = wire.rows.labels[wire.rows.label_starts[row] : wire.rows.label_starts[row + 1]].tobytes()
-        histogram = parse_histogram(bytes(body[span]))
+    for index, row in enumerate(wire.histograms[:, ROW].tolist()):
+        labels, ts_ms = wire.rows.labels_of(row), int(found.ts_ms[index])
         refusal = wire.rows.errors.get(row)
         if refusal is None and not accept:
             text = f"native histograms are refused here (native_histograms = refuse); metric {_metric(labels)!r}"
             refusal = InvalidRequest(text, reason="native_histogram")
+        if refusal is None and index in found.errors:
+            error = found.errors[index]
+            refusal = InvalidRequest(f"{error.message}; metric {_metric(labels)!r}", reason=error.reason)
         if refusal is not None:
-            added.refuse(histogram.ts_ms, refusal)
+            added.refuse(ts_ms, refusal)
             continue
-        # Reserved before the rows of the histogram exist, because each repeats the labels of the series.
-        reserve((histogram.bounds_max + 3) * (len(labels) + LABEL_BYTES))
         try:
-            _add(added, labels, histogram, memory, reserve)
+            _add(added, labels, found, index, memory, reserve)
         except InvalidRequest as error:
             text = f"{error.message}; metric {_metric(labels)!r}"
-            added.refuse(histogram.ts_ms, InvalidRequest(text, reason=error.reason))
+            added.refuse(ts_ms, InvalidRequest(text, reason=error.reason))
     return _joined(wire.rows, added)
 
 
 def _add(
     added: _Columns,
     labels: bytes,
-    histogram: NativeHistogram,
+    found: WireHistograms,
+    index: int,
     memory: BucketMemory,
     reserve: Callable[[int], None],
 ) -> None:
+    columns, ts_ms = found.columns, int(found.ts_ms[index])
+    # Reserved before the rows of the histogram exist, because each repeats the labels of the series.
+    reserve((bounds_max(columns.shapes[columns.shape_of[index]]) + 3) * (len(labels) + LABEL_BYTES))
     rest, name = _split(labels)
     prefix = _SEPARATOR.join([*rest, _NAME, name])
     bucket = prefix + b"_bucket"
-    if histogram.stale:
-        buckets, count, total = ClassicHistogram([], []), STALE, STALE
+    total = int(columns.sums[index : index + 1].view(np.uint64)[0])
+    if total == STALE_BITS:
+        buckets, count = ClassicHistogram([], []), STALE_BITS
     else:
-        buckets = classic(histogram)
-        count, total = int(np.float64(histogram.count).view(np.uint64)), histogram.sum_bits
+        buckets = classic(columns, index)
+        count = int(columns.counts[index : index + 1].view(np.uint64)[0])
     bounds = [bound.encode() for bound in buckets.bounds]
-    gone = memory.gone(bucket, frozenset(bounds), histogram.ts_ms)
+    gone = memory.gone(bucket, frozenset(bounds), ts_ms)
     reserve(len(gone) * (len(labels) + LABEL_BYTES))
     le = bucket + _SEPARATOR + b"le" + _SEPARATOR
     for bound, bits in zip(bounds, np.array(buckets.cumulative, np.float64).view(np.uint64).tolist(), strict=True):
-        added.add(le + bound, histogram.ts_ms, bits)
+        added.add(le + bound, ts_ms, bits)
     for bound in gone:
-        added.add(le + bound, histogram.ts_ms, STALE)
-    added.add(le + b"+Inf", histogram.ts_ms, count)
-    added.add(prefix + b"_sum", histogram.ts_ms, total)
-    added.add(prefix + b"_count", histogram.ts_ms, count)
+        added.add(le + bound, ts_ms, STALE_BITS)
+    added.add(le + b"+Inf", ts_ms, count)
+    added.add(prefix + b"_sum", ts_ms, total)
+    added.add(prefix + b"_count", ts_ms, count)
 
 
 def with_bucket_exemplars(rows: Rows, memory: BucketMemory) -> Rows:

@@ -42,6 +42,24 @@ PROBLEMS = (
 _OK, _NEGATIVE_BUCKET, _NEGATIVE_COUNT, _MISMATCH, _NOT_BIG_ENOUGH, _CUSTOM_ZERO, _INEXACT, _HINT = range(len(PROBLEMS))
 
 
+# Reasons of shapes that InvalidHistogram refuses, and of columns whose parts do not fit together.
+SHAPE_REASONS = (
+    "histogram_invalid_schema",
+    "histogram_too_many_buckets",
+    "histogram_exponential_custom_bounds",
+    "histogram_custom_bounds_nan",
+    "histogram_custom_bounds_invalid",
+    "histogram_custom_bounds_infinite",
+    "histogram_custom_bounds_few",
+    "histogram_custom_buckets_zero_threshold",
+    "histogram_custom_buckets_negative",
+    "histogram_span_negative_offset",
+    "histogram_span_negative_length",
+    "histogram_span_out_of_range",
+    "histogram_spans_mismatch",
+)
+
+
 class InvalidHistogram(InvalidRequest):
     """The buckets of a histogram have no meaning."""
 
@@ -118,6 +136,7 @@ class HistogramShape:
 
 
 def _refuse(problem: str, reason: str) -> None:
+    assert reason in SHAPE_REASONS, f"{reason} is no reason of a shape"
     raise InvalidHistogram(f"invalid histogram: {problem}", reason=reason)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
 from ingest.remote_write.histogram_rows import with_histograms
-from ingest.remote_write.native_histogram import parse_histogram
+from ingest.remote_write.histograms import decode_histograms
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from support.senders.remote_write import ONE, TWO, request_1, request_2
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.histograms import PROBLEMS, HistogramShape, InvalidHistogram, count_problems
 
 LIMITS = IngestLimits(series_max=1000, samples_max=1000, request_bytes_max=1 << 20)
 
@@ -154,5 +156,91 @@ def twin_samples(message: Any) -> list[tuple[None, list[tuple[int, int]]]]:
 def test_any_bytes_give_an_answer(data: bytes) -> None:
     for version in (VERSION_1, VERSION_2):
         outcome(data, version)
+
+
+spans = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), max_size=3)
+counts = st.lists(st.integers(-2, 5), max_size=6)
+uncommon = st.sampled_from([math.nan, -0.0, 1e308, math.inf, 0.25])
+numbers = st.fixed_dictionaries(
+    {},
+    optional={
+        "count_int": st.integers(0, 2**64 - 1),
+        "count_float": uncommon,
+        "zero_count_int": st.integers(0, 2**64 - 1),
+        "zero_count_float": uncommon,
+        "sum": values,
+        "schema": st.sampled_from([-54, -53, -4, 0, 8, 9]),
+        "zero_threshold": uncommon,
+        "reset_hint": st.integers(0, 3),
+        "timestamp": st.integers(-(2**63), 2**63 - 1),
+        "start_timestamp": st.integers(0, 9),
+        "custom_values": st.lists(uncommon, max_size=3),
+        "positive_deltas": counts,
+        "positive_counts": st.lists(uncommon, max_size=4),
+        "negative_deltas": counts,
+        "negative_counts": st.lists(uncommon, max_size=4),
+    },
+)
+
+
+def histogram_message(fields: Any, positive: Any, negative: Any) -> Any:
+    message = ONE["Histogram"](**fields)
+    for offset, length in positive:
+        message.positive_spans.add(offset=offset, length=length)
+    for offset, length in negative:
+        message.negative_spans.add(offset=offset, length=length)
+    return message
+
+
+def twin_histogram(message: Any) -> tuple[HistogramShape | None, list[float], str]:
+    """(shape, buckets, reason of a refusal) by the library and by plain Python."""
+    is_integer = message.WhichOneof("count") == "count_int"
+    pairs = [[(span.offset, span.length) for span in side] for side in (message.positive_spans, message.negative_spans)]
+    bounds = tuple(message.custom_values)
+    try:
+        shape = HistogramShape(message.schema, message.zero_threshold, tuple(pairs[0]), tuple(pairs[1]), bounds)
+    except InvalidHistogram as error:
+        return None, [], error.reason
+    if is_integer:
+        sides = [accumulate(message.positive_deltas), accumulate(message.negative_deltas)]
+    else:
+        sides = [message.positive_counts, message.negative_counts]
+    found = [[float(count) for count in side] for side in sides]
+    if [len(side) for side in found] != [shape.positive_buckets, shape.negative_buckets]:
+        return None, [], "histogram_spans_mismatch"
+    return shape, found[0] + found[1], ""
+
+
+@given(st.lists(st.tuples(numbers, spans, spans), min_size=1, max_size=4))
+def test_histograms_are_those_of_the_library(drawn: Any) -> None:
+    messages = [histogram_message(*one) for one in drawn for _ in range(2)]
+    parts = [message.SerializeToString() for message in messages]
+    ends = np.cumsum([len(part) for part in parts])
+    table = np.array([[0, end - len(part), end] for part, end in zip(parts, ends, strict=True)], np.int64)
+    found = decode_histograms(b"".join(parts), table, lambda _: None)
+    assert len(set(found.columns.shapes)) >= len(found.columns.shapes) - len(found.errors) - 1, "a shape comes once"
+    for index, message in enumerate(messages):
+        of_fields = message.WhichOneof("count") == "count_int"
+        zero = message.zero_count_int if of_fields else message.zero_count_float
+        columns, reason = found.columns, found.errors[index].reason if index in found.errors else ""
+        shape, buckets, refused = twin_histogram(message)
+        if shape is None:
+            assert reason == refused
+            continue
+        assert columns.shapes[columns.shape_of[index]] == shape or math.isnan(shape.zero_threshold)
+        kept = columns.buckets[columns.starts[index] : columns.starts[index + 1]]
+        assert kept.tobytes() == np.array(buckets, np.float64).tobytes()
+        count = message.count_int if of_fields else message.count_float
+        assert columns.counts[index : index + 1].tobytes() == np.float64(count).tobytes()
+        assert columns.zero_counts[index : index + 1].tobytes() == np.float64(zero).tobytes()
+        assert columns.sums[index : index + 1].tobytes() == np.float64(message.sum).tobytes()
+        assert (columns.hints[index], columns.is_integer[index]) == (message.reset_hint, of_fields)
+        assert (found.ts_ms[index], found.start_ms[index]) == (message.timestamp, message.start_timestamp)
+        assert reason == PROBLEMS[count_problems(columns.take(np.array([index])))[0]]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_of_a_histogram_give_an_answer(data: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
-        parse_histogram(data)
+        found = decode_histograms(data, np.array([[0, 0, len(data)]], np.int64), lambda _: None)
+        assert len(found.columns) == 1

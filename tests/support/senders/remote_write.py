@@ -20,12 +20,14 @@ _SCALARS = {
     "uint64": _TYPES.TYPE_UINT64,
 }
 
-# A field is `number name type`, with `*` before the type when it is repeated. Labels are bytes, so that a test can send
+# A field is `number name type`, with `*` before the type when it is repeated, and the name of its oneof behind it.
+# Labels are bytes, so that a test can send
 # what is not UTF-8.
-_HISTOGRAM = """1 count_int uint64|2 count_float double|3 sum double|4 schema sint32|5 zero_threshold double
-|6 zero_count_int uint64|7 zero_count_float double|8 negative_spans *BucketSpan|9 negative_deltas *sint64
-|10 negative_counts *double|11 positive_spans *BucketSpan|12 positive_deltas *sint64|13 positive_counts *double
-|14 reset_hint uint32|15 timestamp int64|16 custom_values *double"""
+_HISTOGRAM = """1 count_int uint64 count|2 count_float double count|3 sum double|4 schema sint32
+|5 zero_threshold double|6 zero_count_int uint64 zero_count|7 zero_count_float double zero_count
+|8 negative_spans *BucketSpan|9 negative_deltas *sint64|10 negative_counts *double|11 positive_spans *BucketSpan
+|12 positive_deltas *sint64|13 positive_counts *double|14 reset_hint uint32|15 timestamp int64
+|16 custom_values *double|17 start_timestamp int64"""
 _SPAN = "1 offset sint32|2 length uint32"
 _ONE = {
     "WriteRequest": "1 timeseries *TimeSeries|3 metadata *MetricMetadata",
@@ -54,13 +56,17 @@ def _messages(package: str, messages: Mapping[str, str]) -> dict[str, Any]:
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for text in fields.replace("\n", "").split("|"):
-            number, field_name, kind = text.split()
+            number, field_name, kind, *oneof = text.split()
             field = message.field.add(name=field_name, number=int(number))
             field.label = _TYPES.LABEL_REPEATED if kind.startswith("*") else _TYPES.LABEL_OPTIONAL
             kind = kind.lstrip("*")
             field.type = _SCALARS.get(kind, _TYPES.TYPE_MESSAGE)
             if kind not in _SCALARS:
                 field.type_name = f".{package}.{kind}"
+            if oneof:
+                if not message.oneof_decl or message.oneof_decl[-1].name != oneof[0]:
+                    message.oneof_decl.add(name=oneof[0])
+                field.oneof_index = len(message.oneof_decl) - 1
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}

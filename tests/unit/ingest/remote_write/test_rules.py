@@ -415,12 +415,21 @@ SPAN = ONE["BucketSpan"]
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (broken(schema=9), "schema 9 is unknown"),
-        (broken(positive_spans=[SPAN(offset=0, length=4_000_000_000)]), "4000000000 buckets and 0 counts"),
-        (broken(positive_spans=[SPAN(length=1)], positive_deltas=[-1]), "negative count"),
-        (broken(positive_spans=[SPAN(), SPAN(offset=-1, length=1)], positive_deltas=[1]), "offset -1"),
-        (broken(schema=-53, custom_values=[2.0, 1.0]), "do not ascend"),
-        (broken(schema=-53, positive_spans=[SPAN(offset=2, length=1)], positive_deltas=[1]), "custom bounds"),
+        (broken(schema=9), "schema 9, must be -4 to 8"),
+        (broken(positive_spans=[SPAN(offset=0, length=4_000_000_000)]), "reaches from bucket 0 to 3999999999"),
+        (broken(positive_spans=[SPAN(length=70_000)]), "70000 buckets, the limit is 65536"),
+        (broken(count_int=0, positive_spans=[SPAN(length=1)], positive_deltas=[-1]), "negative bucket count"),
+        (
+            broken(positive_spans=[SPAN(), SPAN(offset=-1, length=1)], positive_deltas=[1]),
+            "positive span 2 has offset -1",
+        ),
+        (broken(schema=-53, custom_values=[2.0, 1.0]), "custom bounds must ascend"),
+        (
+            broken(schema=-53, positive_spans=[SPAN(offset=2, length=1)], positive_deltas=[1]),
+            "0 custom bounds are too few for 3 buckets",
+        ),
+        (broken(positive_spans=[SPAN(length=2)], positive_deltas=[1]), "spans and counts differ"),
+        (broken(positive_spans=[SPAN(length=1)], positive_deltas=[1], count_int=2), "count mismatch"),
     ],
 )
 def test_a_broken_histogram_is_named_and_the_others_are_stored(server: WriteServer, message: Any, text: str) -> None:
