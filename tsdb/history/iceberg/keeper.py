@@ -372,7 +372,7 @@ class _Follower:
         commit_seconds.observe(time.perf_counter() - begun)
         self._count(emitted, waiting.holes)
         self._waiting = _Waiting(dict(waiting.next_offsets))
-        self._state = self.found = state
+        self._state = self.found = replace(state, accepted=self._state.accepted)
 
     def _write_series(self, labels: AnnouncedLabels) -> None:
         """Commit the series first: a reader that sees a sample finds its series."""
@@ -386,7 +386,7 @@ class _Follower:
         """Emit, and again on top of a commit that only rewrote files, as a compaction does."""
         for tries_left in reversed(range(REWRITES_MAX)):
             try:
-                return emit(self._table, waiting.fragments, labels.get, state)
+                return emit(self._table, waiting.fragments, labels.get, replace(state, accepted=self._state.accepted))
             except Unavailable as error:
                 if not is_conflict(error) or not tries_left:
                     raise
@@ -394,9 +394,14 @@ class _Follower:
         raise AssertionError("the last try returns or raises")
 
     def _reload(self) -> None:
-        """Load the table. Raises Unavailable (tables_conflict) if another keeper has committed since."""
+        """Load the table. Raises Unavailable (tables_conflict) if another keeper has committed since. An operator may
+        have accepted losses."""
         self._table = self._loaded()
-        if table_state(self._table) != self.found:
+        now = table_state(self._table)
+        if now is not None and self.found is not None and replace(now, accepted=self.found.accepted) == self.found:
+            self._state = replace(self._state, accepted=now.accepted)
+            self.found = now
+        if now != self.found:
             raise _conflict(self._options.table.name)
 
     def _next_state(self, waiting: _Waiting) -> TableState:

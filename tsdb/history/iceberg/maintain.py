@@ -1,4 +1,5 @@
-"""Maintenance: joins small files of the table, drops old days, and old snapshots with the files that only they have.
+"""Maintenance: joins small files of the table, drops old days, and old snapshots with the files that only they have;
+marks losses as accepted.
 
 All may run beside a keeper, and be killed at any point. They leave the state of the table as it is, so that a keeper
 goes on with its commit. If the keeper commits first, a compaction goes on too, unless that commit replaced its files.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.iceberg.catalog import CONFLICT, load_table, publish, translate_table_errors
 from tsdb.history.iceberg.emission import FileChange, commit_files, is_conflict
 from tsdb.history.iceberg.files import write_blocks
@@ -108,7 +110,11 @@ def _replace(catalog: Catalog, name: str, change: FileChange) -> bool:
                 raise
             continue
         return True
-    raise Unavailable(f"table {name} changed {COMMIT_TRIES} times in a row", reason=CONFLICT, retry_after_s=1.0)
+    raise _changed(name)
+
+
+def _changed(name: str) -> Unavailable:
+    return Unavailable(f"table {name} changed {COMMIT_TRIES} times in a row", reason=CONFLICT, retry_after_s=1.0)
 
 
 def _joined(table: Table, files: Sequence[DataFile], day: int, bucket: int) -> Files | None:
@@ -258,6 +264,28 @@ def drop_before(catalog: Catalog, name: str, day: int) -> Files:
         if files and not _replace(catalog, name, FileChange([], files)):
             raise Unavailable(f"a file of table {name} was replaced meanwhile", reason=CONFLICT, retry_after_s=1.0)
     return files
+
+
+# Losses.
+
+
+def accept_losses(catalog: Catalog, name: str, holes: Iterable[HoleRecord]) -> None:
+    """Mark losses of the table as accepted, in one commit without rows. Raises as the table does."""
+    given = list(holes)
+    for _ in range(COMMIT_TRIES):
+        table = load_table(catalog, name)
+        state = table_state(table)
+        if state is None:
+            return
+        try:
+            with translate_table_errors(f"table {name}"):
+                commit_files(table, FileChange([], []), state.accepting(given).properties())
+        except Unavailable as error:
+            if not is_conflict(error):
+                raise
+            continue
+        return
+    raise _changed(name)
 
 
 # Snapshots.

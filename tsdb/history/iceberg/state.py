@@ -7,8 +7,8 @@ the log. It is committed together with the rows, so a retry finds what is there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyiceberg.table import Table
@@ -16,9 +16,12 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.iceberg.catalog import VERSION, VERSION_PROPERTY
+from tsdb.history.interface import HistoryHole
 from tsdb.model.errors import ConfigMismatch, CorruptData, UnknownVersion
+from tsdb.model.window import LONG_AGO_MS, TIME_MAX_MS
 
 CHANGED, EXPIRED, CORRUPT = "tables_changed", "tables_expired", "tables_corrupt"
+UNLISTED = "tables_holes_unlisted"
 HOLES_MAX = 200  # More are counted, and the table's keeper names them in its log.
 
 
@@ -35,7 +38,8 @@ class LogCut:
 class TableState:
     """emission: counts from 1. keeper: random id of the process that committed it. topic_id: the log's. next_offsets:
     by partition, all records of `chunks` (with chunks_id) below it are in the table. cut: by partition, absent until
-    proven. holes: the losses; holes_total counts those beyond HOLES_MAX too."""
+    proven. holes: the losses; holes_total counts those beyond HOLES_MAX too. accepted: the ones of `losses` that an
+    operator accepted."""
 
     emission: int
     keeper: str
@@ -45,13 +49,34 @@ class TableState:
     cut: Mapping[int, LogCut] = field(default_factory=dict)
     holes: tuple[HoleRecord, ...] = ()
     holes_total: int = 0
+    accepted: tuple[HoleRecord, ...] = ()
+
+    def losses(
+        self, partitions: Collection[int] | None = None, start_ms: int = LONG_AGO_MS, end_ms: int = TIME_MAX_MS
+    ) -> list[HistoryHole]:
+        """The losses of these partitions (None: of all) that touch sample time [start_ms, end_ms). Those that are
+        counted and not named may lie anywhere: one of all times stands for them, in each partition, with their number
+        as its offset."""
+        unlisted = self.holes_total - len(self.holes)
+        found = list(self.holes)
+        if unlisted:
+            found += [
+                HoleRecord(one, 0, LONG_AGO_MS, TIME_MAX_MS, UNLISTED, unlisted) for one in sorted(self.next_offsets)
+            ]
+        return [
+            HistoryHole(one, accepted=one in self.accepted)
+            for one in found
+            if (partitions is None or one.partition in partitions) and one.start_ms < end_ms and one.end_ms > start_ms
+        ]
+
+    def accepting(self, holes: Iterable[HoleRecord]) -> TableState:
+        """The same with these of `losses` accepted too."""
+        given = {*self.accepted, *holes}
+        return replace(self, accepted=tuple(one.hole for one in self.losses() if one.hole in given))
 
     def properties(self) -> dict[str, str]:
         """Properties of the snapshot."""
         cut = {str(number): [one.position, one.emitted_through_ms] for number, one in sorted(self.cut.items())}
-        holes = [
-            [one.partition, one.pack_id, one.start_ms, one.end_ms, one.reason, one.record_offset] for one in self.holes
-        ]
         return {
             VERSION_PROPERTY: VERSION,
             "tsdb.emission": str(self.emission),
@@ -60,8 +85,9 @@ class TableState:
             "tsdb.chunks-topic-id": self.chunks_id,
             "tsdb.chunks-offsets": json.dumps({str(one): at for one, at in sorted(self.next_offsets.items())}),
             "tsdb.cut": json.dumps(cut),
-            "tsdb.holes": json.dumps(holes),
+            "tsdb.holes": _holes_text(self.holes),
             "tsdb.holes-total": str(self.holes_total),
+            **({"tsdb.holes-accepted": _holes_text(self.accepted)} if self.accepted else {}),
         }
 
 
@@ -129,6 +155,13 @@ def _decoded(values: Mapping[str, str]) -> TableState:
         {int(number): LogCut(*map(int, one)) for number, one in cut.items()},
         tuple(HoleRecord(*one) for one in json.loads(values["tsdb.holes"])),
         int(values["tsdb.holes-total"]),
+        tuple(HoleRecord(*one) for one in json.loads(values.get("tsdb.holes-accepted", "[]"))),
+    )
+
+
+def _holes_text(holes: Iterable[HoleRecord]) -> str:
+    return json.dumps(
+        [[one.partition, one.pack_id, one.start_ms, one.end_ms, one.reason, one.record_offset] for one in holes]
     )
 
 

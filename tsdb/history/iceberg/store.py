@@ -25,7 +25,6 @@ from pyiceberg.utils.config import Config
 
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind
-from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.iceberg.blocks import Blocks, DiskCache, FileRef, has_between
 from tsdb.history.iceberg.catalog import (
@@ -47,11 +46,9 @@ from tsdb.history.settings import HistorySettings
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError
 from tsdb.model.times import DAY_MS
-from tsdb.model.window import LONG_AGO_MS, TIME_MAX_MS
 
 REFRESH_S = 1.0
 BATCH_ROWS = 8 << 20  # Rows that row groups of one batch of series may have; about as many are in memory at once.
-UNLISTED = "tables_holes_unlisted"
 SAMPLE_COLUMNS = ("series_id", "ts", "value", "order")
 ROW_BYTES = 8 * len(SAMPLE_COLUMNS)
 SERIES_COLUMNS = ("metric", "series_id", "pack_id", "partition", "canonical")
@@ -134,17 +131,7 @@ class IcebergHistory:
 
     def holes(self, partitions: Collection[int] | None, start_ms: int, end_ms: int) -> list[HistoryHole]:
         state = self._answer(lambda: self._now().state)
-        if state is None:
-            return []
-        holes = list(state.holes)
-        if state.holes_total > len(holes):
-            # Losses that are counted and not named may lie anywhere.
-            holes += [HoleRecord(one, 0, LONG_AGO_MS, TIME_MAX_MS, UNLISTED, 0) for one in sorted(state.next_offsets)]
-        return [
-            HistoryHole(one, accepted=False)
-            for one in holes
-            if (partitions is None or one.partition in partitions) and one.start_ms < end_ms and one.end_ms > start_ms
-        ]
+        return [] if state is None else state.losses(partitions, start_ms, end_ms)
 
     def metric_names(self, epoch: int) -> list[bytes]:
         return self._answer(lambda: self._metric_names(epoch))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from support.cli import Shell
 from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, rows_of, state
 from support.oracles.fragment_twin import fragment_of
-from tsdb.history.iceberg.catalog import TableSettings, load_table, open_catalog
+from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.history.iceberg.catalog import TableSettings, load_table, open_catalog, series_table
 from tsdb.history.iceberg.emission import emit
-from tsdb.history.iceberg.state import table_state
+from tsdb.history.iceberg.state import TableState, table_state
 
 
 @pytest.fixture
@@ -138,3 +140,32 @@ def test_old_days_are_dropped_only_with_yes(shell: Shell, tables: tuple[str, ...
         table = load_table(catalog, NAME)
         assert rows_of(table) == expected([new])
         assert table_state(table) == state(1)
+
+
+def test_losses_of_a_table_are_accepted_in_its_catalog(shell: Shell, tables: tuple[str, ...], tmp_path: Path) -> None:
+    shell.ok("tables", "create", *tables)
+    early, late = (HoleRecord(0, 5, at, at + 10, "corrupt_chunk", at) for at in (1_000, 5_000))
+    with open_catalog(TableSettings(tables[1])) as catalog:
+        table = load_table(catalog, NAME)
+        series_table(catalog, table, {})
+        emit(table, fragments(random_rows(1, packs=1, windows=1)), known_labels, with_holes(state(1), early, late))
+    history = ("--history", f"iceberg+file://{tmp_path}/catalog-files/tsdb/samples")
+    span = ("--start", "0", "--end", "1970-01-01T00:00:02Z")
+    accept = ("holes", "accept", *span, "--output", "json")
+    without = shell.run(*accept, *history, "--yes")
+    assert (without.code, "give --tables" in without.err) == (1, True)
+    shown = shell.ok(*accept, *tables)
+    assert "1 would be accepted" in shown.err
+    assert [one["accepted"] for one in shell.ok("holes", "ls", *history, "--output", "json").json["holes"]] == [
+        False
+    ] * 2
+    assert "1 accepted" in shell.ok(*accept, *tables, "--yes").err
+    for place in (tables, history):
+        found = shell.ok("holes", "ls", *place, "--output", "json").json["holes"]
+        assert [(one["start_ms"], one["accepted"]) for one in found] == [(1_000, True), (5_000, False)]
+    assert "0 would be accepted" in shell.ok(*accept, *tables).err
+    assert shell.ok("tables", "check", *tables, "--output", "json").json["holes"] == 2
+
+
+def with_holes(one: TableState, *holes: HoleRecord) -> TableState:
+    return replace(one, holes=holes, holes_total=len(holes))

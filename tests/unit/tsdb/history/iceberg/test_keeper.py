@@ -26,7 +26,7 @@ from tsdb.history.iceberg.catalog import create_table, load_table, open_catalog
 from tsdb.history.iceberg.emission import emit, is_conflict
 from tsdb.history.iceberg.files import write_without
 from tsdb.history.iceberg.keeper import KeeperOptions, TableKeeper, _Follower
-from tsdb.history.iceberg.maintain import Joined, compact, expire
+from tsdb.history.iceberg.maintain import Joined, accept_losses, compact, expire
 from tsdb.history.iceberg.state import LogCut, TableState, table_state
 from tsdb.history.interface import ChunkRow
 from tsdb.log.interface import CHUNKS, METRICS, SERIES, Log
@@ -384,6 +384,31 @@ def test_a_compaction_between_read_and_commit_is_no_conflict(
     step(log, options)
     assert sum(one.files_before for one in joined) > len(joined) > 0
     assert is_whole(log, tmp_path)
+    assert rows_of(reopened(tmp_path)) == expected(fragments(rows))
+
+
+def test_a_loss_that_is_accepted_stays_accepted_and_is_no_conflict(
+    log: Log, options: KeeperOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = random_rows(14, packs=2, windows=3, samples=40)
+    announce(log, rows)
+    append_entries(log, [chunk_entry(partition_of(rows[0]), rows[0].key, b"no chunk"), *emitted(rows[1:3])])
+    step(log, options)
+    (hole,) = found_state(tmp_path).holes
+    append_entries(log, emitted(rows[3:]))
+
+    def behind_an_operator(*arguments: Any) -> Any:
+        with open_catalog(options.table) as catalog:
+            accept_losses(catalog, NAME, [hole])
+        monkeypatch.setattr(keeper_module, "emit", emit)
+        return emit(*arguments)
+
+    monkeypatch.setattr(keeper_module, "emit", behind_an_operator)
+    step(log, options)
+    assert is_whole(log, tmp_path)
+    append_entries(log, emitted(rows[:1]))
+    step(log, options)
+    assert [(one.hole, one.accepted) for one in found_state(tmp_path).losses()] == [(hole, True)]
     assert rows_of(reopened(tmp_path)) == expected(fragments(rows))
 
 
