@@ -80,11 +80,11 @@ def compact(catalog: Catalog, name: str, files_min: int) -> Iterator[Joined]:
 
 
 def _shares(files: Sequence[DataFile]) -> Iterator[Files]:
-    """The files in shares of at least two, smallest first, whose row groups fit memory at once."""
+    """The files in shares of at least two, smallest first, of which a row group each fits memory at once."""
     share: Files = []
     rows = 0
     for file in sorted(files, key=lambda one: one.record_count):
-        size = min(file.record_count, BLOCK_ROWS)
+        size = _group_rows(file)
         if len(share) > 1 and rows + size > ROWS_AT_ONCE_MAX:
             yield share
             share, rows = [], 0
@@ -92,6 +92,12 @@ def _shares(files: Sequence[DataFile]) -> Iterator[Files]:
         rows += size
     if len(share) > 1:
         yield share
+
+
+def _group_rows(file: DataFile) -> int:
+    """Most rows that a row group of the file may have: all but the last one have as many."""
+    groups = len(file.split_offsets or ())
+    return file.record_count // max(1, groups - 1)
 
 
 def _replace(catalog: Catalog, name: str, change: FileChange) -> bool:

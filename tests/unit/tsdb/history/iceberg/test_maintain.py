@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, new_table, rows_of, settings_in, state
 from support.oracles.fragment_twin import fragment_of
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history.iceberg import maintain
+from tsdb.history.iceberg import rows as rows_module
 from tsdb.history.iceberg.catalog import load_table, open_catalog
 from tsdb.history.iceberg.emission import commit_files, emit
 from tsdb.history.iceberg.maintain import compact, expirable, expire
@@ -82,6 +85,24 @@ def test_a_large_result_is_cut_into_files(catalog: Catalog, monkeypatch: pytest.
     monkeypatch.setattr(maintain, "FILE_BYTES_TARGET", 2_000)
     assert max(one.files_after for one in compact(catalog, NAME, 2)) > 1
     assert rows_of(load_table(catalog, NAME)) == expected(some)
+
+
+def test_files_with_small_row_groups_are_joined_at_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "EMITTED_BLOCK_ROWS", 8)
+    some = filled(catalog, 9)
+    files = [task.file for task in load_table(catalog, NAME).scan().plan_files()]
+    monkeypatch.setattr(maintain, "ROWS_AT_ONCE_MAX", 16 * len(files))
+    assert sum(file.record_count for file in files) > 2 * 16 * len(files), "whole files would not fit"
+    assert [one.files_after for one in compact(catalog, NAME, 2)] == [1, 1]
+    assert rows_of(load_table(catalog, NAME)) == expected(some)
+
+
+def test_losses_that_are_not_named_are_accepted_by_their_number() -> None:
+    named = HoleRecord(0, 5, 10, 20, "corrupt_chunk", 3)
+    one = replace(state(1), holes=(named,), holes_total=3)
+    all_accepted = one.accepting(loss.hole for loss in one.losses())
+    assert [loss.accepted for loss in all_accepted.losses()] == [True, True]
+    assert [loss.accepted for loss in replace(all_accepted, holes_total=4).losses()] == [True, False]
 
 
 def test_a_commit_of_the_keeper_in_between_is_kept(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
