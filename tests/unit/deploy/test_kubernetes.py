@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,10 @@ from support.deploy_files import (
     Manifest,
     manifests,
     overlays,
+    parsed,
     rendered,
+    run_tool,
+    schema_faults,
     spark_defaults,
     spark_settings,
 )
@@ -191,7 +196,26 @@ def test_the_jobs_are_an_addition_to_chunkers_alone() -> None:
     }
 
 
-@pytest.mark.parametrize("component", ["jobs", "canary", "ruler"])
+def test_a_table_is_maintained_by_its_cron_job_alone(tmp_path: Path) -> None:
+    places = {"resources": "overlays/small", "components": "components/tables"}
+    kustomization = {key: [os.path.relpath(KUBERNETES / place, tmp_path)] for key, place in places.items()}
+    (tmp_path / KUSTOMIZATION).write_text(yaml.safe_dump(kustomization))
+    objects = parsed("tables", run_tool("kubectl", "kustomize", str(tmp_path)))
+    assert [fault for one in objects for fault in schema_faults(one)] == []
+    (loader,) = (one for one in objects if (one.value["kind"], one.name) == ("Deployment", "loader"))
+    (container,) = loader.value["spec"]["template"]["spec"]["containers"]
+    assert {"name": "TSDB_TABLES_UPKEEP_INTERVAL_S", "value": "0"} in container["env"]
+    (job,) = (one for one in objects if one.value["kind"] == "CronJob")
+    pod = job.value["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    steps = [*pod["initContainers"], *pod["containers"]]
+    assert [one["args"][:3] for one in steps] == [["tables", "compact", "--yes"], ["tables", "expire", "--yes"]]
+    secret = [{"secretRef": {"name": "tables"}}]
+    assert [one["envFrom"] for one in (container, *steps)] == [secret] * 3
+    settings = {one.name for one in objects if one.value["kind"] == "ConfigMap"}
+    assert {volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume} <= settings
+
+
+@pytest.mark.parametrize("component", ["jobs", "canary", "ruler", "tables"])
 def test_objects_that_a_component_adds_are_in_the_namespace_of_the_base(component: str) -> None:
     """In another namespace the settings are missing, because kustomize finds their hashed name only within one
     namespace.
