@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 
 
@@ -44,7 +45,8 @@ class Rows:
     labels: uint8, the label sets of all rows joined, each `name 0xFF value 0xFF name 0xFF value ...` in any order of
     names; row r has labels[label_starts[r]:label_starts[r + 1]]. label_starts, starts: int64 (n + 1,).
     ts_ms: int64, ms since the epoch; values: float64 (samples,).
-    errors: rows that the protocol itself refuses. They have empty labels. exemplars: None without any.
+    errors: rows that the protocol itself refuses. Their labels are empty or have no meaning. exemplars: None without
+    any. details: those of the samples, None where no sample has any.
     """
 
     labels: NDArray[np.uint8]
@@ -54,6 +56,7 @@ class Rows:
     values: NDArray[np.float64]
     errors: Mapping[int, InvalidRequest] = field(default_factory=dict)
     exemplars: RowExemplars | None = None
+    details: SampleDetails | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -65,9 +68,9 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of labels, samples and exemplars."""
-        exemplars = 0 if self.exemplars is None else self.exemplars.nbytes
-        return self.labels.nbytes + self.ts_ms.nbytes + self.values.nbytes + exemplars
+        """Bytes of labels, samples, exemplars and details."""
+        more = sum(part.nbytes for part in (self.exemplars, self.details) if part is not None)
+        return self.labels.nbytes + self.ts_ms.nbytes + self.values.nbytes + more
 
     def samples_of(self, row: int) -> int:
         """Samples of one row."""

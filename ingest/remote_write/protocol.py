@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from ingest.bucket_memory import BucketMemory
 from ingest.http.protocol import VERSION, Decoded, Outcome, WriteCall, WriteProtocol, shown, text_answer
 from ingest.limits import IngestLimits
+from ingest.remote_write.classic_rows import with_bucket_exemplars, with_histograms
 from ingest.remote_write.exemplars import exemplars_of
-from ingest.remote_write.histogram_rows import with_bucket_exemplars, with_histograms
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from ingest.remote_write.wire_kernels import (
     HELP_START,

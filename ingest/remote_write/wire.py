@@ -26,6 +26,7 @@ from ingest.remote_write.wire_kernels import (
     SAMPLES,
     SERIES,
     SPAN_COLUMNS,
+    STARTS,
     SYMBOLS,
     TOTALS,
     count_kernel,
@@ -52,6 +53,8 @@ class Wire:
 
     histograms, exemplars: int64 (n, SPAN_COLUMNS); metadata: int64 (m, METADATA_COLUMNS); spans of all are in the
     request. exemplars_left_out: those beyond the limit. symbols: int64 (2 x symbols,), their spans; empty in version 1.
+    start_ms: int64 (samples,), the start timestamps of the float samples, 0 for one without; None where no sample
+    has one.
     """
 
     rows: Rows
@@ -60,6 +63,7 @@ class Wire:
     exemplars: NDArray[np.int64]
     exemplars_left_out: int
     symbols: NDArray[np.int64]
+    start_ms: NDArray[np.int64] | None = None
 
 
 def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, reserve: Callable[[int], None]) -> Wire:
@@ -74,7 +78,7 @@ def decode_wire(body: bytes | bytearray, version: int, limits: IngestLimits, res
         check_limit("series", series, limits.series_max, "request_series_max", "too_many_series")
         check_limit("samples", samples, limits.samples_max, "samples_max", "too_many_samples")
     capacity = len(data) if version == VERSION_1 else max(LABELS_BYTES_MIN, LABELS_FACTOR * len(data))
-    fixed = 17 * totals[SERIES] + 16 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
+    fixed = 17 * totals[SERIES] + 24 * totals[SAMPLES] + 24 * totals[HISTOGRAMS] + 56 * totals[METADATA]
     exemplars = min(int(totals[EXEMPLARS]), limits.exemplars_max)
     fixed += 16 * totals[SYMBOLS] + EXEMPLAR_BYTES * exemplars
     while True:
@@ -99,21 +103,32 @@ def _rows(
     series, samples = int(totals[SERIES]), int(totals[SAMPLES])
     labels, errors = np.empty(capacity, np.uint8), np.empty(series, np.uint8)
     label_starts, starts = np.empty(series + 1, np.int64), np.empty(series + 1, np.int64)
-    ts_ms, values = np.empty(samples, np.int64), np.empty(samples, np.float64)
+    ts_ms, values, start_ms = np.empty(samples, np.int64), np.empty(samples, np.float64), np.zeros(samples, np.int64)
     histograms = np.empty((int(totals[HISTOGRAMS]), SPAN_COLUMNS), np.int64)
     exemplars = np.empty((exemplars_max, SPAN_COLUMNS), np.int64)
     # One more entry, because the entry of a repeated series is written before it is left out.
     metadata = np.empty((int(totals[METADATA]) + 1, METADATA_COLUMNS), np.int64)
     symbols = np.empty(2 * int(totals[SYMBOLS]), np.int64)
     bad = rows_kernel(
-        data, version, symbols, labels, label_starts, starts, ts_ms, values, errors, histograms, exemplars,
-        metadata, row_bytes_max, totals,
+        data, version, symbols, labels, label_starts, starts, ts_ms, values, start_ms, errors, histograms,
+        exemplars, metadata, row_bytes_max, totals,
     )  # fmt: skip
     _check_position(bad)
     used = int(totals[LABEL_BYTES])
     rows = Rows(labels[:used], label_starts, starts, ts_ms, values, _row_errors(errors))
     left_out = int(totals[EXEMPLARS]) - exemplars_max
-    return Wire(rows, histograms, metadata[: int(totals[METADATA])], exemplars, left_out, symbols), used
+    return (
+        Wire(
+            rows,
+            histograms,
+            metadata[: int(totals[METADATA])],
+            exemplars,
+            left_out,
+            symbols,
+            start_ms if totals[STARTS] else None,
+        ),
+        used,
+    )
 
 
 def _row_errors(errors: NDArray[np.uint8]) -> dict[int, InvalidRequest]:

@@ -16,7 +16,7 @@ from tsdb.codec.varint_kernels import get_varint
 
 GOOD = -1
 # Indices of `totals`.
-SERIES, SAMPLES, HISTOGRAMS, EXEMPLARS, METADATA, SYMBOLS, LABEL_BYTES, TOTALS = range(8)
+SERIES, SAMPLES, HISTOGRAMS, EXEMPLARS, METADATA, SYMBOLS, LABEL_BYTES, STARTS, TOTALS = range(9)
 # Wire types of protobuf.
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 # Errors of a row.
@@ -145,9 +145,17 @@ def is_name(data: NDArray[np.uint8], start: int, stop: int) -> bool:
 
 @helper
 def put_sample(
-    data: NDArray[np.uint8], pos: int, end: int, ts_ms: NDArray[np.int64], bits: NDArray[np.int64], at: int
+    data: NDArray[np.uint8],
+    pos: int,
+    end: int,
+    version: int,
+    ts_ms: NDArray[np.int64],
+    bits: NDArray[np.int64],
+    start_ms: NDArray[np.int64],
+    at: int,
 ) -> int:
-    """Write one Sample, its value as bits. Returns GOOD or the position of the first bad byte."""
+    """Write one Sample, its value as bits, and its start timestamp if it has one. Returns GOOD or the position of the
+    first bad byte."""
     value = 0
     ts = 0
     while pos < end:
@@ -162,6 +170,8 @@ def put_sample(
             if wire != VARINT:
                 return pos
             ts, _ = get_varint(data, start, stop)
+        elif number == 3 and version == 2 and wire == VARINT:
+            start_ms[at], _ = get_varint(data, start, stop)
         pos = stop
     ts_ms[at] = ts
     bits[at] = value
@@ -312,6 +322,7 @@ def rows_kernel(
     starts: NDArray[np.int64],
     ts_ms: NDArray[np.int64],
     values: NDArray[np.float64],
+    start_ms: NDArray[np.int64],
     row_errors: NDArray[np.uint8],
     histograms: Array2[np.int64],
     exemplars: Array2[np.int64],
@@ -321,10 +332,11 @@ def rows_kernel(
 ) -> int:
     """Fill the rows of data that `count_kernel` found good. Returns GOOD or the position of the first bad byte.
 
-    symbols: int64 (2 x symbols,), filled here. The other arrays have the counted sizes; label_starts and starts one
-    more. exemplars: may be shorter than their number; the later ones are left out. row_bytes_max: the largest size of
-    the labels of one row. totals[LABEL_BYTES]: bytes of labels; above len(labels) the labels are cut and all else is
-    whole. totals[METADATA]: number of filled entries, without repeated ones.
+    symbols: int64 (2 x symbols,), filled here. start_ms: int64 (samples,), zeros; stays 0 where a sample has no start
+    timestamp. The other arrays have the counted sizes; label_starts and starts one more. exemplars: may be shorter than
+    their number; the later ones are left out. row_bytes_max: the largest size of the labels of one row.
+    totals[LABEL_BYTES]: bytes of labels; above len(labels) the labels are cut and all else is whole. totals[METADATA]:
+    number of filled entries, without repeated ones. totals[STARTS]: samples with a start timestamp.
     """
     end = len(data)
     pos = 0
@@ -336,7 +348,7 @@ def rows_kernel(
             symbols[symbol + 1] = stop
             symbol += 2
         pos = stop
-    row, sample, histogram, exemplar, entry, at = 0, 0, 0, 0, 0, 0
+    row, sample, histogram, exemplar, entry, at, started = 0, 0, 0, 0, 0, 0, 0
     label_starts[0] = 0
     starts[0] = 0
     bits = as_int64(values)
@@ -376,7 +388,8 @@ def rows_kernel(
                 else:
                     return inner
             elif wire == LENGTH and number == 2:
-                bad = put_sample(data, first, last, ts_ms, bits, sample)
+                bad = put_sample(data, first, last, version, ts_ms, bits, start_ms, sample)
+                started += start_ms[sample] != 0
                 sample += 1
             elif wire == LENGTH and number == (4 if version == 1 else 3):
                 histograms[histogram, ROW] = row
@@ -415,4 +428,5 @@ def rows_kernel(
         starts[row] = sample
     totals[LABEL_BYTES] = at
     totals[METADATA] = entry
+    totals[STARTS] = started
     return GOOD

@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from ingest.bucket_memory import BucketMemory
 from ingest.limits import IngestLimits
-from ingest.remote_write.histogram_rows import with_histograms
+from ingest.remote_write.classic_rows import with_histograms
+from ingest.remote_write.detailed_rows import with_details
 from ingest.remote_write.histograms import decode_histograms
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from support.senders.remote_write import ONE, TWO, request_1, request_2
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.histograms import PROBLEMS, HistogramShape, InvalidHistogram, count_problems
 
@@ -244,3 +246,46 @@ def test_any_bytes_of_a_histogram_give_an_answer(data: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
         found = decode_histograms(data, np.array([[0, 0, len(data)]], np.int64), lambda _: None)
         assert len(found.columns) == 1
+
+
+kept_histograms = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 3)), max_size=3)
+kept_samples = st.lists(st.tuples(st.integers(0, 9), values, st.integers(0, 3)), max_size=3)
+
+
+@given(st.lists(st.tuples(kept_samples, kept_histograms), max_size=4))
+def test_rows_with_details_have_the_floats_then_the_histograms_of_each_series(drawn: Any) -> None:
+    message = request_2([({"__name__": f"m{row}"}, []) for row in range(len(drawn))])
+    expected: list[list[tuple[int, bytes, int, int]]] = []
+    for series, (floats, histograms) in zip(message.timeseries, drawn, strict=True):
+        for ts_ms, value, start_ms in floats:
+            series.samples.add(timestamp=ts_ms, value=value, start_timestamp=start_ms)
+        for ts_ms, count, start_ms in histograms:
+            series.histograms.add(
+                timestamp=ts_ms, count_int=count, zero_count_int=count, sum=count / 2, start_timestamp=start_ms
+            )
+        expected.append([(ts_ms, np.float64(value).tobytes(), start_ms, -1) for ts_ms, value, start_ms in floats])
+        expected[-1] += [(ts_ms, np.float64(count / 2).tobytes(), start, count) for ts_ms, count, start in histograms]
+    body = message.SerializeToString()
+    rows = with_details(decode(body, VERSION_2), body, lambda _: None)
+    samples, details = rows.samples, rows.details or SampleDetails()
+    start_ms = np.zeros(samples, np.int64) if details.start_ms is None else details.start_ms
+    counts = np.full(samples, -1, np.int64)
+    if details.histograms is not None and details.histogram_of is not None:
+        counts[details.histogram_of >= 0] = details.histograms.counts[details.histogram_of[details.histogram_of >= 0]]
+    assert (rows.details is None) == (not any(start or count >= 0 for row in expected for _, _, start, count in row))
+    shown = [
+        (int(rows.ts_ms[at]), rows.values[at : at + 1].tobytes(), int(start_ms[at]), int(counts[at]))
+        for at in range(samples)
+    ]
+    assert [shown[rows.starts[row] : rows.starts[row + 1]] for row in range(len(rows))] == expected
+
+
+def test_a_row_with_a_refused_histogram_is_refused_and_the_others_keep_theirs() -> None:
+    message = request_2([({"__name__": "good"}, [(1, 2.0)]), ({"__name__": "bad"}, [(1, 3.0)])])
+    for series, count in zip(message.timeseries, (0, 7), strict=True):
+        series.histograms.add(timestamp=2, count_int=count)
+    body = message.SerializeToString()
+    rows = with_details(decode(body, VERSION_2), body, lambda _: None)
+    assert {row: (error.reason, "'bad'" in error.message) for row, error in rows.errors.items()} == {
+        1: ("histogram_count_mismatch", True)
+    }

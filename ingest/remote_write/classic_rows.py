@@ -61,18 +61,18 @@ def with_histograms(
         labels, ts_ms = wire.rows.labels_of(row), int(found.ts_ms[index])
         refusal = wire.rows.errors.get(row)
         if refusal is None and not accept:
-            text = f"native histograms are refused here (native_histograms = refuse); metric {_metric(labels)!r}"
+            text = f"native histograms are refused here (native_histograms = refuse); metric {metric_of(labels)!r}"
             refusal = InvalidRequest(text, reason="native_histogram")
         if refusal is None and index in found.errors:
             error = found.errors[index]
-            refusal = InvalidRequest(f"{error.message}; metric {_metric(labels)!r}", reason=error.reason)
+            refusal = InvalidRequest(f"{error.message}; metric {metric_of(labels)!r}", reason=error.reason)
         if refusal is not None:
             added.refuse(ts_ms, refusal)
             continue
         try:
             _add(added, labels, found, index, memory, reserve)
         except InvalidRequest as error:
-            text = f"{error.message}; metric {_metric(labels)!r}"
+            text = f"{error.message}; metric {metric_of(labels)!r}"
             added.refuse(ts_ms, InvalidRequest(text, reason=error.reason))
     return _joined(wire.rows, added)
 
@@ -168,7 +168,8 @@ def _split(labels: bytes) -> tuple[list[bytes], bytes]:
     return rest, name
 
 
-def _metric(labels: bytes) -> str:
+def metric_of(labels: bytes) -> str:
+    """The name of the metric in the labels of a row, for messages."""
     parts = labels.split(_SEPARATOR)
     name = parts[parts.index(_NAME) + 1] if _NAME in parts[::2] else b""
     return name.decode(errors="replace")
