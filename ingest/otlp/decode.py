@@ -37,11 +37,13 @@ from ingest.otlp.mapping.label_kernels import (
     TOO_MANY_ATTRIBUTES,
 )
 from ingest.otlp.mapping.names import OtlpRules
+from ingest.otlp.mapping.native import native_histograms
 from ingest.otlp.mapping.series_kernels import series_kernel
 from ingest.otlp.wire.field_kernels import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
     EXPONENTIAL,
+    GAUGE,
     METRIC_KIND,
     METRIC_RESOURCE,
     NAME_AT,
@@ -51,11 +53,13 @@ from ingest.otlp.wire.field_kernels import (
     POINT_FLAGS,
     POINT_METRIC,
     POINT_SCALE,
+    POINT_START,
     POINT_TIME,
 )
 from ingest.otlp.wire.tables import TableLimits, Tables, scan
 from ingest.otlp.wire.values import Buffer
 from ingest.rows import RowExemplars, Rows
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.model.stale import STALE_BITS
@@ -123,13 +127,14 @@ class OtlpDecoder:
         Raises InvalidRequest: malformed_request with the byte, too_many_series, message_too_large, request_too_large.
         """
         tables = scan(data, self._limits.tables, reserve)
-        has_exponential = (tables.metrics[:, METRIC_KIND] == EXPONENTIAL).any()
-        if has_exponential:
+        has_exponential = bool((tables.metrics[:, METRIC_KIND] == EXPONENTIAL).any())
+        keeps_native = self._rules.native_histograms == "keep"
+        if has_exponential and not keeps_native:
             self._buckets.check_wait(may_wait=may_wait)
         arena = Arena()
         mapped = self._families.map(tables, data, arena)
         self._warn_of_delta(tables, mapped)
-        spans, values, boundaries = _buckets(tables)
+        spans, values, boundaries = _buckets(tables, keeps_native)
         buckets, odd = boundary_texts(boundaries, arena), odd_texts(tables, data, arena)
         texts = arena.array()
         point_bytes, bytes_max = _label_bytes(tables, mapped, spans, buckets, odd, self._limits)
@@ -141,13 +146,13 @@ class OtlpDecoder:
         refused = np.empty(len(tables.points), np.int64)
         rows = series_kernel(
             tables.data, texts, tables.metrics, mapped.families, mapped.contexts, tables.points, spans, values,
-            buckets, odd, self._rules.translation_strategy.escapes,
+            buckets, odd, self._rules.translation_strategy.escapes, keeps_native,
             np.empty((self._limits.tables.attributes_max, SCRATCH_COLUMNS), np.int64),
             np.empty(point_bytes, np.uint8), np.empty(point_bytes, np.uint8),
             out, label_starts, ts_ms, samples, row_points, refused,
         )  # fmt: skip
         gone = _Gone()
-        if has_exponential:
+        if has_exponential and not keeps_native:
             gone = self._gone(tables, texts, spans, buckets, out, label_starts, row_points[:rows], refused)
             reserve(gone.nbytes)
         exemplars = None
@@ -156,12 +161,17 @@ class OtlpDecoder:
         info, info_errors = _target_info(tables, mapped, refused)
         errors = _errors(tables, mapped, row_points[:rows], refused, self._limits.tables.attributes_max)
         errors |= {rows + len(gone.labels) + row: error for row, error in info_errors.items()}
+        details = None
+        if (has_exponential and keeps_native) or (tables.start_times and self._rules.start_timestamps):
+            more = len(gone.labels) + len(info)
+            details, refusals = self._details(tables, row_points[:rows], refused, more)
+            errors |= refusals
         return Export(
-            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], gone, info, errors, exemplars),
+            _rows(out, label_starts[: rows + 1], ts_ms[:rows], samples[:rows], gone, info, errors, exemplars, details),
             np.concatenate([row_points[:rows], np.array(gone.points, np.int64), np.full(len(info), -1)]),
             len(tables.points),
             mapped.metadata,
-            tables.start_times,
+            0 if self._rules.start_timestamps else tables.start_times,
         )
 
     def _warn_of_delta(self, tables: Tables, mapped: MappedMetrics) -> None:
@@ -176,6 +186,30 @@ class OtlpDecoder:
                         example=error.message,
                         next="set the sender to cumulative, as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE does",
                     )
+
+    def _details(
+        self, tables: Tables, row_points: NDArray[np.int64], refused: NDArray[np.int64], more: int
+    ) -> tuple[SampleDetails | None, dict[int, InvalidRequest]]:
+        """(details of the rows of points and of `more` rows, refusals by row)."""
+        samples = len(row_points) + more
+        start_ms = np.zeros(samples, np.int64)
+        kinds = tables.metrics[tables.points[:, POINT_METRIC], METRIC_KIND]
+        if self._rules.start_timestamps:
+            of_points = (tables.points[:, POINT_START].view(np.uint64) // np.uint64(NS_PER_MS)).astype(np.int64)
+            of_points[kinds == GAUGE] = 0  # A gauge does not begin anew.
+            start_ms[: len(row_points)] = of_points[row_points]
+        points = np.flatnonzero((kinds == EXPONENTIAL) & (refused == 0))
+        if self._rules.native_histograms != "keep":
+            points = points[:0]
+        columns, errors = native_histograms(tables, points, np.zeros(len(points), np.bool_))
+        rows = np.searchsorted(row_points, points)
+        histogram_of = np.full(samples, -1, np.int64)
+        histogram_of[rows] = np.arange(len(points))
+        refusals: dict[int, InvalidRequest] = {}
+        for index, error in errors.items():
+            shown = _shown(tables, int(tables.points[points[index], POINT_METRIC]))
+            refusals[int(rows[index])] = InvalidRequest(f"{shown}: {error.message}", reason=error.reason)
+        return SampleDetails(start_ms, columns, histogram_of).part(0, samples), refusals
 
     def _gone(
         self,
@@ -245,11 +279,13 @@ class _Gone:
         return sum(map(len, self.labels)) + ROW_ARRAYS_BYTES * len(self.labels)
 
 
-def _buckets(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def _buckets(tables: Tables, keeps_native: bool) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """(span of each point, value and boundary of each bucket or quantile)."""
     spans = np.empty((len(tables.points), 2), np.int64)
     boundaries, values = np.empty(tables.rows_max), np.empty(tables.rows_max)
-    size = buckets_kernel(tables.metrics, tables.points, tables.counts, tables.bounds, spans, boundaries, values)
+    size = buckets_kernel(
+        tables.metrics, tables.points, tables.counts, tables.bounds, keeps_native, spans, boundaries, values
+    )
     return spans, values[:size], boundaries[:size]
 
 
@@ -312,8 +348,7 @@ def _errors(
 
 
 def _point_error(tables: Tables, point: int, metric: int, cause: int, attributes_max: int) -> InvalidRequest:
-    at, end = tables.metrics[metric, [NAME_AT, NAME_END]].tolist()
-    shown = f"a data point of metric {tables.data[at:end].tobytes()[:SHOWN_MAX].decode(errors='replace')!r}"
+    shown = _shown(tables, metric)
     row = tables.points[point]
     if cause == TOO_MANY_ATTRIBUTES:
         text = f"{shown} has {row[ATTRIBUTES]} attributes; limit is {attributes_max} (twice labels_max)"
@@ -325,6 +360,11 @@ def _point_error(tables: Tables, point: int, metric: int, cause: int, attributes
         return InvalidRequest(f"{shown} has an attribute key without letter or digit", reason="labels_malformed")
     assert cause == NOT_UTF8, cause
     return InvalidRequest(f"{shown} has an attribute that is not valid UTF-8", reason="labels_malformed")
+
+
+def _shown(tables: Tables, metric: int) -> str:
+    at, end = tables.metrics[metric, [NAME_AT, NAME_END]].tolist()
+    return f"a data point of metric {tables.data[at:end].tobytes()[:SHOWN_MAX].decode(errors='replace')!r}"
 
 
 def _target_info(
@@ -358,6 +398,7 @@ def _rows(
     info: list[tuple[bytes, int]],
     errors: Mapping[int, InvalidRequest],
     exemplars: RowExemplars | None,
+    details: SampleDetails | None,
 ) -> Rows:
     """One sample a row: the points' rows, those of boundaries that are gone, then the `target_info` rows with the value
     1."""
@@ -372,4 +413,5 @@ def _rows(
             [values.view(np.int64), np.full(len(gone.labels), STALE_BITS), np.ones(len(info)).view(np.int64)]
         )
         values = bits.view(np.float64)
-    return Rows(labels, label_starts, np.arange(len(ts_ms) + 1, dtype=np.int64), ts_ms, values, errors, exemplars)
+    starts = np.arange(len(ts_ms) + 1, dtype=np.int64)
+    return Rows(labels, label_starts, starts, ts_ms, values, errors, exemplars, details)

@@ -32,10 +32,9 @@ from ingest.remote_write.histogram_kernels import (
     histograms_kernel,
 )
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.histograms import PROBLEMS, HistogramColumns, HistogramShape, InvalidHistogram, count_problems
+from tsdb.model.histograms import NO_BUCKETS, HistogramColumns, HistogramShape, InvalidHistogram, count_errors
 
 _SEED = secrets.randbits(62)  # A sender cannot choose shapes whose hashes collide.
-_NO_COUNTS = HistogramShape(0)  # Stands for the shapes of refused histograms.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,8 @@ def decode_histograms(
         numbers[:, IS_INTEGER] == 1,
     )
     if errors:
-        columns = _without(columns, np.fromiter(errors, np.int64, len(errors)))
-    problems = count_problems(columns)
-    for one in np.flatnonzero(problems).tolist():
-        reason = PROBLEMS[problems[one]]
-        errors.setdefault(one, InvalidHistogram(f"invalid histogram: {_words_of(reason)}", reason=reason))
+        columns = columns.emptied(np.fromiter(errors, np.int64, len(errors)))
+    errors |= {one: error for one, error in count_errors(columns).items() if one not in errors}
     return WireHistograms(numbers[:, TS_MS].copy(), numbers[:, START_MS].copy(), columns, errors)
 
 
@@ -151,7 +147,7 @@ def _shapes(
             found.append(_shape(words[start:end]))
         except InvalidHistogram as error:
             errors[len(found)] = error
-            found.append(_NO_COUNTS)
+            found.append(NO_BUCKETS)
     return tuple(found), errors
 
 
@@ -172,32 +168,5 @@ def _among(shape_of: NDArray[np.int32], bad_shapes: Mapping[int, InvalidRequest]
     return np.flatnonzero(np.isin(shape_of, np.fromiter(bad_shapes, np.int64, len(bad_shapes))))
 
 
-def _without(columns: HistogramColumns, refused: NDArray[np.int64]) -> HistogramColumns:
-    """The columns, with no buckets for these histograms."""
-    lengths = np.diff(columns.starts)
-    lengths[refused] = 0
-    shape_of = columns.shape_of.copy()
-    shape_of[refused] = len(columns.shapes)
-    keep = np.repeat(np.diff(columns.starts) == lengths, np.diff(columns.starts))
-    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    counts, zero_counts = columns.counts.copy(), columns.zero_counts.copy()
-    counts[refused] = zero_counts[refused] = 0
-    return HistogramColumns(
-        (*columns.shapes, _NO_COUNTS),
-        shape_of,
-        starts,
-        columns.buckets[keep],
-        counts,
-        columns.sums,
-        zero_counts,
-        columns.hints,
-        columns.is_integer,
-    )
-
-
 def _floats(numbers: NDArray[np.int64], column: int) -> NDArray[np.float64]:
     return np.ascontiguousarray(numbers[:, column]).view(np.float64)
-
-
-def _words_of(reason: str) -> str:
-    return reason.removeprefix("histogram_").replace("_", " ")

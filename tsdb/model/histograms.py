@@ -208,6 +208,27 @@ class HistogramColumns:
             self.is_integer[rows],
         )
 
+    def emptied(self, rows: NDArray[np.int64]) -> HistogramColumns:
+        """The same samples, of which these have no buckets and no counts, as those of a refused sample."""
+        lengths = np.diff(self.starts)
+        stays = np.ones(len(self), np.bool_)
+        stays[rows] = False
+        return HistogramColumns(
+            (*self.shapes, NO_BUCKETS),
+            np.where(stays, self.shape_of, len(self.shapes)).astype(np.int32),
+            np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths * stays))),
+            self.buckets[np.repeat(stays, lengths)],
+            np.where(stays, self.counts, 0.0),
+            self.sums,
+            np.where(stays, self.zero_counts, 0.0),
+            self.hints,
+            self.is_integer,
+        )
+
+
+NO_BUCKETS = HistogramShape(0)
+"""Stands for the shapes of refused histograms."""
+
 
 def csr_places(starts: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(places, starts) of these rows of a CSR array: the elements `places`, in the order of the rows."""
@@ -278,3 +299,14 @@ def count_problems(columns: HistogramColumns) -> NDArray[np.uint8]:
     mark(columns.is_integer & ~has_nan & (total != columns.counts), _MISMATCH)
     mark(columns.hints > GAUGE, _HINT)
     return found
+
+
+def count_errors(columns: HistogramColumns) -> dict[int, InvalidHistogram]:
+    """The refusal of each sample whose counts have a problem, by index. Raises as `count_problems`."""
+    problems = count_problems(columns)
+    errors = {}
+    for sample in np.flatnonzero(problems).tolist():
+        reason = PROBLEMS[problems[sample]]
+        words = reason.removeprefix("histogram_").replace("_", " ")
+        errors[sample] = InvalidHistogram(f"invalid histogram: {words}", reason=reason)
+    return errors

@@ -61,11 +61,15 @@ def buckets_kernel(
     points: Array2[np.int64],
     counts: NDArray[np.int64],
     bounds: NDArray[np.int64],
+    keeps_native: bool,
     spans: Array2[np.int64],
     boundaries: NDArray[np.float64],
     values: NDArray[np.float64],
 ) -> int:
-    """Fills the span of each point, and boundary and value of each bucket or quantile; returns their number."""
+    """Fills the span of each point, and boundary and value of each bucket or quantile; returns their number.
+
+    keeps_native: exponential histograms stay as they are, so that they have no boundaries.
+    """
     size = 0
     bits = as_int64(boundaries)
     value_bits = as_int64(values)
@@ -84,7 +88,7 @@ def buckets_kernel(
             for i in range(row[COUNTS_END] - row[COUNTS_AT]):
                 bits[size], value_bits[size] = bounds[row[BOUNDS_AT] + i], counts[row[COUNTS_AT] + i]
                 size += 1
-        elif kind == EXPONENTIAL:
+        elif kind == EXPONENTIAL and not keeps_native:
             size = _exponential(row, counts, boundaries, values, size)
         spans[p, 1] = size
     return size

@@ -139,7 +139,8 @@ class TranslationStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OtlpRules:
-    """Each field is Prometheus's setting of that name; `native_histograms` (classic or refuse) is ours.
+    """Each field is Prometheus's setting of that name; `native_histograms` (keep, classic or refuse) and
+    `start_timestamps` (whether they are kept) are ours.
 
     Raises ConfigMismatch (otlp_rules) when they contradict each other.
     """
@@ -151,6 +152,7 @@ class OtlpRules:
     keep_identifying_resource_attributes: bool = False
     promote_scope_metadata: bool = False
     native_histograms: str = "classic"
+    start_timestamps: bool = False
 
     def __post_init__(self) -> None:
         if self.promote_all_resource_attributes and self.promote_resource_attributes:

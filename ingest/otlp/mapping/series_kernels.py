@@ -66,6 +66,7 @@ def series_kernel(
     bucket_texts: Array2[np.int64],
     odd_texts: Array2[np.int64],
     escapes: bool,
+    keeps_native: bool,
     attributes: Array2[np.int64],
     names: NDArray[np.uint8],
     base: NDArray[np.uint8],
@@ -78,7 +79,8 @@ def series_kernel(
 ) -> int:
     """Write the rows and return their number. A refused point has one row without labels, and its cause in `refused`.
 
-    attributes, names, base: scratch memory for one point.
+    keeps_native: an exponential histogram has one row, whose value is its sum. attributes, names, base: scratch memory
+    for one point.
 
     """
     bits = as_int64(values)
@@ -103,7 +105,7 @@ def series_kernel(
         if cause != 0:
             values[rows] = 0.0
             rows += 1
-        elif kind in (HISTOGRAM, EXPONENTIAL, SUMMARY):
+        elif kind in (HISTOGRAM, SUMMARY) or (kind == EXPONENTIAL and not keeps_native):
             if point[POINT_HAS_SUM] != 0 or kind == SUMMARY:
                 cursor = write_row(arena, name, name_end, SUM_SUFFIX, base, base_end, 0, 0, FAMILY, 0, 0, out, cursor)
                 bits[rows], label_starts[rows + 1] = point[POINT_SUM], cursor
@@ -128,7 +130,9 @@ def series_kernel(
                 rows += 1
         else:
             cursor = write_row(arena, name, name_end, FAMILY, base, base_end, 0, 0, FAMILY, 0, 0, out, cursor)
-            if point[POINT_INTEGER] != 0:
+            if kind == EXPONENTIAL:
+                bits[rows] = point[POINT_SUM]
+            elif point[POINT_INTEGER] != 0:
                 values[rows] = float(point[POINT_VALUE])
             else:
                 bits[rows] = point[POINT_VALUE]

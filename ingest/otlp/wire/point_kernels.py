@@ -52,6 +52,7 @@ from ingest.otlp.wire.field_kernels import (
     POINT_INTEGER,
     POINT_METRIC,
     POINT_SCALE,
+    POINT_START,
     POINT_SUM,
     POINT_TABLE,
     POINT_TIME,
@@ -177,6 +178,8 @@ def _rows_at_most(kind: int, row: NDArray[np.int64]) -> int:
 def _set_number(role: int, bits: int, row: NDArray[np.int64]) -> None:
     if role == TIME:
         row[POINT_TIME] = bits
+    elif role == START_TIME:
+        row[POINT_START] = bits
     elif role == DOUBLE_VALUE:
         row[POINT_VALUE], row[POINT_INTEGER] = bits, 0
     elif role == INT_VALUE:
