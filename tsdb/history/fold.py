@@ -17,9 +17,10 @@ from tsdb.codec.chunk.cover import COVERED_KEYS_MAX, KEY_BYTES_MAX, Cover, add_c
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge
+from tsdb.model.details import same_details
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
-FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # Samples of a fold in memory at one time: about 100 MB.
+FRAGMENT_SAMPLES_MAX = 4 * SAMPLES_MAX  # Samples and bucket counts in memory at one time: 200 MB.
 
 Covers = Mapping[int, Cover]
 """Cover of each whole fold, by the fold's order."""
@@ -111,11 +112,11 @@ def _fragments(rows: Iterable[ChunkRow]) -> Iterable[Fragment]:
     samples = 0
     for row in rows:
         fragment, key = decoded_row(row), row.key
-        samples += fragment.samples
+        samples += fragment.samples + fragment.bucket_counts
         if samples > FRAGMENT_SAMPLES_MAX:
             raise InvalidRequest(
                 f"chunks of pack {key.pack_id:016x} in window {key.window_start_ms} hold over {FRAGMENT_SAMPLES_MAX}"
-                " samples, which is the most that a fold takes",
+                " samples and bucket counts, which is the most that a fold takes",
                 reason="fold_too_large",
             )
         yield fragment
@@ -129,4 +130,4 @@ def _same(one: Fragment, other: Fragment) -> bool:
         (one.value.view(np.int64), other.value.view(np.int64)),
         (one.order, other.order),
     )
-    return all(np.array_equal(left, right) for left, right in pairs)
+    return all(np.array_equal(left, right) for left, right in pairs) and same_details(one.details, other.details)

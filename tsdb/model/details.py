@@ -70,6 +70,36 @@ def joined_details(parts: Sequence[tuple[int, SampleDetails | None]]) -> SampleD
     return _details(np.concatenate(starts), joined_histograms(histograms), np.concatenate(of))
 
 
+def same_details(one: SampleDetails | None, other: SampleDetails | None) -> bool:
+    """Whether the details of as many samples are equal, all floats bit for bit."""
+    if one is None or other is None:
+        return one is other
+    starts = [part.start_ms for part in (one, other)]
+    if not all(start is not None for start in starts):
+        if starts[0] is not starts[1]:
+            return False
+    elif not np.array_equal(*starts):  # type: ignore[arg-type]
+        return False
+    return _same_histograms(one, other)
+
+
+def _same_histograms(one: SampleDetails, other: SampleDetails) -> bool:
+    if one.histogram_of is None or other.histogram_of is None or one.histograms is None or other.histograms is None:
+        return one.histograms is other.histograms
+    where = one.histogram_of >= 0
+    if not np.array_equal(where, other.histogram_of >= 0):
+        return False
+    left = one.histograms.take(one.histogram_of[where])
+    right = other.histograms.take(other.histogram_of[where])
+    floats = ("buckets", "counts", "sums", "zero_counts")
+    pairs = [(getattr(left, name).view(np.int64), getattr(right, name).view(np.int64)) for name in floats]
+    pairs += [(getattr(left, name), getattr(right, name)) for name in ("starts", "hints", "is_integer")]
+    if not all(np.array_equal(*pair) for pair in pairs):
+        return False
+    shapes = np.unique(np.stack((left.shape_of, right.shape_of), axis=1), axis=0)
+    return all(left.shapes[index] == right.shapes[number] for index, number in shapes.tolist())
+
+
 def _details(
     start_ms: NDArray[np.int64] | None,
     histograms: HistogramColumns | None = None,

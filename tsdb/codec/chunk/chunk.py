@@ -9,7 +9,7 @@ fragments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,13 @@ from tsdb.codec.chunk.chunk_kernels import (
     share_axes_kernel,
     write_part_kernel,
 )
-from tsdb.codec.chunk.cover import COVER_VERSION, Cover, cover_start, read_cover
+from tsdb.codec.chunk.cover import COVER_VERSION, Cover, cover_place, read_cover
+from tsdb.codec.chunk.sections import SECTIONS_VERSION, Sections, add_details, read_sections
 from tsdb.codec.columns.columns import scratch
 from tsdb.codec.columns.columns_kernels import times_bound, values_bound
+from tsdb.codec.columns.details import EncodedDetails, decode_details
 from tsdb.codec.crc32c import crc32c
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData, UnknownVersion
 from tsdb.model.meta import PART_BYTES_MAX
 
@@ -45,8 +48,9 @@ __all__ = [
     "encode_chunk",
 ]
 
-PART_BYTES_MIN = 256  # Any single sample fits into a part of this size.
+PART_BYTES_MIN = 256  # Any single float fits into a part of this size.
 _HEADER_BYTES = 15  # Bytes of the smallest header.
+_NO_DETAILS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Fragment:
     series_id: uint64 (k,), strictly ascending. sample_start: int64 (k + 1,), series i has the samples
     [sample_start[i], sample_start[i + 1]), at least one. ts_ms: int64 (n,), strictly ascending within a series, ms
     since epoch. value: float64 (n,), bit for bit. order: int64 (n,), the log offset that ranks a sample against another
-    of the same (series, timestamp): the higher wins.
+    of the same (series, timestamp): the higher wins. details: those of the samples, None where they have none.
     """
 
     pack_id: int
@@ -67,6 +71,7 @@ class Fragment:
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
     order: NDArray[np.int64]
+    details: SampleDetails | None = None
 
     @property
     def series(self) -> int:
@@ -75,6 +80,12 @@ class Fragment:
     @property
     def samples(self) -> int:
         return len(self.ts_ms)
+
+    @property
+    def bucket_counts(self) -> int:
+        """Counts of buckets in the histograms of all samples."""
+        histograms = None if self.details is None else self.details.histograms
+        return 0 if histograms is None else len(histograms.buckets)
 
     def part(self, first: int, last: int) -> Fragment:
         """The series [first, last); arrays of samples are shared."""
@@ -87,6 +98,7 @@ class Fragment:
             self.ts_ms[start:end],
             self.value[start:end],
             self.order[start:end],
+            None if self.details is None else self.details.part(start, end),
         )
 
 
@@ -95,7 +107,7 @@ def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PA
 
     The fragment has at least one sample. All lie in [window_start_ms, window_start_ms + window_ms), and window_start_ms
     is a multiple of window_ms. Parts are cut at series boundaries, each as full as possible. A series that is larger
-    than one part is halved until each piece fits.
+    than one part is halved until each piece fits, or is one histogram: less than 200 kB.
     """
     assert fragment.samples, "a chunk has samples"
     assert part_bytes_max >= PART_BYTES_MIN, f"parts of {part_bytes_max} bytes; at least {PART_BYTES_MIN}"
@@ -105,32 +117,49 @@ def encode_chunk(fragment: Fragment, *, window_ms: int, part_bytes_max: int = PA
 
 def decode_chunk(value: bytes) -> Fragment:
     """Decode the fragment in exactly these bytes. Raises CorruptData (corrupt_chunk), UnknownVersion."""
-    data, end = np.frombuffer(value, np.uint8), _body_end(value)
-    return _decode_body(value, data, end, _header(value, data, end))
+    data, sections = np.frombuffer(value, np.uint8), _sections(value)
+    end = sections.columns_end
+    fragment = _decode_body(value, data, end, _header(value, data, end))
+    return _with_details(fragment, value, sections) if sections.details else fragment
 
 
 def decode_cover(value: bytes) -> Cover | None:
     """The cover of a chunk, or None for a chunk without a cover. Raises as decode_chunk; reads no samples."""
-    data, end = np.frombuffer(value, np.uint8), _body_end(value)
-    if value[1] != COVER_VERSION:
+    data, sections = np.frombuffer(value, np.uint8), _sections(value)
+    if sections.cover is None:
         return None
-    head = _header(value, data, end)
-    return read_cover(value, end, *_place(value, head))
+    head = _header(value, data, sections.columns_end)
+    return read_cover(value, *sections.cover, *_place(value, head))
 
 
-def _body_end(value: bytes) -> int:
-    """Check checksum and version. Returns the end of the columns."""
+def _sections(value: bytes) -> Sections:
+    """Check checksum and version. Returns where the columns end, and what follows them."""
     end = len(value) - CRC_BYTES
     if end < _HEADER_BYTES or crc32c(np.frombuffer(value, np.uint8)[:end]) != int.from_bytes(value[end:], "little"):
         raise _corrupt(value, "wrong checksum")
     if value[0] != MAGIC:
         raise _corrupt(value, f"begins with {value[0]:#x}, not {MAGIC:#x}")
-    if value[1] not in (VERSION, COVER_VERSION) or value[2] != CODEC:
+    if value[1] not in (VERSION, COVER_VERSION, SECTIONS_VERSION) or value[2] != CODEC:
         raise UnknownVersion(
-            f"chunk is of version {value[1]}, codec {value[2]}; this process knows {VERSION} and {COVER_VERSION},"
+            f"chunk is of version {value[1]}, codec {value[2]}; this process knows {VERSION} to {SECTIONS_VERSION},"
             f" codec {CODEC}"
         )
-    return cover_start(value, end) if value[1] == COVER_VERSION else end
+    if value[1] == VERSION:
+        return Sections(end, (), None)
+    if value[1] == SECTIONS_VERSION:
+        return read_sections(value)
+    start, cover_end = cover_place(value, end)
+    return Sections(start, (), (start, cover_end))
+
+
+def _with_details(fragment: Fragment, value: bytes, sections: Sections) -> Fragment:
+    claims_max = SAMPLES_MAX - fragment.samples
+    given = fragment.ts_ms, fragment.value, fragment.sample_start
+    try:
+        details = decode_details(sections.details, *given, bucket_counts_max=claims_max)
+    except CorruptData as refused:
+        raise _corrupt(value, str(refused)) from refused
+    return replace(fragment, details=details)
 
 
 def _header(value: bytes, data: NDArray[np.uint8], end: int) -> NDArray[np.int64]:
@@ -178,6 +207,7 @@ class _Encoder:
             fragment.ts_ms,
             np.ascontiguousarray(fragment.value),
             np.ascontiguousarray(fragment.order),
+            fragment.details,
         )
         self._fragment = fragment
         self._window_ms = window_ms
@@ -196,16 +226,22 @@ class _Encoder:
         self._axis_data = np.empty(sum(map(times_bound, longest.tolist())), np.uint8)
         self._axis_end = np.empty(axes, np.int64)
         encode_axes_kernel(starts, relative, self._axis_series, axes, self._axis_data, self._axis_end, working)
+        self._details: EncodedDetails | None = None
+        if fragment.details is not None:
+            self._details = EncodedDetails(fragment.details, fragment.ts_ms, fragment.value, starts, dense=True)
 
     def parts(self, part_bytes_max: int) -> list[bytes]:
         fragment = self._fragment
         cuts, bounds = np.empty(fragment.series, np.int64), np.empty(fragment.series, np.int64)
+        details = self._details
         count = cut_parts_kernel(
             fragment.sample_start,
             fragment.order,
             self._column_end,
             self._axis_of,
             self._axis_end,
+            _NO_DETAILS if details is None else details.bytes_bound,
+            _NO_DETAILS if details is None else details.bucket_counts,
             part_bytes_max,
             cuts,
             bounds,
@@ -215,6 +251,8 @@ class _Encoder:
         for last, bound in zip(cuts[:count].tolist(), bounds[:count].tolist(), strict=True):
             if bound >= 0:
                 made.append(self._part(first, last, bound))
+            elif fragment.sample_start[last] - fragment.sample_start[first] == 1:
+                made.append(self._part(first, last, PART_BYTES_MIN))
             else:
                 for half in _halves(fragment.part(first, last)):
                     made += _Encoder(half, self._window_ms).parts(part_bytes_max)
@@ -241,7 +279,9 @@ class _Encoder:
             self._axis_series,
             out,
         )
-        return out[:size].tobytes()
+        chunk = out[:size].tobytes()
+        details = [] if self._details is None else self._details.sections(first, last)
+        return add_details(chunk, details) if details else chunk
 
 
 def _halves(series: Fragment) -> list[Fragment]:
@@ -256,6 +296,7 @@ def _halves(series: Fragment) -> list[Fragment]:
             series.ts_ms[first:last],
             series.value[first:last],
             series.order[first:last],
+            None if series.details is None else series.details.part(first, last),
         )
         for first, last in ((0, middle), (middle, series.samples))
     ]

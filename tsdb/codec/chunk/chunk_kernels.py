@@ -20,7 +20,9 @@ MAGIC = 0xC4
 VERSION = 1
 CODEC = 1  # Version of the codec of the columns, docs/formats/columns.md.
 CRC_BYTES = 4
-SAMPLES_MAX = 1 << 21  # A regular series takes a dozen bytes, however long it is. This bounds what decoding allocates.
+SAMPLES_MAX = 1 << 21
+"""Samples and bucket counts together. A regular series takes a dozen bytes, however long it is; this bounds what
+decoding allocates."""
 
 HEADER_BOUND = 64  # Bytes of header, counts and checksum, at most 48.
 SERIES_BOUND = 18  # Bytes of a series' id, axis number and column length.
@@ -119,28 +121,36 @@ def cut_parts_kernel(
     column_end: NDArray[np.int64],
     axis_of: NDArray[np.int64],
     axis_end: NDArray[np.int64],
+    detail_bytes: NDArray[np.int64],
+    bucket_counts: NDArray[np.int64],
     bytes_max: int,
     cuts: NDArray[np.int64],
     bounds: NDArray[np.int64],
 ) -> int:
     """Where parts end: part p has the series before cuts[p] and at most bounds[p] bytes. Returns how many there are.
 
-    A series that alone takes over bytes_max, or has too many samples, is a separate part with bounds[p] = -1.
+    detail_bytes, bucket_counts: the bound of each series' details and its bucket counts, (k,), or empty without
+    details. A series that alone takes over bytes_max, or has too many samples and bucket counts, is a separate part
+    with bounds[p] = -1.
     """
     parts, size, samples, first = 0, HEADER_BOUND, 0, 0
     axis_part = np.full(axis_end.size, -1, np.int64)
     for series in range(column_end.size):
         start, end = sample_start[series], sample_start[series + 1]
         own = SERIES_BOUND + _length(column_end, series) + RUN_BOUND * _runs(orders, start, end)
+        claims = end - start
+        if detail_bytes.size:
+            own += detail_bytes[series]
+            claims += bucket_counts[series]
         axis = axis_of[series]
         axis_bytes = AXIS_BOUND + _length(axis_end, axis)
         more = own if axis_part[axis] == parts else own + axis_bytes
-        if series > first and (size + more > bytes_max or samples + end - start > SAMPLES_MAX):
+        if series > first and (size + more > bytes_max or samples + claims > SAMPLES_MAX):
             cuts[parts], bounds[parts] = series, size
             parts, size, samples, first, more = parts + 1, HEADER_BOUND, 0, series, own + axis_bytes
         axis_part[axis] = parts
         size += more
-        samples += end - start
+        samples += claims
         if series == first and (size > bytes_max or samples > SAMPLES_MAX):
             cuts[parts], bounds[parts] = series + 1, -1
             parts, size, samples, first = parts + 1, HEADER_BOUND, 0, series + 1

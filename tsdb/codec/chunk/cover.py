@@ -1,5 +1,5 @@
-"""Cover: lists the keys of the chunks that were merged into a folded chunk. Layout: docs/formats/chunk.md, version 2.
-Pure.
+"""Cover: lists the keys of the chunks that were merged into a folded chunk. Layout: docs/formats/chunk.md, versions 2
+and 3. Pure.
 
 A cover follows the columns of a folded chunk's first part and states the number of parts. A fold with fewer parts is
 incomplete and covers nothing. A cover never names the fold itself. Bad bytes are CorruptData.
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.chunk.sections import SECTIONS_VERSION, add_cover_section
 from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData
 
@@ -51,11 +52,19 @@ def cover_bytes_max(keys: int) -> int:
 
 
 def add_cover(chunk: bytes, cover: Cover) -> bytes:
-    """A chunk of version 1, extended by a cover to version 2."""
+    """A chunk without a cover, extended by one: version 1 to version 2, version 3 by a section."""
     assert 0 < len(cover.keys) <= COVERED_KEYS_MAX, f"a cover of {len(cover.keys)} keys"
+    data = _cover_bytes(cover)
+    if chunk[_VERSION_AT] == SECTIONS_VERSION:
+        return add_cover_section(chunk, data)
     out = bytearray(chunk[: -_U32.size])
     out[_VERSION_AT] = COVER_VERSION
-    begin = len(out)
+    out += data + _U32.pack(len(data))
+    return bytes(out + _U32.pack(crc32c(bytes(out))))
+
+
+def _cover_bytes(cover: Cover) -> bytes:
+    out = bytearray()
     _put_varint(out, cover.parts)
     _put_varint(out, len(cover.keys))
     before = 0
@@ -64,22 +73,22 @@ def add_cover(chunk: bytes, cover: Cover) -> bytes:
         out.append(key.kind)
         _put_varint(out, key.part)
         before = key.order
-    out += _U32.pack(len(out) - begin)
-    return bytes(out + _U32.pack(crc32c(bytes(out))))
+    return bytes(out)
 
 
-def cover_start(value: bytes, end: int) -> int:
-    """Start of the cover in a chunk whose checksum is at `end`. Raises CorruptData (corrupt_chunk)."""
+def cover_place(value: bytes, end: int) -> tuple[int, int]:
+    """[start, end) of the cover of a chunk of version 2 whose checksum is at `end`. Raises CorruptData
+    (corrupt_chunk)."""
     at = end - _U32.size
     start = at - (_U32.unpack_from(value, at)[0] if at >= 0 else 0)
     if start <= _VERSION_AT or start >= at:
         raise CorruptData(f"chunk of {len(value)} bytes is corrupt: its cover does not fit", reason="corrupt_chunk")
-    return start
+    return start, at
 
 
-def read_cover(value: bytes, start: int, pack_id: int, window_start_ms: int) -> Cover:
-    """The cover that begins at `start` of a chunk whose checksum is right. Raises CorruptData (corrupt_chunk)."""
-    reader = _Reader(value, start, len(value) - 2 * _U32.size)
+def read_cover(value: bytes, start: int, end: int, pack_id: int, window_start_ms: int) -> Cover:
+    """The cover in [start, end) of a chunk whose checksum is right. Raises CorruptData (corrupt_chunk)."""
+    reader = _Reader(value, start, end)
     parts, count = reader.varint(_PARTS_MAX), reader.varint(COVERED_KEYS_MAX)
     if parts < 1 or not 0 < count <= reader.left // _KEY_BYTES_MIN:
         raise reader.corrupt(f"{count} keys and {parts} parts")

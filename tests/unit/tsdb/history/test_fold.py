@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from support.data.chunk_cases import MINUTE_MS, START_MS, WINDOW_MS, fragment, samples_of
+from support.data.detail_cases import detailed_fragments
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk, decode_cover, encode_chunk
 from tsdb.codec.chunk.cover import COVERED_KEYS_MAX
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history.fold import fold, fragments_of, redundant, standing, whole_covers
 from tsdb.history.interface import ChunkRow
 from tsdb.history.merge import merge
+from tsdb.model.details import same_details
 from tsdb.model.errors import CorruptData, InvalidRequest
 from tsdb.model.meta import PART_BYTES_MAX
 
@@ -65,6 +68,19 @@ def test_a_fold_of_several_parts_covers_nothing_until_every_part_is_there() -> N
     assert covers_of(made) == {TICK: {row.key for row in [*rows, *late(200, 1.0)]}}
     for at in range(len(made)):
         assert covers_of(made[:at] + made[at + 1 :]) == {}
+
+
+def test_a_fold_keeps_details_and_sees_where_they_differ() -> None:
+    given = detailed_fragments()["native_and_starts"]
+    rows = [*rows_of(given, Kind.BASE, 100), *late(200, 7.0)]
+    made = folded(rows)
+    assert made[0].value[1] == 3
+    assert covers_of(made) == {TICK: {row.key for row in rows}}
+    assert same_details(decode_chunk(made[0].value).details, merge([decode_chunk(row.value) for row in rows]).details)
+    assert redundant(made, rows)
+    plain = rows_of(replace(given, details=None), Kind.BASE, 100)
+    assert redundant(made, plain)
+    assert not redundant(folded(plain), rows)
 
 
 def test_rows_that_no_whole_fold_covers_stand() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from support.data.chunk_topics import WINDOW_MS, Entry, chunk_entry, chunk_value, marker_entry, series_entry
 from support.fakes.fake_chunk_store import FakeChunkStore, away
-from tsdb.codec.chunk.cover import COVER_VERSION
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, WindowKey, encode_key
 from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker, WindowMarker, encode_hole, encode_window_marker
+from tsdb.codec.chunk.sections import SECTIONS_VERSION
 from tsdb.codec.crc32c import crc32c
 from tsdb.history.interface import Loaded
 from tsdb.history.loader.errors import NotLoadable
@@ -173,7 +173,7 @@ def test_a_marker_that_cannot_be_read_is_refused_without_a_hole(rig: Rig) -> Non
 
 def test_a_chunk_of_a_newer_version_is_not_judged(rig: Rig) -> None:
     newer = bytearray(VALUE[:-4])
-    newer[1] = COVER_VERSION + 1
+    newer[1] = SECTIONS_VERSION + 1
     answers: list[BaseException | None] = []
     with pytest.raises(UnknownVersion):
         rig.loading(
