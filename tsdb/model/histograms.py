@@ -114,6 +114,13 @@ class HistogramShape:
         if end > len(self.bounds) + 1:
             _refuse(f"{len(self.bounds)} custom bounds are too few for {end} buckets", "histogram_custom_bounds_few")
 
+    def __hash__(self) -> int:
+        return self._hash  # Cached: shapes are keys, and the hash of their spans takes microseconds.
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.schema, self.zero_threshold, self.positive, self.negative, self.bounds))
+
     @property
     def has_bounds(self) -> bool:
         """Whether its bounds are custom ones."""

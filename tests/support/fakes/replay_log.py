@@ -11,7 +11,7 @@ import numpy as np
 from support.data.heads import announcement, id_of
 from tsdb.codec.crc32c import crc32c
 from tsdb.codec.records.log_record import encode_record
-from tsdb.codec.records.log_record_kernels import EXEMPLARS_VERSION
+from tsdb.codec.records.log_record_kernels import DETAILS_VERSION
 from tsdb.log.interface import METRICS, SERIES, EndOfLog, Event, Log, LogRecord, RecordBatch, TopicPartition, Watermarks
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError
@@ -149,7 +149,7 @@ def encoded(*samples: tuple[int, int, float]) -> bytes:
 
 def of_newer_version(record: bytes) -> bytes:
     """The record as a writer of a later version might mean it: another version byte, a right checksum."""
-    body = record[:VERSION_AT] + bytes([EXEMPLARS_VERSION + 1]) + record[VERSION_AT + 1 : -4]
+    body = record[:VERSION_AT] + bytes([DETAILS_VERSION + 1]) + record[VERSION_AT + 1 : -4]
     return body + crc32c(body).to_bytes(4, "little")
 
 

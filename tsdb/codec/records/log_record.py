@@ -1,21 +1,27 @@
 """Log record: the samples of one append, for many packs of one partition. Layout: docs/formats/log-record.md.
 
 All records of a poll decode in one pass over the joined values. Pure, and safe on any thread: no state is kept between
-calls. Bad bytes are a status of their record, never an exception, a crash or a large allocation.
+calls. Bad bytes are a status of their record, never an exception, a crash or a large allocation. Details are sections
+behind the samples; a record without them has the bytes of version 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.codec.columns.details import EncodedDetails, Section, Tag, decode_details
+from tsdb.codec.crc32c import crc32c
 from tsdb.codec.records import log_record_kernels as kernels
 from tsdb.codec.records.exemplar_record import DecodedExemplars, decode_exemplar_records
 from tsdb.codec.records.log_record_decode_kernels import fill_records_kernel, scan_records_kernel
 from tsdb.codec.records.log_record_kernels import (
+    DETAILS_VERSION,
+    FLAG_DETAILS,
     FLAG_EXEMPLARS,
     FLAG_IMPORT_TICK,
     FLAG_SHARED_TIME,
@@ -23,9 +29,12 @@ from tsdb.codec.records.log_record_kernels import (
     VERSION,
 )
 from tsdb.codec.records.record_status import STATUS_CORRUPT, STATUS_OK, STATUS_UNKNOWN_VERSION
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.details import SampleDetails, joined_details
+from tsdb.model.errors import CorruptData, InvalidRequest
 
 __all__ = [
+    "DETAILS_VERSION",
+    "FLAG_DETAILS",
     "FLAG_EXEMPLARS",
     "FLAG_IMPORT_TICK",
     "FLAG_SHARED_TIME",
@@ -42,6 +51,11 @@ __all__ = [
     "id_vector_hash",
 ]
 
+BUCKET_COUNTS_MAX = 1 << 20
+"""Bucket counts of one record. Zeros take few bytes, so this bounds what decoding allocates."""
+
+_SECTION_HEAD = struct.Struct("<BI")
+
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
@@ -53,6 +67,7 @@ class DecodedRecords:
     for caches and never proof of equal ids. series_id (N,) uint64; ts_ms (N,) int64, ms since epoch UTC; value (N,)
     float64, bit for bit. Packs and samples share one block of memory: copy a column to keep it for long.
     exemplars: those of the records with FLAG_EXEMPLARS, which have no samples; None when no record has it.
+    details: what samples have beyond a value; None when no record has FLAG_DETAILS.
     """
 
     status: NDArray[np.uint8]
@@ -66,6 +81,7 @@ class DecodedRecords:
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
     exemplars: DecodedExemplars | None = None
+    details: SampleDetails | None = None
 
     @property
     def all_ok(self) -> bool:
@@ -79,11 +95,13 @@ def encode_record(
     series_ids: NDArray[np.uint64],
     ts_ms: NDArray[np.int64],
     values: NDArray[np.float64],
+    details: SampleDetails | None = None,
 ) -> bytes:
-    """One record of k packs, whose n >= 1 samples lie in pack order; pack_lengths are positive and sum to n.
+    """One record of k packs, whose n >= 1 samples lie in pack order; pack_lengths are positive and sum to n. details:
+    those of the samples.
 
-    Raises InvalidRequest: record_too_large above RECORD_BYTES_MAX, record_time_range when the samples lie more than
-    2^32 - 1 ms (49.7 days) apart. In both cases the caller splits the record.
+    Raises InvalidRequest: record_too_large above RECORD_BYTES_MAX or BUCKET_COUNTS_MAX, record_time_range when the
+    samples lie more than 2^32 - 1 ms (49.7 days) apart. In both cases the caller splits the record.
     """
     packs, samples = pack_ids.size, series_ids.size
     out = np.empty(min(encoded_size(packs, samples, shared_ts=False), RECORD_BYTES_MAX), dtype=np.uint8)
@@ -103,7 +121,33 @@ def encode_record(
         )
     assert size != kernels.BAD_LENGTHS, "an empty pack or record, or packs of more samples than there are"
     assert size == encoded_size(packs, samples, bool(out[kernels.FLAGS_AT] & FLAG_SHARED_TIME)), "samples in no pack"
-    return out[:size].tobytes()
+    record = out[:size].tobytes()
+    return record if details is None else _with_sections(record, details, ts_ms, values)
+
+
+def _with_sections(
+    record: bytes, details: SampleDetails, ts_ms: NDArray[np.int64], values: NDArray[np.float64]
+) -> bytes:
+    """A record of version 1 extended by the sections of details to version 3. Raises as encode_record."""
+    counts = 0 if details.histograms is None else len(details.histograms.buckets)
+    if counts > BUCKET_COUNTS_MAX:
+        raise InvalidRequest(
+            f"log record of {counts} bucket counts; limit is {BUCKET_COUNTS_MAX}", reason="record_too_large"
+        )
+    out = bytearray(record[: -kernels.CRC_BYTES])
+    out[kernels.VERSION_AT] = DETAILS_VERSION
+    for tag, data in EncodedDetails(details, ts_ms, values, _one_group(len(ts_ms)), dense=False).sections(0, 1):
+        out += _SECTION_HEAD.pack(tag, len(data)) + data
+    if len(out) + kernels.CRC_BYTES > RECORD_BYTES_MAX:
+        raise InvalidRequest(
+            f"log record of {len(ts_ms)} samples and {counts} bucket counts has over {RECORD_BYTES_MAX} bytes",
+            reason="record_too_large",
+        )
+    return bytes(out) + crc32c(bytes(out)).to_bytes(kernels.CRC_BYTES, "little")
+
+
+def _one_group(samples: int) -> NDArray[np.int64]:
+    return np.array([0, samples], np.int64)
 
 
 def encode_tick(import_tick: bool = False) -> bytes:
@@ -132,7 +176,7 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
     records = starts.size - 1
     status, flags = np.empty(records, dtype=np.uint8), np.empty(records, dtype=np.uint8)
     pack_start, sample_start = np.empty(records + 1, dtype=np.int64), np.empty(records + 1, dtype=np.int64)
-    with_exemplars = scan_records_kernel(joined, starts, status, flags, pack_start, sample_start)
+    found = scan_records_kernel(joined, starts, status, flags, pack_start, sample_start)
     packs, samples = int(pack_start[-1]), int(sample_start[-1])
     pack_id, id_hash, pack_length, series_id, ts_ms, value = _columns(packs, samples)
     decoded = DecodedRecords(
@@ -146,7 +190,7 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
         series_id=series_id,
         ts_ms=ts_ms.view(np.int64),
         value=value.view(np.float64),
-        exemplars=_exemplars(data, starts, flags) if with_exemplars else None,
+        exemplars=_exemplars(data, starts, flags) if found & FLAG_EXEMPLARS else None,
     )
     fill_records_kernel(
         joined,
@@ -161,7 +205,72 @@ def decode_records(data: bytes, starts: NDArray[np.int64]) -> DecodedRecords:
         decoded.ts_ms,
         decoded.value,
     )
-    return decoded
+    return _with_details(data, starts, decoded) if found & FLAG_DETAILS else decoded
+
+
+def _with_details(data: bytes, starts: NDArray[np.int64], decoded: DecodedRecords) -> DecodedRecords:
+    """The records with the details of their samples. One whose sections are bad becomes a corrupt record."""
+    parts: list[tuple[int, SampleDetails | None]] = []
+    corrupt: list[int] = []
+    end = 0
+    for record in np.flatnonzero(decoded.flags & FLAG_DETAILS).tolist():
+        first, last = decoded.sample_start[record : record + 2].tolist()
+        sections = _sections(data[starts[record] : starts[record + 1]])
+        ts_ms, value = decoded.ts_ms[first:last], decoded.value[first:last]
+        limit = BUCKET_COUNTS_MAX
+        try:
+            details = decode_details(sections, ts_ms, value, _one_group(last - first), bucket_counts_max=limit)
+        except CorruptData:
+            corrupt.append(record)
+            continue
+        parts += [(first - end, None), (last - first, details)]
+        end = last
+    parts.append((len(decoded.ts_ms) - end, None))
+    decoded = replace(decoded, details=joined_details(parts))
+    return _without(decoded, corrupt) if corrupt else decoded
+
+
+def _sections(record: bytes) -> list[Section]:
+    """The sections of a record of version 3 that the scan has checked."""
+    packs, samples = struct.unpack_from("<II", record, kernels.PACKS_AT)
+    shared_ts = bool(record[kernels.FLAGS_AT] & FLAG_SHARED_TIME)
+    at = encoded_size(packs, samples, shared_ts) - kernels.CRC_BYTES
+    found: list[Section] = []
+    while at < len(record) - kernels.CRC_BYTES:
+        tag, length = _SECTION_HEAD.unpack_from(record, at)
+        at += _SECTION_HEAD.size
+        found.append((Tag(tag), record[at : at + length]))
+        at += length
+    return found
+
+
+def _without(decoded: DecodedRecords, corrupt: list[int]) -> DecodedRecords:
+    """The same records, of which these are corrupt and have no packs and no samples."""
+    status, flags = decoded.status.copy(), decoded.flags.copy()
+    status[corrupt], flags[corrupt] = STATUS_CORRUPT, 0
+    sound = status != STATUS_CORRUPT
+    packs, samples = np.diff(decoded.pack_start) * sound, np.diff(decoded.sample_start) * sound
+    of_packs = np.repeat(sound, np.diff(decoded.pack_start))
+    of_samples = np.repeat(sound, np.diff(decoded.sample_start))
+    details = decoded.details
+    return replace(
+        decoded,
+        status=status,
+        flags=flags,
+        pack_start=_starts_of(packs),
+        sample_start=_starts_of(samples),
+        pack_id=decoded.pack_id[of_packs],
+        pack_length=decoded.pack_length[of_packs],
+        id_hash=decoded.id_hash[of_packs],
+        series_id=decoded.series_id[of_samples],
+        ts_ms=decoded.ts_ms[of_samples],
+        value=decoded.value[of_samples],
+        details=None if details is None else details.take(np.flatnonzero(of_samples)),
+    )
+
+
+def _starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
 
 
 def _exemplars(data: bytes, starts: NDArray[np.int64], flags: NDArray[np.uint8]) -> DecodedExemplars:

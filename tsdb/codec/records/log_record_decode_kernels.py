@@ -1,5 +1,5 @@
-"""These kernels read log records. Layout: docs/formats/log-record.md, version 1. Records of exemplars are found and
-checked; tsdb.codec.records.exemplar_record decodes them.
+"""These kernels read log records. Layout: docs/formats/log-record.md, versions 1 and 3. Exemplars and sections of
+details are found and checked; tsdb.codec.records.exemplar_record and tsdb.codec.columns.details decode them.
 
 Decoding is two passes over a batch: `scan` checks every record and adds up counts, so that `fill` writes into arrays of
 the exact size. A count is checked against the record's length before it is used.
@@ -20,18 +20,22 @@ from tsdb.codec.records.log_record_kernels import (
     CRC_BYTES,
     DELTA_BYTES,
     DELTA_MAX,
+    DETAILS_VERSION,
     EXEMPLARS_VERSION,
+    FLAG_DETAILS,
     FLAG_EXEMPLARS,
     FLAG_IMPORT_TICK,
     FLAG_SHARED_TIME,
     FLAGS_AT,
     HEADER_BYTES,
     KNOWN_FLAGS,
+    LAST_TAG,
     MAGIC,
     PACKS_AT,
     RECORD_BYTES_MAX,
     RESERVED_AT,
     SAMPLES_AT,
+    SECTION_HEAD_BYTES,
     VERSION,
     VERSION_AT,
     encoded_size_kernel,
@@ -50,11 +54,11 @@ def scan_records_kernel(
     pack_start: NDArray[np.int64],
     sample_start: NDArray[np.int64],
 ) -> int:
-    """Set the status of each record i = data[starts[i]:starts[i + 1]], and add up packs and samples. Returns the number
-    of records with exemplars."""
+    """Set the status of each record i = data[starts[i]:starts[i + 1]], and add up packs and samples. Returns
+    FLAG_EXEMPLARS and FLAG_DETAILS where a record has them."""
     pack_start[0] = 0
     sample_start[0] = 0
-    with_exemplars = 0
+    found = 0
     for record in range(status.size):
         start = starts[record]
         status[record] = _status_of(data, start, starts[record + 1])
@@ -62,14 +66,17 @@ def scan_records_kernel(
         flags[record] = 0
         if status[record] == STATUS_OK and data[start + VERSION_AT] == EXEMPLARS_VERSION:
             flags[record] = FLAG_EXEMPLARS
-            with_exemplars += 1
+            found |= FLAG_EXEMPLARS
         elif status[record] == STATUS_OK:
             flags[record] = data[start + FLAGS_AT]
+            if data[start + VERSION_AT] == DETAILS_VERSION:
+                flags[record] |= FLAG_DETAILS
+                found |= FLAG_DETAILS
             packs = int(np.int64(load_u32(data, start + PACKS_AT)))
             samples = int(np.int64(load_u32(data, start + SAMPLES_AT)))
         pack_start[record + 1] = pack_start[record] + packs
         sample_start[record + 1] = sample_start[record] + samples
-    return with_exemplars
+    return found
 
 
 @helper
@@ -87,9 +94,34 @@ def _status_of(data: NDArray[np.uint8], start: int, end: int) -> int:
     # partition.
     if data[start + VERSION_AT] == EXEMPLARS_VERSION:
         return STATUS_OK if exemplars_are_sound(data, start, size) else STATUS_CORRUPT
+    if data[start + VERSION_AT] == DETAILS_VERSION:
+        return _status_of_details(data, start, size)
     if data[start + VERSION_AT] != VERSION:
         return STATUS_UNKNOWN_VERSION
     return STATUS_OK if size >= HEADER_BYTES + CRC_BYTES and _is_sound(data, start, size) else STATUS_CORRUPT
+
+
+@helper
+def _status_of_details(data: NDArray[np.uint8], start: int, size: int) -> int:
+    """Status of a record of version 3 whose checksum holds: sections follow what a record of version 1 has."""
+    if size < HEADER_BYTES + CRC_BYTES:
+        return STATUS_CORRUPT
+    packs = int(np.int64(load_u32(data, start + PACKS_AT)))
+    samples = int(np.int64(load_u32(data, start + SAMPLES_AT)))
+    shared = np.int64(data[start + FLAGS_AT]) & FLAG_SHARED_TIME != 0
+    plain = encoded_size_kernel(packs, samples, shared)
+    if samples == 0 or plain >= size or not _is_sound(data, start, plain):
+        return STATUS_CORRUPT
+    at, end, tag = start + plain - CRC_BYTES, start + size - CRC_BYTES, 0
+    while at < end:
+        if end - at < SECTION_HEAD_BYTES or data[at] <= tag:
+            return STATUS_CORRUPT
+        tag = int(data[at])
+        length = int(np.int64(load_u32(data, at + 1)))
+        if length > end - at - SECTION_HEAD_BYTES:
+            return STATUS_CORRUPT
+        at += SECTION_HEAD_BYTES + length
+    return STATUS_UNKNOWN_VERSION if tag > LAST_TAG else STATUS_OK
 
 
 @helper

@@ -1,4 +1,4 @@
-"""Layout of the log record and the kernels that write it. Document: docs/formats/log-record.md, version 1.
+"""Layout of the log record and the kernels that write it. Document: docs/formats/log-record.md, versions 1 and 3.
 
 Its reader is log_record_decode_kernels.py.
 """
@@ -15,12 +15,16 @@ from tsdb.codec.memory_kernels import copy_bytes, store_i64, store_u32, store_u6
 MAGIC = 0x524C544B  # "KTLR" as a little-endian u32.
 VERSION = 1
 EXEMPLARS_VERSION = 2  # docs/formats/exemplar-record.md
+DETAILS_VERSION = 3  # A record of version 1 whose samples have details, which are sections behind it.
+SECTION_HEAD_BYTES = 5  # Tag u8, length u32.
+LAST_TAG = 2  # Of the sections that this process knows, docs/formats/details.md.
 RECORD_BYTES_MAX = 1 << 20
 
 FLAG_SHARED_TIME = 1
 FLAG_IMPORT_TICK = 2
 KNOWN_FLAGS = FLAG_SHARED_TIME | FLAG_IMPORT_TICK
 FLAG_EXEMPLARS = 4  # Marks a decoded record of exemplars; no record has it in its bytes.
+FLAG_DETAILS = 8  # Marks a decoded record whose samples have details; no record has it in its bytes.
 
 VERSION_AT = 4
 FLAGS_AT = 5

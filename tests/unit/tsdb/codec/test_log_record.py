@@ -184,7 +184,7 @@ def test_times_may_reach_the_last_millisecond() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [RECORD[:4] + b"\3" + RECORD[5:-4], b"KTLR\x03", b"KTLR\x00", b"KTLR\xff" + bytes(900)]
+    "body", [RECORD[:4] + b"\4" + RECORD[5:-4], b"KTLR\x04", b"KTLR\x00", b"KTLR\xff" + bytes(900)]
 )
 def test_a_whole_record_of_another_version_is_unknown_not_corrupt(body: bytes) -> None:
     decoded = decode_list([RECORD, twin.sealed(body), RECORD])
