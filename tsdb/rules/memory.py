@@ -108,7 +108,7 @@ class OverlaidStorage:
     A rule reads the results of the rules before it in its group here: the log does not have them yet.
     """
 
-    def __init__(self, base: Storage, newer: MemoryStorage) -> None:
+    def __init__(self, base: Storage, newer: Storage) -> None:
         self._base = base
         self._newer = newer
 

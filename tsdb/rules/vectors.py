@@ -19,12 +19,22 @@ def vector_of(result: EvaluationResult, series_max: int | None = None) -> list[V
     if not isinstance(value, Block):
         raise RuleError("rule result is not a vector or scalar")
     if series_max is not None and len(value) > series_max:
-        raise RuleError(
-            f"{len(value)} series; the limit is {series_max} (rules_series_max): aggregate in the expression"
-        )
+        raise too_many_series(len(value), series_max)
+    if value.native is not None and value.is_histogram.any():
+        raise native_histogram()
     names, texts = value.labels.names, value.labels.pool.texts
     rows = zip(value.labels.numbers.tolist(), value.values[:, 0].tolist(), strict=True)
     return [VectorSample(_labels(names, texts(numbers)), number) for numbers, number in rows]
+
+
+def too_many_series(count: int, series_max: int) -> RuleError:
+    """The error of an expression with more series than its bound."""
+    return RuleError(f"{count} series; the limit is {series_max} (rules_series_max): aggregate in the expression")
+
+
+def native_histogram() -> RuleError:
+    """The error of an expression with native histograms."""
+    return RuleError("the result has native histograms, which rules do not record: take a count, a sum or a quantile")
 
 
 def _labels(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
