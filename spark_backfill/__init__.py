@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_backfill.functions import downsample, export, import_files, merge_late, migrate, rebuild, verify
+from spark_backfill.functions import (
+    downsample,
+    evaluate_rules,
+    export,
+    import_files,
+    merge_late,
+    migrate,
+    rebuild,
+    verify,
+)
 from spark_backfill.installation import Installation, connect
 from spark_backfill.result import (
     DownsampleResult,
@@ -19,6 +28,7 @@ from spark_backfill.result import (
     MergeLateResult,
     MigrateResult,
     RebuildResult,
+    RulesResult,
     VerifyResult,
 )
 
@@ -35,9 +45,11 @@ __all__ = [
     "MergeLateResult",
     "MigrateResult",
     "RebuildResult",
+    "RulesResult",
     "VerifyResult",
     "connect",
     "downsample",
+    "evaluate_rules",
     "export",
     "import_files",
     "merge_late",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         MergeLateResult,
         MigrateResult,
         RebuildResult,
+        RulesResult,
         VerifyResult,
     )
 
@@ -223,6 +224,74 @@ def downsample(
     )
     with job_session(spark) as session:
         return job(session, installation.places, installation.checked(history=True), options)
+
+
+def evaluate_rules(
+    spark: SparkSession,
+    installation: Installation,
+    rules: Path | Sequence[Path],
+    start: Time,
+    end: Time,
+    *,
+    interval: timedelta = HOUR / 60,
+    query_offset: timedelta = timedelta(0),
+    lookback: timedelta = HOUR / 12,
+    features: Sequence[str] = (),
+    series_max: int = 100_000,
+    external_labels: Mapping[str, str] | None = None,
+    external_url: str = "",
+    dry_run: bool = False,
+    allow_holes: bool = False,
+    job_id: str | None = None,
+    wait: timedelta = HOUR / 4,
+    tasks: int | None = None,
+) -> RulesResult:
+    """Evaluate rule files over history, and write the samples that differ from the stored ones, as a ruler would have
+    written them. ok: no rule failed.
+
+    rules: files of the driver. start, end: older than the shortest hold and a day. interval, query_offset: defaults of
+    groups. lookback, features, series_max, external_labels, external_url: as of the ruler. dry_run: count
+    the samples that differ, and write nothing. allow_holes: evaluate in spite of named losses. job_id: another run with
+    it writes the same keys. wait: longest wait for chunk stage and loader, before and after. tasks: number of tasks.
+
+    Raises InvalidRequest (bad_document, bad_range, too_recent, rule_circle, rule_reads_ahead, too_many_components,
+    bad_job_id), ConfigMismatch (other_import), HoleInRange, Unavailable (history_behind, loader_behind); a note of the
+    error names the job id to run again.
+    """
+    from pathlib import Path as File
+
+    from spark_backfill.jobs.rules.job import RulesOptions
+    from spark_backfill.jobs.rules.job import evaluate_rules as job
+    from spark_backfill.jobs.rules.work import RuleTexts
+    from spark_backfill.writing.import_run import check_job_id, new_job_id
+
+    files = [File(path) for path in ([rules] if isinstance(rules, str | os.PathLike) else rules)]
+    texts = RuleTexts(
+        tuple((str(file), file.read_bytes()) for file in files),
+        tuple(features),
+        duration_ms("interval", interval),
+        duration_ms("query_offset", query_offset),
+        duration_ms("lookback", lookback),
+        count("series_max", series_max),
+        tuple((external_labels or {}).items()),
+        external_url,
+    )
+    options = RulesOptions(
+        time_ms("start", start),
+        time_ms("end", end),
+        new_job_id() if job_id is None else check_job_id(job_id),
+        dry_run,
+        allow_holes,
+        duration_ms("wait", wait) / 1000,
+        None if tasks is None else count("tasks", tasks),
+    )
+    with job_session(spark) as session:
+        shared = installation.checked(history=True)
+        try:
+            return job(session, texts, installation.places, shared, options)
+        except Exception as error:
+            error.add_note(f"to run the same evaluation again: job_id={options.job_id!r}")
+            raise
 
 
 def rebuild(

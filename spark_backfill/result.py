@@ -59,6 +59,46 @@ def _figures(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRule:
+    """A rule that failed at some steps; what is stored there stayed. error: the text of one failure."""
+
+    file: str
+    group: str
+    rule: str
+    steps: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesResult(JobResult):
+    """ok: no rule failed, and no sample was refused. rows: FailedRule. start_ms, end_ms: [start_ms, end_ms) of the
+    samples.
+
+    evaluations: rules at steps; failures: those without a result. results: samples that the rules give, stale
+    markers included. samples: those that differ from what is stored; a dry run does not write them. refused: samples
+    with labels that no series may have. chunks, bytes: written. announced: records of series. loaded: whether the job
+    waited for the loader.
+    """
+
+    job: str = "rules"
+    job_id: str
+    dry_run: bool
+    start_ms: int
+    end_ms: int
+    groups: int
+    rules: int
+    evaluations: int
+    failures: int
+    results: int
+    samples: int
+    refused: int
+    chunks: int
+    bytes: int
+    announced: int
+    loaded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DownsampleResult(JobResult):
     """ok: no window was refused. start_ms, end_ms: the span of windows that were checked, [start_ms, end_ms).
 

@@ -1,10 +1,14 @@
-"""Loader wait: wait until the loaders' commits show that a job's records are in history, and queriers know of them."""
+"""Loader wait: wait until the loaders' commits show that a job's records are in history, and queriers know of them; or
+until history has what the log had at the begin of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from spark_backfill.writing.import_run import ImportRun
+from tsdb.history.claims import ClaimsSnapshot
+from tsdb.history.interface import ChunkStore
 from tsdb.history.loader.loader import GROUP
 from tsdb.log.index_generation import raise_generation
 from tsdb.log.interface import CHUNKS, SERIES, Log, TopicPartition
@@ -52,6 +56,34 @@ def wait_for_loader(log: Log, ends: JobEnds, within_s: float, clock: Clock) -> N
                 f"everything is in the log, but within {within_s:g} s the loader did not load all of it:"
                 f" {_shown(behind)}; it goes on by itself while one runs",
                 reason="loader_behind",
+            )
+        clock.sleep(LOOK_S)
+
+
+def wait_for_chunks(history: ChunkStore, run: ImportRun, end_ms: int, within_s: float, clock: Clock) -> ClaimsSnapshot:
+    """Wait until history has all records below the ticks of a run, of samples before end_ms. Later records have higher
+    orders than the chunks of the run. Returns the claims that say so.
+
+    Raises Unavailable (history_behind).
+    """
+    give_up_at = clock.monotonic() + within_s
+    while True:
+        standing = ClaimsSnapshot.read(history, run.topic_id)
+        loaded = standing.loaded
+        behind = [
+            partition
+            for partition, order in run.orders.items()
+            if partition not in loaded
+            or loaded[partition].position <= order
+            or loaded[partition].emitted_through_ms < end_ms
+        ]
+        if not behind:
+            return standing
+        if clock.monotonic() >= give_up_at:
+            raise Unavailable(
+                f"within {within_s:g} s chunk stage and loader did not bring history past this run's ticks in"
+                f" partitions {behind[:10]}: look whether both run",
+                reason="history_behind",
             )
         clock.sleep(LOOK_S)
 

@@ -40,7 +40,7 @@ from tsdb.promql.syntax.tree import (
 from tsdb.rules.alerts import ALERTS_FOR_STATE, Labels, alert_series
 from tsdb.rules.columns import ColumnStorage, SeriesColumns, joined_columns
 from tsdb.rules.dependencies import RuleComponent, may_read
-from tsdb.rules.files import AlertingRule, Rule, RuleGroup, RuleQuery
+from tsdb.rules.files import AlertingRule, RecordingRule, Rule, RuleGroup, RuleQuery
 from tsdb.rules.groups import (
     SAME_LABELS,
     RuleError,
@@ -81,13 +81,20 @@ class NeedsEarlierStep(Exception):
 
 @dataclass(slots=True)
 class BackfillCounts:
-    """evaluations: of a rule at a step, without those of a lead. failures: those that failed, by file, group and name
+    """evaluations: rules at steps, without those of a lead. failures: those that failed, by file, group and name
     of the rule; errors: a text of each. results: samples that the rules give, stale markers included."""
 
     evaluations: int = 0
     failures: dict[tuple[str, str, str], int] = field(default_factory=dict)
     errors: dict[tuple[str, str, str], str] = field(default_factory=dict)
     results: int = 0
+
+    def add(self, other: BackfillCounts) -> None:
+        """Add the counts of another component."""
+        self.evaluations += other.evaluations
+        self.results += other.results
+        self.failures.update(other.failures)
+        self.errors.update(other.errors)
 
 
 @dataclass(slots=True)
@@ -116,7 +123,9 @@ class _RuleRun:
 
     def replaces(self, ts_ms: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether this backfill decides about samples at these times, bool (n,)."""
-        steps: NDArray[np.bool_] = (ts_ms >= self.first_ts_ms) & ((ts_ms + self.offset_ms) % self.group.interval_ms == 0)
+        steps: NDArray[np.bool_] = (ts_ms >= self.first_ts_ms) & (
+            (ts_ms + self.offset_ms) % self.group.interval_ms == 0
+        )
         if self.failed:
             steps &= ~np.isin(ts_ms, np.array(self.failed, np.int64))
         return steps
@@ -138,7 +147,7 @@ class ComponentBackfill:
         assert start_ms == run_start_ms or not component.is_sequential, "a sequential component begins at the start"
         self._component = component
         self._options = options
-        self._through_ms = start_ms
+        self._start_ms = self._through_ms = start_ms
         self._keep_ms = max((lead_ms for leads in component.leads_ms for lead_ms in leads), default=0)
         self.counts = BackfillCounts()
         self._runs = [
@@ -171,6 +180,8 @@ class ComponentBackfill:
         that end series of which the rules give none included."""
         start_ms, self._through_ms = self._through_ms, end_ms
         self._records.forget(start_ms - self._keep_ms)
+        for run in self._all:
+            run.failed = [ts_ms for ts_ms in run.failed if ts_ms >= start_ms - self._keep_ms]
         for at, runs in enumerate(self._runs):
             if at in self._component.stepped:
                 self._step_all(runs, end_ms)
@@ -180,14 +191,15 @@ class ComponentBackfill:
         found = joined_columns([part for run in self._all for part in run.found], start_ms)
         for run in self._all:
             run.found.clear()
-            self.counts.evaluations += max(-(-(end_ms - start_ms) // run.group.interval_ms), 0)
+            last, before = ((ms - 1 + run.offset_ms) // run.group.interval_ms for ms in (end_ms, start_ms))
+            self.counts.evaluations += last - before
         self.counts.results += len(found)
         return self._changed(found, start_ms, end_ms)
 
     # The state at the begin.
 
     def _stored_state(self, run: _RuleRun) -> RuleState:
-        """What is stored of the step before the first one: a ruler has written it, or an earlier backfill."""
+        """The stored results of the step before the first one, by a ruler or an earlier backfill."""
         before_ms = run.first_ts_ms - run.group.interval_ms
         stored: set[Labels] = set()
         for output in run.outputs:
@@ -284,17 +296,20 @@ class ComponentBackfill:
         for step in np.flatnonzero(counts > self._options.series_max).tolist():
             failed[step] = too_many_series(int(counts[step]), self._options.series_max)
         if value.native is not None:
-            failed.update((step, native_histogram()) for step in np.flatnonzero(value.is_histogram.any(axis=0)).tolist())
+            failed.update(
+                (step, native_histogram()) for step in np.flatnonzero(value.is_histogram.any(axis=0)).tolist()
+            )
         labels = [value.labels.row(row) for row in range(len(value))]
         return _Piece(steps, labels, value.values, value.present, failed)
 
     def _record(self, run: _RuleRun, piece: _Piece) -> None:
         """The results of a recording rule at the steps of a piece."""
+        assert isinstance(run.rule, RecordingRule), "alerts are folded"
         own = {METRIC_NAME: run.rule.name, **run.rule.labels}
         rows: dict[Labels, int] = {}
         row_of = np.empty(len(piece.labels), np.int64)
         for at, one in enumerate(piece.labels):
-            labels = tuple(sorted((name, value) for name, value in {**one, **own}.items() if value))
+            labels: Labels = tuple(sorted((name, value) for name, value in {**one, **own}.items() if value))
             row_of[at] = rows.setdefault(labels, len(rows))
         counts = np.zeros((len(rows), len(piece.steps)), np.int32)
         np.add.at(counts, row_of, piece.present)
@@ -339,6 +354,8 @@ class ComponentBackfill:
 
     def _failed(self, run: _RuleRun, ts_ms: int, text: str) -> None:
         run.failed.append(ts_ms)
+        if ts_ms < self._start_ms:
+            return
         key = run.group.file, run.group.name, run.rule.name
         self.counts.failures[key] = self.counts.failures.get(key, 0) + 1
         self.counts.errors.setdefault(key, text)
@@ -348,9 +365,10 @@ class ComponentBackfill:
     def _fold(self, run: _RuleRun, piece: _Piece) -> None:
         """The results of an alerting rule, from the conditions of a piece."""
         written = _Written()
-        some = piece.present.any(axis=0)
+        some = np.flatnonzero(piece.present.any(axis=0))
+        holds = set(some.tolist())
         for step, at_ms in enumerate(piece.steps.tolist()):
-            if not some[step] and step not in piece.failed and not run.state.alerts and not run.state.series:
+            if step not in holds and step not in piece.failed and not run.state.alerts and not run.state.series:
                 continue  # Nothing is, was, or ends.
             self._step(run, at_ms, _given(self._surroundings(written), run.rule.query.text, at_ms, piece, step, run))
         self._take(run, written.columns())
@@ -385,7 +403,7 @@ class ComponentBackfill:
             run.next_ms = last_ms + interval_ms
             self._take(run, of_run.columns())
 
-    # What differs from the stored samples.
+    # Differences from the stored samples.
 
     def _changed(self, found: SeriesColumns, start_ms: int, end_ms: int) -> SeriesColumns:
         stored = self._stored_of_outputs(start_ms, end_ms)
@@ -423,6 +441,25 @@ class ComponentBackfill:
                 if start < end:
                     stored[parse_labels(labels)] = found.ts_ms[start:end], found.values[start:end]
         return stored
+
+
+def begun(
+    component: RuleComponent, storage: Storage, options: BackfillOptions, run_start_ms: int, start_ms: int
+) -> ComponentBackfill:
+    """A backfill whose next block begins at start_ms. Where a rule fails right before that, it begins further back."""
+    lead_ms = max(group.interval_ms for group in component.groups)
+    first_ms = start_ms
+    while True:
+        try:
+            found = ComponentBackfill(component, storage, options, run_start_ms, first_ms)
+        except NeedsEarlierStep:
+            first_ms = max(run_start_ms, start_ms - lead_ms)
+            lead_ms *= 2
+            continue
+        if first_ms < start_ms:
+            found.block(start_ms)
+            found.counts = BackfillCounts()
+        return found
 
 
 class _Halve(Exception):

@@ -1,4 +1,4 @@
-"""Columns of samples of rules, and a storage over them: many steps of a rule without an object for each sample."""
+"""Columns hold the samples of many steps of rules, without an object for each sample. A storage reads them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _joined(
 
 
 class ColumnStorage:
-    """Implements Storage over columns. Of samples of one series and time that which came last counts."""
+    """Implements Storage over columns. A later sample of the same series and time replaces the earlier one."""
 
     def __init__(self) -> None:
         self._pieces: dict[Labels, list[tuple[NDArray[np.int64], NDArray[np.float64]]]] = {}

@@ -12,14 +12,13 @@ from spark_backfill.jobs.downsample.sources import source_packs
 from spark_backfill.jobs.downsample.work import DownsampleCounts, DownsampleTask
 from spark_backfill.places import Places
 from spark_backfill.result import DownsampleResult
-from spark_backfill.writing.import_run import DAY_MS, DOWNSAMPLE, ImportRun, begin_run
-from spark_backfill.writing.loader_wait import LOOK_S, wait_until_seen
-from tsdb.history.claims import ClaimsSnapshot
+from spark_backfill.writing.import_run import DAY_MS, DOWNSAMPLE, begin_run
+from spark_backfill.writing.loader_wait import wait_for_chunks, wait_until_seen
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.log.downsampled import Downsampled, read_downsampled, write_downsampled
 from tsdb.log.interface import Log
 from tsdb.model.clock import Clock, SystemClock
-from tsdb.model.errors import ConfigMismatch, Unavailable
+from tsdb.model.errors import ConfigMismatch
 from tsdb.model.meta import MetaSettings
 from tsdb.model.placement import PlacementRule
 from tsdb.model.resolution import RESOLUTIONS_MS
@@ -91,7 +90,7 @@ class _Run:
             # Each run appends new ticks, so its samples win over those that an earlier run derived from fewer samples.
             run = begin_run(log, f"{NAME}-{uuid.uuid4().hex[:16]}", partitions, DOWNSAMPLE, self._clock)
             end_ms = floor_to(run.end_ms(self._meta.time_set), self._meta.time_set.window_ms)
-            standing = self._wait_for_chunks(history, run, end_ms)
+            standing = wait_for_chunks(history, run, end_ms, self._timeout_s, self._clock)
             span = Downsampled(self._start_ms(history, end_ms), end_ms)
             done = self._derive(run.orders, span)
             # Samples derived from a part of the rows would win over better ones until another run derives them again.
@@ -129,33 +128,6 @@ class _Run:
         first_ms = (epochs[0] - 1) * EPOCH_MS if epochs else end_ms
         asked_ms = first_ms if self._options.start_ms is None else self._options.start_ms
         return min(floor_to(asked_ms, self._meta.time_set.window_ms), end_ms)
-
-    def _wait_for_chunks(self, history: ChunkStore, run: ImportRun, end_ms: int) -> ClaimsSnapshot:
-        """Wait until history has all records below the ticks. Later records have higher orders than this run's chunks.
-        Returns the claims that say so.
-
-        Raises Unavailable (history_behind).
-        """
-        give_up_at = self._clock.monotonic() + self._timeout_s
-        while True:
-            standing = ClaimsSnapshot.read(history, run.topic_id)
-            loaded = standing.loaded
-            behind = [
-                partition
-                for partition, order in run.orders.items()
-                if partition not in loaded
-                or loaded[partition].position <= order
-                or loaded[partition].emitted_through_ms < end_ms
-            ]
-            if not behind:
-                return standing
-            if self._clock.monotonic() >= give_up_at:
-                raise Unavailable(
-                    f"within {self._timeout_s:g} s chunk stage and loader did not bring history past this run's ticks"
-                    f" in partitions {behind[:10]}: look whether both run",
-                    reason="history_behind",
-                )
-            self._clock.sleep(LOOK_S)
 
     @property
     def _timeout_s(self) -> float:

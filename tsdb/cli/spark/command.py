@@ -11,6 +11,7 @@ from tsdb.cli.spark.jobs import jobs
 from tsdb.cli.spark.merge_late import merge_late
 from tsdb.cli.spark.migrate import migrate
 from tsdb.cli.spark.pipeline import pipeline
+from tsdb.cli.spark.rules import rules
 from tsdb.cli.spark.run import run, scheduler
 
 spark = Commands("Spark jobs over large amounts of data; on any Spark master, by default on this machine.")
@@ -22,6 +23,7 @@ spark.command("merge-late")(merge_late)
 spark.command("migrate")(migrate)
 spark.command("pipeline")(pipeline)
 spark.command("rebuild")(rebuild)
+spark.command("rules")(rules)
 spark.command("scheduler")(scheduler)
 spark.command("verify")(verify)
 spark.command("downsample")(downsample)

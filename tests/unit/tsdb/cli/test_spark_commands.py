@@ -8,6 +8,7 @@ import pytest
 
 from support.cli import Shell
 
+ALERTS = Path(__file__).resolve().parents[4] / "deploy" / "prometheus" / "alerts.yaml"
 RANGE = ("--from", "2026-11-20T00:00Z", "--to", "2026-11-20T04:00Z")
 JOBS = {
     "import": ("rows.parquet",),
@@ -17,6 +18,7 @@ JOBS = {
     "rebuild": RANGE,
     "verify": RANGE,
     "pipeline": ("--checkpoint", "file:///nowhere"),
+    "rules": ("--rules", str(ALERTS), "--start", "2026-11-20T00:00Z", "--end", "2026-11-20T04:00Z"),
     "run": (),
 }
 
@@ -61,7 +63,13 @@ def test_a_job_that_failed_says_how_it_is_run_again(shell: Shell, places: tuple[
     done = shell.run("spark", job, *JOBS[job], *places)
     assert done.code == 1
     assert "JAVA_HOME is " in done.err
-    flags = {"import": " --job-id ", "export": " --overwrite", "rebuild": " --from 1", "verify": " --from 1"}
+    flags = {
+        "import": " --job-id ",
+        "rules": " --job-id ",
+        "export": " --overwrite",
+        "rebuild": " --from 1",
+        "verify": " --from 1",
+    }
     assert f"to run it again: tsdb spark {job}{flags.get(job, '')}" in done.err
     assert "with all other options unchanged" in done.err
 
@@ -71,6 +79,7 @@ def test_a_job_that_failed_says_how_it_is_run_again(shell: Shell, places: tuple[
     [
         ("rebuild", ("--from", "1", "--to", "14400000"), "no whole windows of 14400000 ms; 0 to 14400000 are"),
         ("verify", ("--from", "14400000", "--to", "0"), "is empty"),
+        ("rules", ("--rules", str(ALERTS), "--start", "1", "--end", "2", "--job-id", "a b"), "want 1 to 100 letters"),
         ("import", ("x", "--job-id", "a b"), "want 1 to 100 letters"),
         ("import", ("x", "--metric", "m", "--constant", "__name__=x"), "metric columns name the metric"),
     ],

@@ -6,23 +6,22 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from support.rules.step_oracle import Values, evaluated, groups_of, values_of
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.selector import Matcher
 from tsdb.model.stale import STALE_BITS
-from tsdb.promql.evaluate.query import DEFAULTS, LOOKBACK_MS
-from tsdb.promql.evaluate.storage import StoredSeries
-from tsdb.rules.alerts import Labels
-from tsdb.rules.backfill import SAMPLES_LIMIT, BackfillOptions, ComponentBackfill, NeedsEarlierStep
-from tsdb.rules.dependencies import components_of
-from tsdb.rules.files import RuleGroup, parse_rules
-from tsdb.rules.groups import RuleSample, RuleSurroundings, evaluate_group, new_state
-from tsdb.rules.memory import MemoryStorage, OverlaidStorage
+from tsdb.promql.evaluate.query import LOOKBACK_MS
+from tsdb.promql.evaluate.storage import Storage, StoredSeries
+from tsdb.rules.backfill import SAMPLES_LIMIT, BackfillOptions, ComponentBackfill, begun
+from tsdb.rules.dependencies import RuleComponent, components_of
+from tsdb.rules.files import RuleGroup
+from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.notation import labels_of
-from tsdb.rules.vectors import vector_query
 
 START_MS = 1_700_000_000_000
 STEP_MS = 5_000
@@ -74,11 +73,6 @@ SEQUENTIAL = (
 - {name: limited, interval: 10s, limit: 1, rules: [{alert: Two, expr: x > 6, for: 10s}]}
 """
 )
-Values = dict[tuple[Labels, int], int]  # Bits by series and time.
-
-
-def groups_of(text: str) -> list[RuleGroup]:
-    return list(parse_rules(f"groups:\n{text}".encode(), "f").groups)
 
 
 def some_samples(seed: int) -> MemoryStorage:
@@ -93,40 +87,13 @@ def some_samples(seed: int) -> MemoryStorage:
     return storage
 
 
-def values_of(storage: MemoryStorage) -> Values:
-    return {
-        (labels, ts_ms): bits
-        for labels, column in storage._columns.items()
-        for ts_ms, bits in zip(column.ts_ms, np.array(column.values).view(np.int64).tolist(), strict=True)
-    }
-
-
-def evaluated(groups: Sequence[RuleGroup], storage: MemoryStorage, start_ms: int, end_ms: int) -> Values:
-    """All samples after each step was evaluated by the code of a ruler. Results are added to the storage."""
-    ordered = [group for one in components_of(groups, LOOKBACK_MS) for group in one.groups]
-    states = {group.key: new_state(group) for group in ordered}
-
-    def write(samples: Sequence[RuleSample]) -> None:
-        for written in samples:
-            storage.add(written.labels, [(written.ts_ms, written.value)])
-
-    surroundings = RuleSurroundings(vector_query(lambda: storage, DEFAULTS), write)
-    for ts_ms in range(start_ms, end_ms, STEP_MS):
-        for group in ordered:
-            offset_ms = group.query_offset_ms or 0
-            if (ts_ms + offset_ms) % group.interval_ms == 0:
-                key = group.key
-                states[key] = evaluate_group(group, states[key], ts_ms + offset_ms, offset_ms, surroundings)
-    return values_of(storage)
-
-
 class Backfilled:
-    """A backfill in stretches. more: changed samples."""
+    """A backfill in stretches. changed: bits of the samples that it writes."""
 
     def __init__(
         self,
         groups: Sequence[RuleGroup],
-        stored: MemoryStorage | OverlaidStorage,
+        stored: Storage,
         cuts: Sequence[int],
         block_ms: int,
         start_ms: int = START_MS,
@@ -136,23 +103,13 @@ class Backfilled:
         self.evaluations = 0
         for component in components_of(groups, LOOKBACK_MS):
             bounds = [start_ms, *([] if component.is_sequential else cuts), END_MS]
-            for begin_ms, end_ms in zip(bounds, bounds[1:], strict=False):
-                self._stretch(component, stored, start_ms, begin_ms, end_ms, block_ms)  # type: ignore[arg-type]
+            for begin_ms, end_ms in pairwise(bounds):
+                self._stretch(component, stored, start_ms, begin_ms, end_ms, block_ms)
 
-    def _stretch(self, component, stored, run_ms: int, begin_ms: int, end_ms: int, block_ms: int) -> None:  # type: ignore[no-untyped-def]
-        lead_ms = 0
-        while True:
-            first_ms = max(run_ms, begin_ms - lead_ms)
-            try:
-                run = ComponentBackfill(component, stored, BackfillOptions(), run_ms, first_ms)
-                break
-            except NeedsEarlierStep:
-                lead_ms = 2 * lead_ms + 20_000
-        if first_ms < begin_ms:
-            run.block(begin_ms)
-            before = run.counts.failures.copy()
-            run.counts.failures.clear()
-            assert before
+    def _stretch(
+        self, component: RuleComponent, stored: Storage, run_ms: int, begin_ms: int, end_ms: int, block_ms: int
+    ) -> None:
+        run = begun(component, stored, BackfillOptions(), run_ms, begin_ms)
         for at_ms in range(begin_ms + block_ms, end_ms + block_ms, block_ms):
             for labels, ts_ms, values in run.block(min(at_ms, end_ms)).rows():
                 bits = zip(ts_ms.tolist(), values.view(np.int64).tolist(), strict=True)
@@ -180,7 +137,7 @@ def test_a_backfill_gives_what_a_ruler_writes(text: str, seed: int) -> None:
     cuts = sorted(rng.sample(range(START_MS + STEP_MS, END_MS, STEP_MS), seed))
     found = Backfilled(groups, stored, cuts, rng.choice((STEP_MS, 45_000, 7 * 60_000)))
     before = values_of(stored)
-    expected = evaluated(groups, stored, START_MS, END_MS)
+    expected = evaluated(groups, stored, START_MS, END_MS, STEP_MS)
     check(before | found.changed, expected)
     assert len(found.changed) > 500
     assert {name for _, _, name in found.failures} >= {"clash", "many", "limited"}
@@ -189,7 +146,7 @@ def test_a_backfill_gives_what_a_ruler_writes(text: str, seed: int) -> None:
 @pytest.mark.parametrize("text", [PARALLEL, SEQUENTIAL], ids=["parallel", "sequential"])
 def test_what_was_recorded_is_not_written_again(text: str) -> None:
     groups, stored = groups_of(text), some_samples(7)
-    evaluated(groups, stored, START_MS - 60_000, END_MS)
+    evaluated(groups, stored, START_MS - 60_000, END_MS, STEP_MS)
     assert Backfilled(groups, stored, [START_MS + 200_000], 90_000).changed == {}
 
 
@@ -198,9 +155,9 @@ def test_a_corrected_rule_replaces_its_samples_and_those_that_read_them() -> Non
     text = "\n".join(line for line in SEQUENTIAL.splitlines() if not re.search("clash|many|limit", line))
     groups, stored, raw = groups_of(text), some_samples(0), some_samples(0)
     wrong = groups_of(text.replace("sum by (job) (x)", "sum by (job) (y)").replace("x > 6}", "x > 4}"))
-    evaluated(wrong, stored, START_MS - 60_000, END_MS)
+    evaluated(wrong, stored, START_MS - 60_000, END_MS, STEP_MS)
     for (labels, ts_ms), bits in values_of(stored).items():
-        if ts_ms < START_MS:  # What is stored before the backfill stays.
+        if ts_ms < START_MS:  # Stored samples before the backfill stay.
             raw.add(labels, [(ts_ms, float(np.array([bits]).view(np.float64)[0]))])
     after = values_of(stored) | Backfilled(groups, stored, [], 90_000).changed
     expected = values_of(raw) | Backfilled(groups, raw, [], 90_000).changed

@@ -1,0 +1,1 @@
+"""rules: evaluate rule files over history, and write what they would have recorded as an import."""
