@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tsdb.api.prometheus.api import PrometheusApi
 from tsdb.api.prometheus.call import ApiOptions, ApiSources
@@ -36,11 +36,9 @@ def prometheus_api(
     held: RequestBytes | None = None,
     seen: AnswerObserver | None = None,
     rule_groups: Callable[[], RuleGroups] = RuleGroups,
-    alertmanagers: Callable[[], Sequence[str]] = list,
 ) -> PrometheusApi:
     """The API over these sources. calls: the bounds that all reads of the process share. running: its running queries.
-    held: the budget for the memory of its requests, when other servers share it. rule_groups, alertmanagers: see
-    ApiSources.
+    held: the budget for the memory of its requests, when other servers share it. rule_groups: see ApiSources.
     """
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
@@ -53,7 +51,7 @@ def prometheus_api(
         running=running,
         seen=seen,
         rule_groups=rule_groups,
-        alertmanagers=alertmanagers,
+        asks_rulers=isinstance(settings, QuerierSettings) and bool(settings.rulers),
     )
     return PrometheusApi(api_sources, api_options(settings), held or RequestBytes(REQUESTS_BYTES_MAX))
 

@@ -86,8 +86,7 @@ def _opened(settings: RulerSettings, log_: Log) -> Opened:
 
     ruler = make_ruler(settings, log_, gateway, read.sources, calls, contain, GroupShares(log_))
     running = RunningQueries()
-    groups, alertmanagers = rule_groups(ruler), ruler.alertmanagers
-    api = prometheus_api(settings, read.sources, calls, running, log_, rule_groups=groups, alertmanagers=alertmanagers)
+    api = prometheus_api(settings, read.sources, calls, running, log_, rule_groups=rule_groups(ruler))
     reading: list[Component] = [LogComponent(log_), *read.components]
     components = [*reading, gateway, calls.drain, api, topic_watch(settings, log_), *ruler.notifiers, ruler]
     pages = ui_routes(settings, "ruler", read.sources, api)
@@ -197,7 +196,7 @@ def rule_groups(ruler: Ruler) -> Callable[[], RuleGroups]:
     def groups() -> RuleGroups:
         others = ruler.other_groups()
         names = None if others is None else [(one.file, one.name) for one in others]
-        return RuleGroups(shown_groups(ruler.groups()), names)
+        return RuleGroups(shown_groups(ruler.groups()), names, alertmanagers=ruler.alertmanagers())
 
     return groups
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from tsdb.config import StandaloneSettings
@@ -82,7 +82,6 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
     server = grpc_server(settings, services, health, writes=settings, held=held)
     ruler: list[Component] = []
     groups: Callable[[], RuleGroups] = RuleGroups
-    alertmanagers: Callable[[], Sequence[str]] = list
     if settings.rules:
         # Imported here: most processes have no rules.
         from tsdb.roles.ruler import contain_applied, make_ruler, rule_groups
@@ -90,8 +89,7 @@ def _open_roles(settings: StandaloneSettings, folder: DataFolder, log: Log) -> O
 
         made = make_ruler(settings, log, gateway, sources, calls, contain_applied(store), AllShares())
         ruler, groups = [*made.notifiers, made], rule_groups(made)
-        alertmanagers = made.alertmanagers
-    api = prometheus_api(settings, sources, calls, running, log, held, rule_groups=groups, alertmanagers=alertmanagers)
+    api = prometheus_api(settings, sources, calls, running, log, held, rule_groups=groups)
     pages = ui_routes(settings, "standalone", sources, api, held)
     reporter = StoreReporter(store, health_setter(health), SystemClock())
     past: list[Component] = []

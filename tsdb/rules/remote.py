@@ -22,7 +22,7 @@ from tsdb.query.stores.pool import Resolve, StoreAddress, resolve
 ANSWER_WITHIN_S = 5.0
 ASKED_AT_ONCE_MAX = 16
 ANSWER_BYTES_MAX = 64 << 20
-PATH = "/api/v1/rules"
+PATH = "/api/v1/rules?own=1"  # A querier refuses it, so that none asks itself through another one.
 
 _asked = counter("tsdb_query_ruler_requests_total", "Requests to rulers for their groups of rules.")
 _failures = counter(
@@ -34,11 +34,13 @@ _failures = counter(
 @dataclass(frozen=True, slots=True)
 class RuleGroups:
     """groups: as plain values, in the order of files and names. others: file and name of the groups of the same files
-    that other rulers evaluate; None: these are all groups. warnings: why groups may be missing."""
+    that other rulers evaluate; None: these are all groups. warnings: why groups may be missing. alertmanagers: where
+    the rulers send alerts."""
 
     groups: Sequence[dict[str, Any]] = ()
     others: Sequence[tuple[str, str]] | None = None
     warnings: Sequence[str] = ()
+    alertmanagers: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,10 @@ def groups_of(body: bytes) -> RuleGroups:
         raise ValueError("the answer has groups without name and file")
     if not all(isinstance(group.get("rules"), list) for group in groups):
         raise ValueError("the answer has a group without rules")
-    return RuleGroups(groups, [(one["file"], one["name"]) for one in others])
+    urls = data.get("alertmanagers", [])
+    if not (isinstance(urls, list) and all(isinstance(url, str) for url in urls)):
+        raise ValueError("the answer has Alertmanagers without address")
+    return RuleGroups(groups, [(one["file"], one["name"]) for one in others], alertmanagers=urls)
 
 
 def merged(answers: Sequence[RuleGroups], warnings: Sequence[str]) -> RuleGroups:
@@ -130,7 +135,8 @@ def merged(answers: Sequence[RuleGroups], warnings: Sequence[str]) -> RuleGroups
         f"group {name} of {file} is missing: no ruler that answers has it now"
         for file, name in sorted(named - found.keys())
     ]
-    return RuleGroups([found[key] for key in sorted(found)], None, [*warnings, *lost])
+    urls = sorted({url for answer in answers for url in answer.alertmanagers})
+    return RuleGroups([found[key] for key in sorted(found)], None, [*warnings, *lost], urls)
 
 
 def ask_over_http(access: RulerAccess) -> AskRuler:

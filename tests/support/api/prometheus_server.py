@@ -208,6 +208,8 @@ def api_server(
     rule_groups: Callable[[], Sequence[dict[str, Any]]] = list,
     rule_others: Sequence[tuple[str, str]] | None = None,
     rule_warnings: Sequence[str] = (),
+    alertmanagers: Sequence[str] = (),
+    asks_rulers: bool = False,
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[ApiServer]:
     """beside: makes further routes of the server. settings: beside the usual ones."""
@@ -227,7 +229,8 @@ def api_server(
         clock=ManualClock(NOW_MS),
         answers=memory,
         seen=seen,
-        rule_groups=lambda: RuleGroups(rule_groups(), rule_others, rule_warnings),
+        rule_groups=lambda: RuleGroups(rule_groups(), rule_others, rule_warnings, alertmanagers),
+        asks_rulers=asks_rulers,
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
     bodies = JoinedRoutes((api,) if beside is None else (api, beside(api)))

@@ -111,8 +111,8 @@ class ApiSources:
     families: metadata of metric families by name. cardinality: the largest groups of series in memory, of a kind and
     number. settings: the settings of the process, as plain values, secrets masked. answers: the memory of all answers.
     running: the queries of the process, those of other services too. seen: sees the results of queries; None: nothing
-    does. rule_groups: the groups of the ruler of this process, or of those of a cluster. alertmanagers: where the ruler
-    of this process sends alerts.
+    does. rule_groups: the groups of the ruler of this process, or of those of a cluster. asks_rulers: whether it asks
+    other processes for them.
     """
 
     open_storage: OpenStorage
@@ -124,7 +124,7 @@ class ApiSources:
     running: RunningQueries = field(default_factory=RunningQueries)
     seen: AnswerObserver | None = None
     rule_groups: Callable[[], RuleGroups] = RuleGroups
-    alertmanagers: Callable[[], Sequence[str]] = list
+    asks_rulers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

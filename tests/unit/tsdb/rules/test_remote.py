@@ -6,7 +6,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ def test_without_any_ruler_the_answer_is_an_error() -> None:
         b'{"data": {"groups": [{"file": "f", "name": 1, "rules": []}], "otherGroups": []}}',
         b'{"data": {"groups": [{"file": "f", "name": "n"}], "otherGroups": []}}',
         b'{"data": {"groups": [], "otherGroups": [{}]}}',
+        b'{"data": {"groups": [], "otherGroups": [], "alertmanagers": [1]}}',
     ],
 )
 def test_an_answer_of_another_server_is_a_warning(body: bytes) -> None:
@@ -117,6 +118,25 @@ def test_rulers_are_asked_over_http_with_a_token() -> None:
         assert found.warnings == ["group x of f.yaml is missing: no ruler that answers has it now"]
         with pytest.raises(Unavailable, match="status 401"):
             RemoteRulers([place], ask_over_http(RulerAccess("other"))).groups()
+
+
+def test_the_alertmanagers_of_all_rulers_are_shown() -> None:
+    servers = [["http://am-1:9093", "http://am-0:9093"], ["http://am-1:9093"]]
+    with ExitStack() as stack:
+        rulers = [stack.enter_context(api_server(rule_others=(), alertmanagers=urls)) for urls in servers]
+        places = [StoreAddress("127.0.0.1", ruler.server.port) for ruler in rulers]
+        found = RemoteRulers(places, ask_over_http(RulerAccess())).groups()
+    assert found.alertmanagers == ["http://am-0:9093", "http://am-1:9093"]
+
+
+def test_a_querier_among_the_rulers_is_named_and_asks_nobody() -> None:
+    """Its own address in its setting would make it ask itself until the time is over."""
+    asked_itself: list[RuleGroups] = []
+    with api_server(rule_groups=lambda: asked_itself.append(remote.groups()) or [], asks_rulers=True) as server:  # type: ignore[func-returns-value]
+        remote = RemoteRulers([StoreAddress("127.0.0.1", server.server.port)], ask_over_http(RulerAccess()))
+        with pytest.raises(Unavailable, match="asks rulers itself: `rulers` names rulers alone"):
+            remote.groups()
+    assert asked_itself == []
 
 
 class OneAnswer(BaseHTTPRequestHandler):

@@ -20,7 +20,10 @@ _FLAGS = {"": False, "true": True, "false": False, "1": True, "0": False}
 
 
 def rules(call: ApiCall) -> Result:
-    """Parameters: type, rule_name[], rule_group[], file[], match[], exclude_alerts, group_limit, group_next_token."""
+    """Parameters: type, rule_name[], rule_group[], file[], match[], exclude_alerts, group_limit, group_next_token; own:
+    groups of this process alone, which a querier that asks rulers refuses."""
+    if call.form.get("own") and call.sources.asks_rulers:
+        raise BadParameter("own", "this process evaluates no rules and asks rulers itself: `rulers` names rulers alone")
     kind = call.form.get("type").lower()
     if kind not in _TYPES:
         raise BadParameter("type", f"not supported value {parameters.quoted(kind)}")
@@ -45,13 +48,15 @@ def rules(call: ApiCall) -> Result:
     if known.others is not None:
         # Beside Prometheus's fields, for the querier that joins the answers of all rulers.
         page["otherGroups"] = [{"file": file, "name": name} for file, name in known.others]
+        page["alertmanagers"] = list(known.alertmanagers)
     return plain(page, known.warnings)
 
 
 def alertmanagers(call: ApiCall) -> Result:
     """The Alertmanagers that get the alerts; none is dropped, because the list is fixed."""
-    urls = [{"url": url} for url in call.sources.alertmanagers()]
-    return plain({"activeAlertmanagers": urls, "droppedAlertmanagers": []})
+    known = call.sources.rule_groups()
+    urls = [{"url": url} for url in known.alertmanagers]
+    return plain({"activeAlertmanagers": urls, "droppedAlertmanagers": []}, known.warnings)
 
 
 def alerts(call: ApiCall) -> Result:

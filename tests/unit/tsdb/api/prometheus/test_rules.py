@@ -126,7 +126,8 @@ def test_an_answer_without_the_groups_of_a_ruler_has_a_warning() -> None:
 def test_a_ruler_names_the_groups_of_other_rulers(served: ApiServer) -> None:
     assert "otherGroups" not in served.get("rules").data
     with api_server(rule_others=(("f.yaml", "x"),)) as server:
-        assert server.get("rules").data == {"groups": [], "otherGroups": [{"file": "f.yaml", "name": "x"}]}
+        others = [{"file": "f.yaml", "name": "x"}]
+        assert server.get("rules").data == {"groups": [], "otherGroups": others, "alertmanagers": []}
 
 
 def test_groups_come_in_pages(served: ApiServer) -> None:
