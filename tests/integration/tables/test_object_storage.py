@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import subprocess
-from collections.abc import Iterator
-from contextlib import closing
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from support.data.chunk_rows import random_rows
 from support.data.table_rows import NAME, expected, fragments, known_labels, rows_of, state
 from support.servers.logs import wait_until
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.history.iceberg.blocks import fetched_total
+from tsdb.history.iceberg.blocks import _CachedFile, fetched_total
 from tsdb.history.iceberg.catalog import TableSettings, create_table, load_table, open_catalog, series_table
 from tsdb.history.iceberg.emission import emit, is_conflict
 from tsdb.history.iceberg.maintain import compact, expire
@@ -33,6 +36,7 @@ from tsdb.model.errors import CorruptData, TsdbError, Unavailable
 ROOT = Path(__file__).parents[3]
 MOTO = "moto[s3,server]==5.2.5"
 INSTALLED_WITHIN_S = 250.0  # The first run on a machine installs the server.
+STALLED_WITHIN_S = 30.0  # Three tries of 2 s, and pauses between them.
 BUCKET = "lake"
 KEYS = {"access-key-id": "test", "secret-access-key": "test", "region": "us-east-1"}
 
@@ -41,6 +45,7 @@ class ObjectStorage:
     """An S3 server with one bucket, as a process: its packages ask for older ones than ours do."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.endpoint = f"http://127.0.0.1:{port}"
         command = [str(ROOT / "scripts/run-tool.sh"), MOTO, "moto_server", "-H", "127.0.0.1", "-p", str(port)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -187,6 +192,90 @@ def test_history_whose_storage_is_away_or_refuses_is_unavailable_in_time(
     with pytest.raises(Unavailable) as away:
         read(url, patient, ids)
     assert away.value.reason == "tables_unavailable"
+
+
+def test_files_of_one_read_are_fetched_at_once(
+    settings: TableSettings, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    some, url = kept_history(settings, storage, monkeypatch, 7)
+    with open_catalog(settings) as catalog:
+        emit(load_table(catalog, NAME), fragments(random_rows(8, packs=4, windows=6)), known_labels, state(2))
+    together, inside, fetch = threading.Event(), list[int](), _CachedFile.fetch
+
+    def counted(file: _CachedFile, ranges: Sequence[tuple[int, int]]) -> None:
+        inside.append(1)
+        if len(inside) > 1:
+            together.set()
+        assert together.wait(STALLED_WITHIN_S), "the second file waits for the first one"
+        fetch(file, ranges)
+
+    monkeypatch.setattr(_CachedFile, "fetch", counted)
+    ids = sorted({one for fragment in some for one in fragment.series_id.tolist()})
+    assert len(read(url, HistorySettings(cache_folder=tmp_path / "cache"), ids)) > 0
+
+
+def s3_error(status: str, code: str) -> bytes:
+    """An answer of S3."""
+    body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message></Error>'
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+@contextmanager
+def bad_storage(port: int, answer: bytes) -> Iterator[None]:
+    """A server in the place of the storage that sends one answer to each request; an empty one: it never answers."""
+    ended = threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            if not answer:
+                ended.wait(STALLED_WITHIN_S)
+                return
+            while self.rfile.readline() not in (b"\r\n", b""):
+                pass
+            self.wfile.write(answer)
+
+    class Server(socketserver.ThreadingTCPServer):
+        allow_reuse_address = daemon_threads = True
+
+    with Server(("127.0.0.1", port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="bad-storage")
+        thread.start()
+        yield
+        ended.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", s3_error("503 Slow Down", "SlowDown"), s3_error("403 Forbidden", "AccessDenied")],
+    ids=["silent", "refuses", "denies"],
+)
+def test_storage_that_is_silent_or_refuses_is_unavailable_in_bounded_time(
+    settings: TableSettings,
+    storage: ObjectStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    answer: bytes,
+) -> None:
+    some, url = kept_history(settings, storage, monkeypatch, 6)
+    ids = sorted({one for fragment in some for one in fragment.series_id.tolist()})
+    patient = HistorySettings(cache_folder=tmp_path / "cache", read_timeout_s=1.0)
+    with open_catalog(settings) as catalog:
+        table = load_table(catalog, NAME)
+        storage.stop()
+        with bad_storage(storage.port, answer):
+            for step in (
+                lambda: read(url, patient, ids),
+                lambda: emit(table, some[:1], known_labels, state(2)),
+                lambda: load_table(catalog, NAME),
+            ):
+                began = time.monotonic()
+                with pytest.raises(Unavailable) as found:
+                    step()
+                took_s = time.monotonic() - began
+                assert (found.value.reason, took_s < STALLED_WITHIN_S) == ("tables_unavailable", True), took_s
+                print(f"{took_s:.1f} s: {found.value.message[:120]}")
 
 
 def test_storage_that_is_away_is_unavailable_by_name(settings: TableSettings, storage: ObjectStorage) -> None:

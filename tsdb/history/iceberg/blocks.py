@@ -1,7 +1,8 @@
 """Blocks: reads columns of row groups of the table's files. Files of object storage are read through a cache on disk.
 
 A file of the table never changes, so what was read of it stays valid. The cache on disk has the byte ranges that reads
-needed, in sparse files of the same offsets, and drops the files that were used least recently. Thread-safe.
+needed, in sparse files of the same offsets, and drops the files that were used least recently. A read fetches several
+files at once. Thread-safe.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from tsdb.ops.metrics import counter, gauge
 
 FOOTERS_BYTES_MAX = 64 << 20
 TAIL_BYTES = 64 << 10  # Read at once from the end of a file; most footers fit.
+FETCHES_AT_ONCE = 8  # Requests to object storage of all reads; each takes some ms, and a day as emitted has 24 files.
 GAP_BYTES_MAX = 256 << 10  # Ranges with less between them are fetched in one request.
 FILE_CORRUPT = "tables_file_corrupt"
 INT64 = np.iinfo(np.int64)
@@ -104,6 +108,13 @@ class Blocks:
         self._lock = threading.Lock()  # Guards the footers; an innermost lock.
         self._footers: OrderedDict[str, Footer] = OrderedDict()
         self._footer_bytes = 0
+        self._fetchers = None if cache is None else ThreadPoolExecutor(FETCHES_AT_ONCE, "history-fetch")
+
+    def footers(self, files: Sequence[FileRef]) -> list[Footer]:
+        """The footers of these files. Raises as footer."""
+        if self._fetchers is None or len(files) == 1:
+            return [self.footer(file) for file in files]
+        return list(self._fetchers.map(self.footer, files))
 
     def footer(self, file: FileRef) -> Footer:
         """Raises FileNotFoundError, CorruptData (tables_file_corrupt), OSError."""
@@ -132,6 +143,28 @@ class Blocks:
             with parquet:
                 return parquet.read_row_groups(list(groups), columns=list(columns), use_threads=len(groups) > 1)
 
+    def read_each(
+        self, parts: Sequence[tuple[FileRef, list[int]]], columns: Sequence[str], read: DecodedRead | None
+    ) -> Iterator[pa.Table]:
+        """As `read_samples`, of these row groups of each file; the next files are fetched at once."""
+        if self._fetchers is None:
+            yield from (self.read_samples(file, groups, columns, read) for file, groups in parts)
+            return
+        for first in range(0, len(parts), FETCHES_AT_ONCE):
+            share = parts[first : first + FETCHES_AT_ONCE]
+            with ExitStack() as stack:
+                # In use, a file stays in the cache until it is read.
+                sources = [stack.enter_context(self._opened(file)) for file, _ in share]
+                list(self._fetchers.map(partial(self._fetch, columns), share, sources))
+                yield from (self.read_samples(file, groups, columns, read) for file, groups in share)
+
+    def _fetch(self, columns: Sequence[str], part: tuple[FileRef, list[int]], source: _LocalFile | _CachedFile) -> None:
+        file, groups = part
+        needed = [number for number in groups if self.decoded.get((file.path, number, tuple(columns))) is None]
+        if needed:
+            with _decoding(file):
+                source.fetch(_ranges(self.footer(file).metadata, needed, columns))
+
     def read_samples(
         self, file: FileRef, groups: Sequence[int], columns: Sequence[str], read: DecodedRead | None
     ) -> pa.Table:
@@ -151,6 +184,8 @@ class Blocks:
 
     def close(self) -> None:
         self.decoded.clear()
+        if self._fetchers is not None:
+            self._fetchers.shutdown(wait=True, cancel_futures=True)
         if self._cache is not None:
             self._cache.close()
 

@@ -194,15 +194,17 @@ class IcebergHistory:
         start_ms = place[0] * DAY_MS
         parts: list[tuple[FileRef, list[int]]] = []
         size = 0
-        for file in self._now().samples.files.get(place, ()):
-            if _may_have(file, names, series) and _touches(file, windows):
-                footer = self._blocks.footer(file)
-                if groups := footer.groups(names, series):
-                    parts.append((file, groups))
-                    size += ROW_BYTES * sum(footer.metadata.row_group(one).num_rows for one in groups)
+        files = [
+            file
+            for file in self._now().samples.files.get(place, ())
+            if _may_have(file, names, series) and _touches(file, windows)
+        ]
+        for file, footer in zip(files, self._blocks.footers(files), strict=True):
+            if groups := footer.groups(names, series):
+                parts.append((file, groups))
+                size += ROW_BYTES * sum(footer.metadata.row_group(one).num_rows for one in groups)
         keeps = decoded.fits(size)
-        for file, groups in parts:
-            block = self._blocks.read_samples(file, groups, SAMPLE_COLUMNS, decoded if keeps else None)
+        for block in self._blocks.read_each(parts, SAMPLE_COLUMNS, decoded if keeps else None):
             fragment = fragment_of(block, series, number, start_ms)
             if fragment is not None:
                 metrics.read_rows_total.inc(fragment.samples)
