@@ -170,7 +170,28 @@ def _merged(sources: Sequence[_Rows]) -> Iterator[pa.Table]:
         taken = [source.take(bound) for source in left]
         keys = [np.concatenate([part[1][at] for part in taken]) for at in range(3)]
         order = np.lexsort(keys[::-1])
-        yield pa.concat_tables([part[0] for part in taken]).unify_dictionaries().take(pa.array(order))
+        yield _taken(pa.concat_tables([part[0] for part in taken]).unify_dictionaries(), order)
+
+
+def _taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """These rows. Arrow takes 1 us a row for a map of dictionaries, and the entries taken one by one a tenth of it."""
+    columns = []
+    for column in table.itercolumns():
+        whole = column.combine_chunks()
+        columns.append(_taken_maps(whole, rows) if pa.types.is_map(whole.type) else whole.take(pa.array(rows)))
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _taken_maps(maps: pa.MapArray, rows: NDArray[np.int64]) -> pa.Array:
+    if maps.null_count:  # Labels are required; a column that another program added may have nulls.
+        return maps.take(pa.array(rows))
+    starts = maps.offsets.to_numpy().astype(np.int64)
+    lengths = np.diff(starts)[rows]
+    first = np.concatenate(([0], np.cumsum(lengths)))
+    entries = pa.array(np.repeat(starts[:-1][rows] - first[:-1], lengths) + np.arange(int(first[-1])))
+    return pa.MapArray.from_arrays(
+        pa.array(first.astype(np.int32)), maps.keys.take(entries), maps.items.take(entries), type=maps.type
+    )
 
 
 def _in_blocks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
