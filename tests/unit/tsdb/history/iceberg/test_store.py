@@ -164,6 +164,19 @@ def test_a_compaction_and_an_expiry_under_a_read_change_nothing(kept: Kept) -> N
     assert read(history, kept.ids) == expected(some)
 
 
+def test_files_answer_while_the_catalog_is_away(kept: Kept) -> None:
+    kept.create()
+    some = rows(11)
+    kept.put(some)
+    kept.catalog.close()
+    (kept.folder / "catalog.db").unlink()
+    history = kept.history()
+    assert read(history, kept.ids) == expected(some)
+    kept.step()
+    assert history.loaded(TOPIC_ID)[0].position == 100
+    assert len(history.series(0, b"m0").series_id) == len([one for one in kept.ids if one % 7 == 0])
+
+
 def test_a_hint_that_goes_back_is_passed_over(kept: Kept) -> None:
     kept.create()
     kept.put(rows(3)[:5])
