@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ingest.limits import IngestLimits, check_limit
 from ingest.refusals import Refusals, shown_series
 from ingest.rows import ResolvedSeries, Rows
+from tsdb.codec.columns.details import SHAPE_BUCKETS_MAX, is_storable
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.time_set import TimeSet
 from tsdb.model.times import DAY_MS, time_text
@@ -60,6 +61,8 @@ def validate(
     in_time = not rows.samples or (
         np.minimum.reduce(rows.ts_ms) >= oldest_ms and np.maximum.reduce(rows.ts_ms) <= newest_ms
     )
+    if rows.details is not None:
+        series.errors.update(_wide_histograms(rows))
     if in_time and not series.errors:
         return Validation(good, None)
     refusals = Refusals()
@@ -75,6 +78,30 @@ def validate(
             text = f"{text}; series {shown_series(canonical(row))}"
         refusals.add(row, rows.samples_of(row), reason, text)
     return Validation(good, refusals, bool(bad_ts.keys() - series.errors.keys()))
+
+
+def _wide_histograms(rows: Rows) -> dict[int, InvalidRequest]:
+    """The refusal of each row with a histogram that is too wide to be stored."""
+    details = rows.details
+    if details is None or details.histograms is None or details.histogram_of is None:
+        return {}
+    shapes = details.histograms.shapes
+    wide = np.array([not is_storable(shape) for shape in shapes], np.bool_)
+    if not wide.any():
+        return {}
+    samples = np.flatnonzero(details.histogram_of >= 0)
+    shape_of = details.histograms.shape_of[details.histogram_of[samples]]
+    samples, shape_of = samples[wide[shape_of]], shape_of[wide[shape_of]]
+    found = {}
+    for row, shape in zip(np.searchsorted(rows.starts, samples, side="right") - 1, shape_of.tolist(), strict=True):
+        one = shapes[shape]
+        size = max(len(one.indexes), len(one.positive), len(one.negative), len(one.bounds))
+        found[int(row)] = InvalidRequest(
+            f"a native histogram has {size} buckets, spans or bounds; the limit is {SHAPE_BUCKETS_MAX}: send it with a"
+            " lower resolution",
+            reason="histogram_too_many_buckets",
+        )
+    return found
 
 
 def accepted_times(time_set: TimeSet, now_ms: int) -> tuple[int, int]:

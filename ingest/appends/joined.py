@@ -21,7 +21,7 @@ from ingest.appends.partition_queue import (
     RecordBytes,
     make_part,
 )
-from ingest.appends.records import Grouped, encode_ranges, ranges_by_partition, record_counts, split
+from ingest.appends.records import Grouped, encode_grouped, record_counts
 from ingest.appends.request import AppendRequest
 from ingest.appends.timer import Timer, call_all
 from ingest.broker_clock import BrokerClock
@@ -89,10 +89,10 @@ class JoinedAppends:
 
     def append(self, request: AppendRequest, grouped: Grouped | None, exemplars: Sequence[ExemplarPart] = ()) -> None:
         """Append the samples in their order, then the exemplars, and return at once. grouped: None without samples."""
-        ranges = [] if grouped is None else split(grouped, ranges_by_partition(grouped), self._record_bytes.max)
-        request.expect(len(ranges) + len(exemplars))
+        records = [] if grouped is None else encode_grouped(grouped, self._record_bytes.max)
+        request.expect(len(records) + len(exemplars))
         before = None
-        for record in encode_ranges(grouped, ranges) if grouped is not None else ():
+        for record in records:
             partition = record.part.partition
             packs, samples = record_counts(record.data)
             part = Part(request, record.data, packs, samples, record.newest_ms, follows=partition == before)

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ingest.appends.records import first_series_id, halve_record, join_records, newest_ms, record_counts
-from ingest.appends.request import TOO_LARGE, AppendRequest
+from ingest.appends.records import TOO_LARGE, first_series_id, halve_record, join_records, newest_ms, record_counts
+from ingest.appends.request import AppendRequest
 from ingest.appends.timer import Timer, call_all
 from ingest.broker_clock import BrokerClock
 from tsdb.codec.records.log_record import encoded_size
@@ -131,6 +131,11 @@ class Part:
     follows: bool = False
     alone: bool = False
 
+    @property
+    def detail_bytes(self) -> int:
+        """Bytes of start timestamps and histograms; 0 for a record without."""
+        return max(0, len(self.data) - encoded_size(self.packs, self.samples, shared_ts=False))
+
 
 class PartitionQueue:
     """Thread-safe. waits: ends waits after WAIT_S. Answers of the log may come on any thread, also during the
@@ -217,14 +222,16 @@ class PartitionQueue:
         """(parts of the next record, parts whose requests are answered); none when they have to wait."""
         parts: list[Part] = []
         dropped: list[Part] = []
-        packs = samples = 0
+        packs = samples = details = 0
         while self._waiting and (parts or self._ready_locked()):
             part = self._waiting[0]
             if part.request.answered:
                 dropped.append(self._pop_locked())
                 continue
             packs, samples = packs + part.packs, samples + part.samples
-            if parts and not self._joins_locked(part, parts[0], encoded_size(packs, samples, shared_ts=False)):
+            details += part.detail_bytes
+            size = encoded_size(packs, samples, shared_ts=False) + details
+            if parts and not self._joins_locked(part, parts[0], size):
                 break
             parts.append(self._pop_locked())
         if parts:
@@ -245,7 +252,11 @@ class PartitionQueue:
         return part
 
     def _append(self, parts: list[Part]) -> None:
-        data = parts[0].data if len(parts) == 1 else join_records([part.data for part in parts])
+        try:
+            data = parts[0].data if len(parts) == 1 else join_records([part.data for part in parts])
+        except InvalidRequest:
+            self._return_apart(parts)
+            return
         on_done = partial(self._answered, parts, len(data), self._broker_clock.now_ms())
         try:
             self._log.append(METRICS, self._partition, data, headers=parts[0].request.headers, on_done=on_done)
@@ -257,6 +268,19 @@ class PartitionQueue:
             logger.error("append failed", partition=self._partition, error=str(error), exc_info=error)
             on_done(TsdbError("internal error of the gateway; its log has the details"))
 
+    def _return_apart(self, parts: Sequence[Part]) -> None:
+        """Details of samples that alternate can take more bytes together than apart: send these parts alone."""
+        with self._lock:
+            self._in_flight -= 1
+            for part in parts:
+                part.alone = True
+            self._put_back_locked(parts)
+
+    def _put_back_locked(self, parts: Sequence[Part]) -> None:
+        self._waiting.extendleft(reversed(parts))
+        self._waiting_bytes += sum(len(part.data) for part in parts)
+        self._await_locked()
+
     def _answered(self, parts: Sequence[Part], size: int, sent_ms: int, answer: Appended | TsdbError) -> None:
         if isinstance(answer, Appended):
             self._broker_clock.measured(self._partition, sent_ms, answer.broker_ms)
@@ -267,9 +291,7 @@ class PartitionQueue:
         with self._lock:
             self._in_flight -= 1
             if again:
-                self._waiting.extendleft(reversed(again))
-                self._waiting_bytes += sum(len(part.data) for part in again)
-                self._await_locked()
+                self._put_back_locked(again)
             sends = self._begin_locked()
         try:
             if sends:

@@ -30,10 +30,22 @@ from ingest.rows import ResolvedSeries, Rows
 from tsdb.codec.records.exemplar_record import decode_exemplars, halve_exemplars, is_exemplar_record
 from tsdb.codec.records.exemplar_record_kernels import COUNT_AT
 from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode_record, encoded_size
-from tsdb.codec.records.log_record_kernels import DELTA_BYTES, PACK_BYTES, PACKS_AT, SAMPLE_BYTES, SAMPLES_AT
+from tsdb.codec.records.log_record_kernels import (
+    DELTA_BYTES,
+    DETAILS_VERSION,
+    PACK_BYTES,
+    PACKS_AT,
+    SAMPLE_BYTES,
+    SAMPLES_AT,
+    VERSION_AT,
+)
+from tsdb.model.details import SampleDetails
+from tsdb.model.errors import InvalidRequest
+from tsdb.model.histograms import csr_places
 
 _EMPTY_BYTES = encoded_size(0, 0, shared_ts=False)
 NO_TIME_MS = int(np.iinfo(np.int64).min)
+TOO_LARGE = "record_too_large"
 _COUNT = Struct("<I")  # Number of packs or samples in a record.
 
 
@@ -42,7 +54,8 @@ class Grouped:
     """n samples, k packs, p partitions, all in log order. A pack lies in one partition.
 
     series_id: uint64, ts_ms: int64, values: float64 (n,). pack_id: uint64 (k,), pack_end: int64 (k,): pack i has
-    samples [pack_end[i - 1], pack_end[i]). partition, partition_end: int64 (p,), likewise.
+    samples [pack_end[i - 1], pack_end[i]). partition, partition_end: int64 (p,), likewise. details: those of the
+    samples, None where no sample has any.
     """
 
     series_id: NDArray[np.uint64]
@@ -52,6 +65,7 @@ class Grouped:
     pack_end: NDArray[np.int64]
     partition: NDArray[np.int64]
     partition_end: NDArray[np.int64]
+    details: SampleDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,16 @@ def group(rows: Rows, series: ResolvedSeries, good: NDArray[np.bool_]) -> Groupe
         pack_end[:packs],
         partition[:partitions],
         partition_end[:partitions],
+        rows.details.take(csr_places(rows.starts, order)[0]) if rows.details is not None else None,
     )
+
+
+def encode_grouped(grouped: Grouped, bytes_max: int) -> list[EncodedRecord]:
+    """The log records of the samples, in their order: each has at most bytes_max bytes, or one sample."""
+    parts = split(grouped, ranges_by_partition(grouped), bytes_max)
+    if grouped.details is None:
+        return encode_ranges(grouped, parts)
+    return [record for part in parts for record in _encode_detailed(grouped, part, bytes_max)]
 
 
 def ranges_by_partition(grouped: Grouped) -> list[RecordRange]:
@@ -170,6 +193,34 @@ def _split(grouped: Grouped, part: RecordRange, bytes_max: int) -> list[RecordRa
     return [small for half in part.halves() for small in _split(grouped, half, bytes_max)]
 
 
+def _encode_detailed(grouped: Grouped, part: RecordRange, bytes_max: int) -> list[EncodedRecord]:
+    """The records of a range, as `encode_grouped` makes them. The bytes of details are known once they are encoded."""
+    data = _encode_range(grouped, part)
+    if data is not None and (len(data) <= bytes_max or part.samples == 1):
+        return [EncodedRecord(part, data, int(grouped.ts_ms[part.start : part.end].max()))]
+    return [record for half in part.halves() for record in _encode_detailed(grouped, half, bytes_max)]
+
+
+def _encode_range(grouped: Grouped, part: RecordRange) -> bytes | None:
+    """The record of a range; None for samples that no record holds."""
+    assert grouped.details is not None, "the caller has checked"
+    samples = slice(part.start, part.end)
+    first, last = np.searchsorted(grouped.pack_end, [part.start, part.end - 1], side="right").tolist()
+    try:
+        return _encode(
+            grouped.pack_id[first : last + 1],
+            np.minimum(grouped.pack_end[first : last + 1], part.end) - part.start,
+            grouped.series_id[samples],
+            grouped.ts_ms[samples],
+            grouped.values[samples],
+            grouped.details.part(part.start, part.end),
+        )
+    except InvalidRequest as error:
+        if error.reason != TOO_LARGE or part.samples == 1:
+            raise
+        return None
+
+
 def _bound(grouped: Grouped, records: int) -> int:
     """Upper bound of the bytes of all samples in `records` records. Each cut may put one pack into two records."""
     packs, samples = len(grouped.pack_id) + records, len(grouped.ts_ms)
@@ -177,13 +228,33 @@ def _bound(grouped: Grouped, records: int) -> int:
 
 
 def join_records(records: Sequence[bytes]) -> bytes:
-    """One record with the samples of all records, in their order. The caller checks that they fit one record."""
+    """One record with the samples of all records, in their order. The caller checks that the samples fit one record.
+
+    Raises InvalidRequest (record_too_large) where their details do not fit.
+    """
+    if any(record[VERSION_AT] == DETAILS_VERSION for record in records):
+        return _join_detailed(records)
     joined = np.frombuffer(b"".join(records), np.uint8)
     # Never longer than the records behind each other, except for the times of records whose samples share one time.
     out = np.empty(joined.size + DELTA_BYTES * sum(record_counts(record)[1] for record in records), np.uint8)
     size = join_records_kernel(joined, _starts(records), out)
     assert size > 0, f"records that do not join: {size}"
     return out[:size].tobytes()
+
+
+def _join_detailed(records: Sequence[bytes]) -> bytes:
+    decoded = _decode(records)
+    pack_id = np.repeat(decoded.pack_id, decoded.pack_length)
+    order = np.lexsort((decoded.series_id, pack_id))
+    packs, first = np.unique(pack_id[order], return_index=True)
+    return _encode(
+        packs,
+        np.append(first[1:], len(order)),
+        decoded.series_id[order],
+        decoded.ts_ms[order],
+        decoded.value.view(np.uint64)[order].view(np.float64),
+        None if decoded.details is None else decoded.details.take(order),
+    )
 
 
 def halve_record(record: bytes) -> list[bytes]:
@@ -234,14 +305,23 @@ def _slice(decoded: DecodedRecords, start: int, end: int) -> bytes:
     pack_ends = np.cumsum(decoded.pack_length, dtype=np.int64)
     first, last = np.searchsorted(pack_ends, [start, end - 1], side="right").tolist()
     ends = np.minimum(pack_ends[first : last + 1], end) - start
-    return encode_record(
+    return _encode(
         decoded.pack_id[first : last + 1],
-        _lengths(ends),
+        ends,
         decoded.series_id[start:end],
         decoded.ts_ms[start:end],
         decoded.value[start:end],
+        None if decoded.details is None else decoded.details.part(start, end),
     )
 
 
-def _lengths(ends: NDArray[np.int64]) -> NDArray[np.uint32]:
-    return np.diff(ends, prepend=0).astype(np.uint32)
+def _encode(
+    pack_id: NDArray[np.uint64],
+    pack_end: NDArray[np.int64],
+    series_id: NDArray[np.uint64],
+    ts_ms: NDArray[np.int64],
+    values: NDArray[np.float64],
+    details: SampleDetails | None,
+) -> bytes:
+    """A record of samples in pack order. Raises InvalidRequest (record_too_large)."""
+    return encode_record(pack_id, np.diff(pack_end, prepend=0).astype(np.uint32), series_id, ts_ms, values, details)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ingest.appends.records import TOO_LARGE
 from ingest.inflight import Reservation
 from ingest.refusals import as_seen_by_sender, clock_error, deadline_error
 from tsdb.log.interface import Appended, Headers
 from tsdb.model.errors import InvalidRequest, TsdbError
-
-TOO_LARGE = "record_too_large"
 
 OnAnswer = Callable[[list[Appended] | TsdbError], None]
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ingest.bucket_memory import BucketMemory
 from ingest.http.protocol import VERSION, Decoded, Outcome, WriteCall, WriteProtocol, shown, text_answer
 from ingest.limits import IngestLimits
 from ingest.remote_write.classic_rows import with_bucket_exemplars, with_histograms
+from ingest.remote_write.detailed_rows import with_details
 from ingest.remote_write.exemplars import exemplars_of
 from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from ingest.remote_write.wire_kernels import (
@@ -28,6 +33,9 @@ from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ops.metrics import counter
+
+NativeHistogramRule = Literal["keep", "classic", "refuse"]
+"""Native histograms stay, become classic ones, or are refused by name."""
 
 PATH = "/api/v1/write"
 MEDIA_TYPE = "application/x-protobuf"
@@ -55,11 +63,18 @@ class Received:
     histogram_samples: int
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Contents of a request whose histograms stay: int64 (rows,), float samples and histograms of each row."""
+
+    floats: NDArray[np.int64]
+    histograms: NDArray[np.int64]
+
+
 def remote_write(
-    limits: IngestLimits, *, native_histograms: bool = True, buckets: BucketMemory | None = None
+    limits: IngestLimits, *, native_histograms: NativeHistogramRule = "classic", buckets: BucketMemory | None = None
 ) -> WriteProtocol:
-    """The protocol. native_histograms: False refuses each native histogram by name. buckets: None for a memory that
-    knows only the requests of this process."""
+    """The protocol. buckets: None for a memory that knows only the requests of this process."""
     memory = buckets or BucketMemory()
 
     def decode(call: WriteCall) -> Decoded:
@@ -67,15 +82,26 @@ def remote_write(
         if version is None:
             raise InvalidRequest(_unsupported(call), reason=VERSION)
         wire = decode_wire(call.body, version, limits, call.reserve)
-        if len(wire.histograms):
-            memory.check_wait(may_wait=call.may_wait)
-            _histograms.inc(len(wire.histograms))
-        rows = with_histograms(wire, call.body, memory, accept=native_histograms, reserve=call.reserve)
+        _histograms.inc(len(wire.histograms))
+        keeps = native_histograms == "keep"
+        if keeps:
+            rows = with_details(wire, call.body, call.reserve)
+        else:
+            if len(wire.histograms):
+                memory.check_wait(may_wait=call.may_wait)
+            accept = native_histograms == "classic"
+            rows = with_histograms(wire, call.body, memory, accept=accept, reserve=call.reserve)
         if len(wire.exemplars) or wire.exemplars_left_out:
             rows = replace(rows, exemplars=exemplars_of(wire, call.body, version))
-            if rows.exemplars is not None:
+            if rows.exemplars is not None and not keeps:
                 rows = with_bucket_exemplars(rows, memory)
-        received = Received(wire.rows.samples, len(wire.histograms), len(wire.rows), rows.samples - wire.rows.samples)
+        received: Received | Kept
+        if keeps:
+            floats = np.diff(wire.rows.starts)
+            received = Kept(floats, np.diff(rows.starts) - floats)
+        else:
+            added = rows.samples - wire.rows.samples
+            received = Received(wire.rows.samples, len(wire.histograms), len(wire.rows), added)
         return Decoded(rows, _families(wire, call.body, version) if len(wire.metadata) else (), received)
 
     return WriteProtocol(
@@ -118,9 +144,15 @@ def _written(outcome: Outcome) -> tuple[int, int]:
 
     """
     result, decoded = outcome.result, outcome.decoded
-    if result is None or decoded is None or not isinstance(decoded.detail, Received):
+    if result is None or decoded is None:
         return 0, 0
     received = decoded.detail
+    if isinstance(received, Kept):
+        written = np.ones(len(received.floats), np.bool_)
+        written[list(result.refused_rows)] = False
+        return int(received.floats[written].sum()), int(received.histograms[written].sum())
+    if not isinstance(received, Received):
+        return 0, 0
     if not result.refused_series:
         return received.samples, received.histograms
     if not received.histograms:

@@ -147,7 +147,7 @@ def write_protocols(
         limits.request_bytes_max,
     )
     return [
-        remote_write(limits, native_histograms=fields.native_histograms == "classic", buckets=buckets),
+        remote_write(limits, native_histograms=fields.native_histograms, buckets=buckets),
         *influx_protocols(lines, SystemClock()),
         *influx_preparations(),
         otlp_http(decoder),

@@ -8,6 +8,8 @@ from typing import Any
 import cramjam
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from tsdb.model.stale import STALE
+
 _TYPES = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
     "string": _TYPES.TYPE_STRING,
@@ -164,3 +166,24 @@ def exemplars_2(*series: WithExemplars) -> Any:
     del message.symbols[:]
     message.symbols.extend(symbols.texts)
     return message
+
+
+def add_histogram(message: Any, ts_ms: int, *, floats: bool = False, stale: bool = False) -> None:
+    """Add a native histogram of schema 0 to the first series of a request. It has one value in (0.5, 1], two in (1, 2],
+    a gap, one in (8, 16], one zero and one negative value.
+    """
+    one = message.timeseries[0].histograms.add(schema=0, zero_threshold=0.001, timestamp=ts_ms)
+    one.sum = STALE if stale else 18.5
+    if stale:
+        return
+    one.positive_spans.add(offset=0, length=2)
+    one.positive_spans.add(offset=2, length=1)
+    one.negative_spans.add(offset=1, length=1)
+    if floats:
+        one.count_float, one.zero_count_float = 6.0, 1.0
+        one.positive_counts.extend([1.0, 2.0, 1.0])
+        one.negative_counts.extend([1.0])
+    else:
+        one.count_int, one.zero_count_int = 6, 1
+        one.positive_deltas.extend([1, 1, -1])
+        one.negative_deltas.extend([1])

@@ -14,7 +14,7 @@ from ingest.http.protocol import WriteProtocol
 from ingest.limits import IngestLimits
 from ingest.remote_write.protocol import PATH, remote_write
 from support.fakes.fake_log import Fault
-from support.senders.remote_write import ONE, TWO, Labels, Symbols, request_1, request_2, snappy
+from support.senders.remote_write import ONE, TWO, Labels, Symbols, add_histogram, request_1, request_2, snappy
 from support.senders.write_receiver import HttpReply, WriteServer, write_server
 from support.servers.gateways import NOW_MS, Bench
 from tsdb.log.interface import METRICS
@@ -337,27 +337,6 @@ def test_metadata_of_2_0_is_that_of_the_family(server: WriteServer) -> None:
     assert server.families() == [Family("h", "histogram", "A histogram.", "s")]
 
 
-def native(message: Any, *, floats: bool = False, stale: bool = False) -> None:
-    """Add a histogram of schema 0. It has one value in (0.5, 1], two in (1, 2], a gap, one in (8, 16], one zero and one
-    negative value.
-    """
-    one = message.timeseries[0].histograms.add(schema=0, zero_threshold=0.001, timestamp=NOW_MS)
-    one.sum = number(STALE) if stale else 18.5
-    if stale:
-        return
-    one.positive_spans.add(offset=0, length=2)
-    one.positive_spans.add(offset=2, length=1)
-    one.negative_spans.add(offset=1, length=1)
-    if floats:
-        one.count_float, one.zero_count_float = 6.0, 1.0
-        one.positive_counts.extend([1.0, 2.0, 1.0])
-        one.negative_counts.extend([1.0])
-    else:
-        one.count_int, one.zero_count_int = 6, 1
-        one.positive_deltas.extend([1, 1, -1])
-        one.negative_deltas.extend([1])
-
-
 CLASSIC = {
     'lat_bucket{job="j",le="-2"}': 0.0,
     'lat_bucket{job="j",le="-1"}': 1.0,
@@ -379,12 +358,12 @@ LATENCY = {"__name__": "lat", "job": "j"}
 @pytest.mark.parametrize("version", [0, 1])
 def test_native_histograms_become_classic_and_stale_with_them(server: WriteServer, version: int, floats: bool) -> None:
     message, stale = both([(LATENCY, [])])[version], both([(LATENCY, [])])[version]
-    native(message, floats=floats)
+    add_histogram(message, NOW_MS, floats=floats)
     answer = send(server, message)
     assert answer.status == 204, answer.text
     assert answer.headers.get(WRITTEN.format("histograms")) == ("1" if version else None)
     assert server.stored() == {name: {NOW_MS: bits(value)} for name, value in CLASSIC.items()}
-    native(stale, stale=True)
+    add_histogram(stale, NOW_MS, stale=True)
     stale.timeseries[0].histograms[0].timestamp = NOW_MS + 1
     assert send(server, stale).status == 204
     assert {name: values.get(NOW_MS + 1) for name, values in server.stored().items()} == dict.fromkeys(CLASSIC, STALE)
@@ -439,7 +418,7 @@ def test_a_broken_histogram_is_named_and_the_others_are_stored(server: WriteServ
 
 
 def refusing(limits: IngestLimits) -> WriteProtocol:
-    return remote_write(limits, native_histograms=False)
+    return remote_write(limits, native_histograms="refuse")
 
 
 def test_native_histograms_can_be_refused_by_name() -> None:
