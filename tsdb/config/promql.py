@@ -15,6 +15,7 @@ FEATURES = (
     "promql-extended-range-selectors",
     "promql-binop-fill-modifiers",
     "promql-delayed-name-removal",
+    "use-start-timestamps",
 )
 
 

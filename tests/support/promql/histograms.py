@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tsdb.model.details import SampleDetails
 from tsdb.model.histograms import (
     CUSTOM_BOUNDS,
     GAUGE,
@@ -156,12 +157,20 @@ def values_of(histograms: NativeHistograms) -> list[HistogramValue]:
 
 
 class HistogramStorage(MemoryStorage):
-    """Samples in memory, histograms among them. A sample has the hint that Prometheus's storage gives it: that of a
-    counter says where it was not reset. It never says that it was (prometheus/prometheus issue 15346)."""
+    """Samples in memory, with histograms and start timestamps.
+
+    A histogram has the hint that Prometheus's storage gives it: that of a counter says where it was not reset. It never
+    says that it was (prometheus/prometheus issue 15346).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._histograms: dict[bytes, dict[int, HistogramValue]] = {}
+        self._starts: dict[bytes, dict[int, int]] = {}
+
+    def add_start(self, labels: Labels, ts_ms: int, start_ms: int) -> None:
+        """The start timestamp of a sample."""
+        self._starts.setdefault(canonical_labels(labels), {})[ts_ms] = start_ms
 
     def add_histograms(self, labels: Labels, points: Iterable[tuple[int, HistogramValue]]) -> None:
         """Histograms of a series, ascending in time, without other samples between two loads."""
@@ -186,22 +195,25 @@ class HistogramStorage(MemoryStorage):
         """Remove all series and samples."""
         super().clear()
         self._histograms.clear()
+        self._starts.clear()
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
-        """As Storage.select, with the histograms."""
+        """As Storage.select, with the details."""
         found = super().select(matchers, start_ms, end_ms)
-        of = np.full(len(found.ts_ms), -1, np.int64)
+        of, starts = np.full(len(found.ts_ms), -1, np.int64), np.zeros(len(found.ts_ms), np.int64)
         parts: list[HistogramColumns] = []
         for row, labels in enumerate(found.labels):
-            held = self._histograms.get(labels, {})
+            held, of_times = self._histograms.get(labels, {}), self._starts.get(labels, {})
             for at in range(int(found.starts[row]), int(found.starts[row + 1])):
+                starts[at] = of_times.get(int(found.ts_ms[at]), 0)
                 value = held.get(int(found.ts_ms[at]))
                 if value is not None:
                     of[at] = len(parts)
                     parts.append(value.columns())
-        if not parts:
+        if not parts and not starts.any():
             return found
-        return replace(found, histograms=joined_histograms(parts), histogram_of=of)
+        histograms = (joined_histograms(parts), of) if parts else (None, None)
+        return replace(found, details=SampleDetails(starts if starts.any() else None, *histograms))
 
 
 def _stored_hint(value: HistogramValue, before: HistogramValue | None) -> int:

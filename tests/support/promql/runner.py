@@ -1,4 +1,4 @@
-"""Runner of Prometheus's test scripts: `python -m support.promql.runner [--set-aside] [FILE...]` in tests/.
+"""Runner of Prometheus's test scripts: `python -m support.promql.runner [FILE...]` in tests/.
 
 Prints the counts of each file and every evaluation that fails.
 """
@@ -23,7 +23,6 @@ from support.promql.histograms import HistogramStorage, custom_histograms, histo
 from support.promql.reruns import Run, runs
 from support.promql.script import Clear, Load, commands
 from support.promql.scripts import FOLDER, files
-from support.promql.unstored import Unstored
 from tsdb.model.errors import InvalidRequest
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.storage import Storage
@@ -44,12 +43,11 @@ class State(enum.Enum):
 
     PASSED = "passed"
     FAILED = "failed"
-    SET_ASIDE = "set aside"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """reason: the reason of a failure, or of setting the evaluation aside."""
+    """reason: the reason of a failure."""
 
     file: str
     line: int
@@ -63,18 +61,15 @@ class Outcome:
 
 def run_script(path: Path) -> Iterator[Outcome]:
     """The outcome of each evaluation of a script."""
-    storage, unstored = HistogramStorage(), Unstored()
+    storage = HistogramStorage()
     for command in commands(path.read_text()):
         match command:
             case Load():
-                unstored.load(command)
                 _load(command, storage)
             case Clear():
                 storage.clear()
-                unstored.clear()
             case Evaluation():
-                aside = unstored.reason(command)
-                state, reason = (State.SET_ASIDE, aside) if aside else _outcome(command, storage)
+                state, reason = _outcome(command, storage)
                 yield Outcome(path.name, command.line, command.query, state, reason)
 
 
@@ -84,6 +79,9 @@ def _load(load: Load, storage: HistogramStorage) -> None:
         if series.has_histograms:
             storage.add_histograms(series.labels, histogram_points(series, 0, load.step_ms))
             storage.with_hints(series.labels)
+        for index, after_ms in enumerate(load.start_times.get(series.labels, ())):
+            if after_ms is not None:
+                storage.add_start(series.labels, index * load.step_ms, index * load.step_ms + after_ms)
     if load.with_nhcb:
         for labels, points in custom_histograms(load.series, load.step_ms).items():
             storage.add_histograms(labels, points.items())
@@ -171,14 +169,12 @@ def table(outcomes: list[Outcome]) -> str:
 def main() -> int:
     """Exit code 1 where an evaluation fails."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m support.promql.runner")
-    parser.add_argument("--set-aside", action="store_true", help="list the evaluations that are set aside")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a path, or a name in the scripts' folder")
     arguments = parser.parse_args()
     paths = [path if path.exists() else FOLDER / path for path in arguments.files] or files()
     outcomes = [outcome for path in paths for outcome in run_script(path)]
-    shown = {State.FAILED, State.SET_ASIDE} if arguments.set_aside else {State.FAILED}
     for outcome in outcomes:
-        if outcome.state in shown:
+        if outcome.state is State.FAILED:
             print(outcome, end="\n\n")
     print(table(outcomes))
     return int(any(outcome.state is State.FAILED for outcome in outcomes))

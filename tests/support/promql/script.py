@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from tsdb.rules.unit_tests.notation import Labels, SeriesPoints, duration_ms, pa
 
 _LOAD = re.compile(r"load(?P<nhcb>_with_nhcb)?\s+(?P<step>\S+)")
 _START_TIMES = re.compile(r"(?P<series>\S*)@st\s+(?P<times>.+)")
-_START_TIME = re.compile(r"(?:_|\*|[+-]?\d+[a-z]*?)(?:[+-]\d+[a-z]*?)?(?:x\d+)?")
+_START_TIME = re.compile(r"(?P<first>_|[+-]?\d+[a-z]*?)(?P<step>[+-]\d+[a-z]*?)?(?:x(?P<times>\d+))?")
 
 
 class ScriptError(ValueError):
@@ -24,14 +24,13 @@ class ScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """series: the series in the order of the lines. with_start_times: series whose samples have a start timestamp.
-
-    with_nhcb: classic histograms are loaded as native ones too.
+    """series: the series in the order of the lines. start_times: how long after each point of a series its start
+    timestamp is, in ms; None: the point has none. with_nhcb: classic histograms are loaded as native ones too.
     """
 
     step_ms: int
     series: tuple[SeriesPoints, ...]
-    with_start_times: frozenset[Labels]
+    start_times: Mapping[Labels, Sequence[int | None]]
     with_nhcb: bool
 
 
@@ -94,21 +93,39 @@ def _load(head: str, block: Iterator[str]) -> Load:
     if match is None:
         raise ValueError(f"unknown load: {head!r}")
     found: dict[Labels, SeriesPoints] = {}  # A line replaces an earlier one of the same series.
-    with_start_times: set[Labels] = set()
-    all_have_start_times = False
+    start_times: dict[Labels, Sequence[int | None]] = {}
+    of_all: Sequence[int | None] = ()
     for text in block:
         if start := _START_TIMES.fullmatch(text):
-            if not all(map(_START_TIME.fullmatch, start["times"].split())):
-                raise ValueError(f"unknown start timestamps: {text!r}")
+            times = _start_times(start["times"])
             if start["series"]:
-                with_start_times.add(parse_series(start["series"]).labels)
+                start_times[parse_series(start["series"]).labels] = times
             else:
-                all_have_start_times = True
+                of_all = times
             continue
         series = parse_series(text)
         found[series.labels] = series
-        if all_have_start_times:
-            with_start_times.add(series.labels)
-    return Load(
-        duration_ms(match["step"]), tuple(found.values()), frozenset(with_start_times), match["nhcb"] is not None
-    )
+        if of_all:
+            start_times.setdefault(series.labels, of_all)
+    return Load(duration_ms(match["step"]), tuple(found.values()), start_times, match["nhcb"] is not None)
+
+
+def _start_times(text: str) -> list[int | None]:
+    found: list[int | None] = []
+    for word in text.split():
+        match = _START_TIME.fullmatch(word)
+        if match is None:
+            raise ValueError(f"unknown start timestamps: {text!r}")
+        times = 0 if match["times"] is None else int(match["times"])
+        if match["first"] == "_":
+            found += [None] * max(times, 1)
+            continue
+        first, step = _signed_ms(match["first"]), _signed_ms(match["step"] or "0")
+        found += [first + number * step for number in range(times + 1)]
+    return found
+
+
+def _signed_ms(text: str) -> int:
+    unsigned = text.lstrip("+-")
+    length_ms = 0 if not unsigned.strip("0") else duration_ms(unsigned)
+    return -length_ms if text[0] == "-" else length_ms

@@ -52,13 +52,19 @@ def test_a_path_answers_as_the_table_says(served: ApiServer, path: str, here: st
     "query",
     [
         *(f"histogram_{what}(up)" for what in ("avg", "count", "sum", "stddev", "stdvar")),
-        *("up </ 1", "up >/ 1", "start_timestamp(up)"),
+        *("up </ 1", "up >/ 1"),
     ],
 )
 def test_what_needs_native_histograms_gives_no_series(served: ApiServer, query: str) -> None:
     name = re.sub(r"\(up\)|up | 1", "", query)
     assert any(name in there + here for there, here in rows("PromQL")), name
     assert served.get("query", query=query, time="1").data["result"] == []
+
+
+def test_samples_have_no_start_timestamps(served: ApiServer) -> None:
+    assert any("`start_timestamp()` is 0" in here for _, here in rows("PromQL"))
+    (series,) = served.get("query", query="start_timestamp(up)", time="1").data["result"]
+    assert series["value"] == [1, "0"]
 
 
 def test_the_fixed_selector_of_a_later_subquery_has_its_series(served: ApiServer) -> None:

@@ -174,9 +174,9 @@ class EvaluationContext:
     query.
 
     An instant query has one step and step_ms 0. is_fixed: whether a node has the same value at all steps.
-    resolves_hints: whether a selector compares histograms to find their resets. values_max:
-    bound of one vector, over all its steps. in_hand, subqueries: memory and work of the whole query. steps: number of
-    steps, at least 1.
+    resolves_hints: whether a selector compares histograms to find their resets. start_timestamps: whether functions of
+    counters use the start timestamps of samples. values_max: bound of one vector, over all its steps. in_hand,
+    subqueries: memory and work of the whole query. steps: number of steps, at least 1.
     """
 
     is_fixed: Callable[[Expression], bool]
@@ -193,6 +193,7 @@ class EvaluationContext:
     lookback_ms: int
     subquery_step_ms: int
     delays_name_removal: bool
+    start_timestamps: bool
     values_max: int
     in_hand: ValuesInHand
     check: Callable[[], None]

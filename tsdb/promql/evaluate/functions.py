@@ -30,7 +30,7 @@ from tsdb.promql.evaluate.ranges.range_functions import (
     named,
     warn_of_own_quantile,
 )
-from tsdb.promql.evaluate.selection.select import newest_with_times, shifted_times
+from tsdb.promql.evaluate.selection.select import newest_with_starts, newest_with_times, shifted_times
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets, no_labels
 from tsdb.promql.syntax.functions import FUNCTIONS
@@ -190,10 +190,16 @@ def _of_histograms(measure: Callable[[NativeHistograms], Values]) -> OfValues:
     return OfValues(value)
 
 
-def _none(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
-    """Functions of start timestamps, which no sample here has."""
-    block = next(arg for arg in args if isinstance(arg, Block))
-    return block.take(np.zeros(0, np.int64))
+def _without_starts(_: EvaluationContext, __: Call, args: Sequence[Argument]) -> Block:
+    """Computed values have no start timestamps."""
+    return _block(args[0]).take(np.zeros(0, np.int64))
+
+
+def _start_timestamp_of_samples(context: EvaluationContext, selector: VectorSelector) -> Block:
+    block, starts_ms = newest_with_starts(context, selector)
+    if not context.start_timestamps or selector.extension is not Extension.NONE:
+        return block.take(np.zeros(0, np.int64))
+    return context.without_name(block.with_values(starts_ms / 1000))
 
 
 def _sorted(context: EvaluationContext, node: Call, args: Sequence[Argument]) -> Block:
@@ -377,7 +383,6 @@ BODIES: dict[str, Body] = {
     "histogram_sum": _of_histograms(lambda histograms: histograms.sums),
     "histogram_stddev": _of_histograms(lambda histograms: np.sqrt(histograms.variances())),
     "histogram_stdvar": _of_histograms(lambda histograms: histograms.variances()),
-    # Functions of start timestamps, which no sample here has.
-    "start_timestamp": OfValues(_none),
+    "start_timestamp": OfValues(_without_starts, of_selector=_start_timestamp_of_samples),
 }
 assert BODIES.keys() == FUNCTIONS.keys(), "each function has types of arguments and a body"

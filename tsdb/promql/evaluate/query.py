@@ -258,6 +258,7 @@ def _context(
         lookback_ms=options.lookback_ms,
         subquery_step_ms=options.subquery_step_ms,
         delays_name_removal=options.delays_name_removal,
+        start_timestamps=options.features.start_timestamps,
         values_max=options.values_max,
         in_hand=ValuesInHand(options.hold),
         check=options.check,

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.histograms import HistogramColumns
+from tsdb.model.details import SampleDetails
 from tsdb.model.selector import Matcher
 
 
@@ -18,9 +18,9 @@ class StoredSeries:
     """Series of a selector with their samples, ascending in time, stale markers included. Each series comes once.
 
     labels: canonical. The samples of series i are [starts[i], starts[i + 1]). starts: int64 (series + 1,). ts_ms:
-    int64. values: float64. warnings: name missing samples, when the request allows them. histograms: those of the
-    samples that are not floats, None where all are. histogram_of: int64, the histogram of each sample, -1 for a float.
-    The value of a histogram is its sum, which is the stale NaN at the end of a series.
+    int64. values: float64. warnings: name missing samples, when the request allows them. details: start timestamps and
+    histograms of the samples, None where none has any. The value of a histogram is its sum, which is the stale NaN at
+    the end of a series.
     """
 
     labels: Sequence[bytes]
@@ -28,8 +28,7 @@ class StoredSeries:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     warnings: Sequence[str] = ()
-    histograms: HistogramColumns | None = None
-    histogram_of: NDArray[np.int64] | None = None
+    details: SampleDetails | None = None
 
 
 class Storage(Protocol):

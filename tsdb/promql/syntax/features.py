@@ -13,9 +13,10 @@ class Features(NamedTuple):
     duration_expressions: bool = True
     extended_range_selectors: bool = False
     binop_fill_modifiers: bool = False
+    start_timestamps: bool = False
 
 
-ALL_FEATURES = Features(True, True, True, True)
+ALL_FEATURES = Features(True, True, True, True, True)
 
 
 def features_named(enabled: Collection[str]) -> Features:
@@ -24,4 +25,5 @@ def features_named(enabled: Collection[str]) -> Features:
         experimental_functions="promql-experimental-functions" in enabled,
         extended_range_selectors="promql-extended-range-selectors" in enabled,
         binop_fill_modifiers="promql-binop-fill-modifiers" in enabled,
+        start_timestamps="use-start-timestamps" in enabled,
     )

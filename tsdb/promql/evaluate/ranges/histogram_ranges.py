@@ -29,6 +29,7 @@ from tsdb.promql.evaluate.native.histograms import (
 )
 from tsdb.promql.evaluate.native.windows import SampleWindows, interpolated, places_of, windows_of
 from tsdb.promql.evaluate.ranges import range_kernels as codes
+from tsdb.promql.evaluate.ranges.start_times import start_overlaps, start_resets
 from tsdb.promql.evaluate.selection.select import Ranges
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets
@@ -138,11 +139,28 @@ def over_histograms(
     cells = native.of[of_histograms]
     alone = has_histograms & ~has_floats
     if code in _RATES:
-        series = _Series(native.histograms, cells, histograms.starts, histograms.ts_ms)
+        series = _Series(native.histograms, cells, histograms)
         if ranges.extension is not Extension.NONE:
             return _extended_rates(problems, block, series, windows, alone, ranges, code)
-        return _rates(problems, block, series, windows, alone & (windows.sizes > 1), ranges, code)
+        return _rates(problems, block, series, windows, alone, ranges, code)
     return _totals(problems, block, native.histograms, cells, windows, alone, is_mean=code == codes.AVG)
+
+
+def warn_of_overlaps(context: EvaluationContext, node: Call, code: int, ranges: Ranges) -> None:
+    """Warn of start timestamps before the sample before them. `rate` and `increase` may count such samples twice."""
+    if code not in (codes.RATE, codes.INCREASE) or ranges.extension is not Extension.NONE:
+        return
+    samples = ranges.samples
+    windows = _windows(samples, ranges)
+    overlaps = np.concatenate(([0], np.cumsum(start_overlaps(samples))))
+    found = overlaps[windows.high] > overlaps[np.minimum(windows.low + 1, windows.high)]
+    if samples.native is not None:
+        counts = np.concatenate(([0], np.cumsum(samples.native.of >= 0)))
+        histograms = counts[windows.high] - counts[windows.low]
+        found &= (histograms == 0) | (histograms == windows.sizes)
+    rows = np.flatnonzero(found.any(axis=1))
+    problem = "sample has start time that overlaps with previous sample timestamp for metric"
+    RangeAnnotations(context, node, samples.labels).warn(problem, rows)
 
 
 def _windows(samples: Samples, ranges: Ranges) -> SampleWindows:
@@ -153,7 +171,9 @@ def _windows(samples: Samples, ranges: Ranges) -> SampleWindows:
 def _only(samples: Samples, where: Mask) -> tuple[Samples, Integers]:
     """The samples of one kind, and their places among all."""
     starts = np.concatenate(([0], np.cumsum(where)))[samples.starts]
-    kept = Samples(samples.labels, starts, samples.ts_ms[where], samples.values[where], samples.loses_name)
+    start_ms = None if samples.start_ms is None else samples.start_ms[where]
+    loses_name = samples.loses_name
+    kept = Samples(samples.labels, starts, samples.ts_ms[where], samples.values[where], loses_name, start_ms=start_ms)
     return kept, np.flatnonzero(where)
 
 
@@ -210,15 +230,28 @@ class _Series:
 
     histograms: NativeHistograms
     cells: Integers
-    starts: Integers
-    ts_ms: Integers
+    samples: Samples
+
+    @property
+    def ts_ms(self) -> Integers:
+        """Time of each sample."""
+        return self.samples.ts_ms
 
     def resets(self) -> Mask:
         """Whether the counter was reset between a sample and the one before it in its series."""
         found = np.zeros(len(self.cells) + 1, np.bool_)  # One more: the places after the last sample.
-        places = np.setdiff1d(np.arange(len(self.cells)), self.starts[:-1])
+        places = np.setdiff1d(np.arange(len(self.cells)), self.samples.starts[:-1])
         found[places] = self.histograms.are_resets(self.cells[places], self.cells[places - 1])
         return found
+
+    def zero_ms(self, low: Integers, after_ms: Integers) -> Integers:
+        """The start timestamp of each of these samples, when the counter was empty, where that is after a time and
+        before the sample; otherwise the time of the sample."""
+        ts_ms, start_ms = self.ts_ms[low], self.samples.start_ms
+        if start_ms is None:
+            return ts_ms
+        starts = start_ms[low]
+        return np.where((starts != 0) & (starts > after_ms), np.minimum(starts, ts_ms), ts_ms)
 
     def at(self, before: Integers, after: Integers, times_ms: Integers, *, is_counter: bool) -> CombinedHistograms:
         """The histogram at each time between two samples, or that of the sample where both are the same."""
@@ -239,36 +272,47 @@ def _rates(
     """rate, increase and delta: the last histogram without the first one, and with those before each reset.
 
     As in Prometheus (promql/functions.go, `histogramRate`), a counter that was reset after its first sample rises from
-    an empty histogram like its second one.
+    an empty histogram like its second one. A counter that starts inside of the window is empty at its start.
     """
     rows, steps = np.nonzero(where)
     low, high = windows.low[rows, steps], windows.high[rows, steps]
     histograms, cells = series.histograms, series.cells
     is_counter = code in _COUNTERS
+    zero_ms = series.zero_ms(low, ranges.at_ms[steps] - ranges.range_ms) if is_counter else series.ts_ms[low]
+    used = (high - low > 1) | (zero_ms < series.ts_ms[low])
+    rows, steps, low, high, zero_ms = (part[used] for part in (rows, steps, low, high, zero_ms))
+    starts_inside = zero_ms < series.ts_ms[low]
     resets = series.resets() if is_counter else np.zeros(len(cells) + 1, np.bool_)
-    begins = resets[np.minimum(low + 1, len(cells))]
+    if is_counter and len(begins_of := start_resets(series.samples)):
+        resets[:-1] |= begins_of
+    is_one = high - low == 1
+    begins = resets[np.minimum(low + 1, len(cells))] & ~is_one
     base, last = low + begins, high - 1
-    good = _check_windows(problems, series, rows, (low, base, last, high), is_counter=is_counter)
+    good = is_one.copy()
+    places = low[~is_one], base[~is_one], last[~is_one], high[~is_one]
+    good[~is_one] = _check_windows(problems, series, rows[~is_one], places, is_counter=is_counter)
 
     at_resets = np.flatnonzero(resets)
     first_reset, end_reset = np.searchsorted(at_resets, base + 1), np.searchsorted(at_resets, high)
     more = np.maximum(end_reset - first_reset, 0)
-    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(more + 2)))
+    adds_first = starts_inside & ~is_one
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(more + 2 + adds_first)))
     members, weights = np.zeros(starts[-1], np.int64), np.ones(starts[-1])
     members[starts[:-1]], members[starts[:-1] + 1] = cells[last], cells[base]
-    weights[starts[:-1] + 1] = np.where(begins, 0.0, -1.0)
+    weights[starts[:-1] + 1] = np.where(begins | is_one, 0.0, -1.0)
+    members[starts[1:][adds_first] - 1] = cells[low[adds_first]]
     number = np.arange(more.sum()) - np.repeat(np.cumsum(more) - more, more)
     members[np.repeat(starts[:-1] + 2, more) + number] = cells[at_resets[np.repeat(first_reset, more) + number] - 1]
     schemas = histograms.schemas[cells]
     lowest = np.minimum(schemas[last], schemas[base]) if len(rows) else np.zeros(0, np.int64)
     if is_counter and len(rows):
-        ends = np.stack((low + 1, high), axis=1).reshape(-1)
+        ends = np.stack((np.minimum(low + 1, last), high), axis=1).reshape(-1)
         lowest = np.minimum(lowest, np.minimum.reduceat(np.append(schemas, 0), ends)[::2])
     admit = _beside(problems.context, 0)
     found = histograms.combined(starts, members, weights, schema_max=lowest, admit=admit)
     good &= found.failed < 0
     problems.report(found, is_aggregation=False)
-    factors = _extrapolation(series, rows, steps, (low, last), found.histograms.counts, ranges, code)
+    factors = _extrapolation(series, rows, steps, (low, last), zero_ms, found.histograms.counts, ranges, code)
     return _with_cells(block, found.histograms.times(factors).with_hint(GAUGE), rows, steps, good)
 
 
@@ -306,22 +350,29 @@ def _extrapolation(
     rows: Integers,
     steps: Integers,
     places: tuple[Integers, Integers],
+    zero_ms: Integers,
     counts: NDArray[np.float64],
     ranges: Ranges,
     code: int,
 ) -> NDArray[np.float64]:
-    """The factors that extend a change between samples to the whole range, as of floats in `range_kernels`."""
+    """The factors that extend a change between samples to the whole range, as of floats in `range_kernels`.
+
+    zero_ms: the counter was empty at this time, where it is before the first sample.
+    """
     low, last = places
     at_ms = ranges.at_ms[steps]
     to_start = (series.ts_ms[low] - (at_ms - ranges.range_ms)) / 1000
     to_end = (at_ms - series.ts_ms[last]) / 1000
     sampled = (series.ts_ms[last] - series.ts_ms[low]) / 1000
-    mean = sampled / (last - low)
+    mean = sampled / np.maximum(last - low, 1)
     to_start = np.where(to_start >= mean * 1.1, mean / 2, to_start)
     if code != codes.DELTA:
         first = series.histograms.counts[series.cells[low]]
         to_zero = np.where((counts > 0) & (first >= 0), sampled * (first / counts), to_start)
         to_start = np.where(to_zero < to_start, to_zero, to_start)
+    starts_inside = zero_ms < series.ts_ms[low]
+    sampled = np.where(starts_inside, (series.ts_ms[last] - zero_ms) / 1000, sampled)
+    to_start = np.where(starts_inside, 0.0, to_start)
     to_end = np.where(to_end >= mean * 1.1, mean / 2, to_end)
     factors: NDArray[np.float64] = (sampled + to_start + to_end) / sampled
     return factors / (ranges.range_ms / 1000) if code == codes.RATE else factors
@@ -342,8 +393,8 @@ def _extended_rates(
     ts_ms, cells = series.ts_ms, series.cells
     end_ms = np.broadcast_to(ranges.at_ms, where.shape)
     start_ms = end_ms - ranges.range_ms
-    at_start = places_of(series.starts, ts_ms, ranges.at_ms - ranges.range_ms)
-    at_end = places_of(series.starts, ts_ms, ranges.at_ms - 1)
+    at_start = places_of(series.samples.starts, ts_ms, ranges.at_ms - ranges.range_ms)
+    at_end = places_of(series.samples.starts, ts_ms, ranges.at_ms - 1)
     last_of = np.minimum(at_end, windows.high - 1) if is_smoothed else windows.high - 1
     first_of = np.maximum(np.minimum(at_start, windows.high - 1) - 1, windows.low)
     rows, steps = np.nonzero(where)
@@ -431,6 +482,8 @@ def _instant(
     wrong = gauges > 0 if is_rate else gauges < 2
     problems.warn(f"this native histogram metric is not a {kind}:", np.unique(rows[wrong]))
     resets = histograms.are_resets(now, before) if is_rate else np.zeros(len(now), np.bool_)
+    if is_rate and len(begins := start_resets(samples)):
+        resets |= begins[last]
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(resets, 1, 2))))
     members, weights = np.zeros(starts[-1], np.int64), np.ones(starts[-1])
     members[starts[:-1]] = now
@@ -457,6 +510,8 @@ def _turns(samples: Samples, native: HistogramCells, windows: SampleWindows, ran
         turns[both] = native.histograms.are_resets(now[both], before[both])
     else:
         turns[both] = ~native.histograms.are_equal(now[both], before[both])
+    if code == codes.RESETS and len(begins := start_resets(samples)):
+        turns |= begins[places]
     of_sample = np.zeros(len(of), np.int64)
     of_sample[places] = turns
     totals = np.concatenate(([0], np.cumsum(of_sample)))

@@ -13,8 +13,9 @@ from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.ranges import range_kernels as codes
-from tsdb.promql.evaluate.ranges.histogram_ranges import over_histograms, span_of
+from tsdb.promql.evaluate.ranges.histogram_ranges import over_histograms, span_of, warn_of_overlaps
 from tsdb.promql.evaluate.ranges.range_kernels import range_kernel
+from tsdb.promql.evaluate.ranges.start_times import NO_RESETS, NO_STARTS, start_resets
 from tsdb.promql.evaluate.selection.select import Ranges
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
@@ -69,6 +70,8 @@ def over_range(
     def compute(samples: Samples) -> Block:
         return _computed(context, function.code, ranges, samples, (one, two))
 
+    if samples.start_ms is not None:
+        warn_of_overlaps(context, node, function.code, ranges)
     if samples.native is None:
         block = compute(samples)
     else:
@@ -85,6 +88,9 @@ def _computed(context: EvaluationContext, code: int, ranges: Ranges, samples: Sa
     shape = len(samples.labels), context.steps
     block = Block(samples.labels, np.empty(shape), np.empty(shape, np.bool_), samples.loses_name)
     times_ms, extension = context.times_ms, _EXTENSIONS[ranges.extension]
+    begins, start_ms = NO_RESETS, NO_STARTS
+    if samples.start_ms is not None and code in codes.WITH_STARTS:
+        begins, start_ms = start_resets(samples), samples.start_ms
 
     def work(steps: slice, values: NDArray[np.float64], present: NDArray[np.bool_]) -> Callable[[slice], None]:
         def of_rows(rows: slice) -> None:
@@ -93,6 +99,8 @@ def _computed(context: EvaluationContext, code: int, ranges: Ranges, samples: Sa
                 samples.starts[rows.start : rows.stop + 1],
                 samples.ts_ms,
                 samples.values,
+                begins,
+                start_ms,
                 ranges.at_ms[steps],
                 times_ms[steps],
                 ranges.range_ms,

@@ -14,18 +14,20 @@ def newest_kernel(
     starts: NDArray[np.int64],
     ts_ms: NDArray[np.int64],
     bits: NDArray[np.int64],
+    column: NDArray[np.int64],
     at_ms: NDArray[np.int64],
     lookback_ms: int,
     value_bits: Array2[np.int64],
-    times_ms: Array2[np.int64],
+    taken: Array2[np.int64],
     present: Array2[np.bool_],
 ) -> None:
     """Write the last sample in (at - lookback, at] of each step, unless it is stale.
 
-    bits: the samples' values as bits; value_bits (series, steps) gets some of them. present: (series, steps). times_ms:
-    (series, steps), or empty when not requested. at_ms ascends.
+    bits: the samples' values as bits; value_bits (series, steps) gets some of them. present: (series, steps). column:
+    another column of the samples, from which taken (series, steps) gets some; `taken` is empty when none is requested.
+    at_ms ascends.
     """
-    with_times = times_ms.size > 0
+    takes = taken.size > 0
     for series in range(starts.size - 1):
         end = starts[series + 1]
         position = starts[series]  # Now this is the first sample after the step.
@@ -36,8 +38,8 @@ def newest_kernel(
             found = last >= starts[series] and ts_ms[last] > at_ms[step] - lookback_ms and bits[last] != STALE_BITS
             present[series, step] = found
             value_bits[series, step] = bits[last] if found else 0
-            if with_times:
-                times_ms[series, step] = ts_ms[last] if found else 0
+            if takes:
+                taken[series, step] = column[last] if found else 0
 
 
 @kernel

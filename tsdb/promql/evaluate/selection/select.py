@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.histograms import GAUGE, HistogramColumns
+from tsdb.model.histograms import GAUGE
 from tsdb.model.stale import STALE_BITS
 from tsdb.ops.cores import over_parts
 from tsdb.promql.evaluate.context import EvaluationContext
-from tsdb.promql.evaluate.native.histograms import HistogramCells, NativeHistograms, from_columns
+from tsdb.promql.evaluate.native.histograms import HistogramCells, from_columns
 from tsdb.promql.evaluate.native.windows import interpolated, places_of, windows_of
 from tsdb.promql.evaluate.selection.newest_kernels import newest_kernel, smoothed_kernel
 from tsdb.promql.evaluate.storage import StoredSeries
@@ -53,21 +54,35 @@ def shifted_times(
 
 def newest(context: EvaluationContext, node: VectorSelector) -> Block:
     """The vector of a selector."""
-    return _newest(context, node, shifted_times(context, node), with_times=False)[0]
+    return _newest(context, node, shifted_times(context, node))[0]
 
 
 def newest_with_times(
     context: EvaluationContext, node: VectorSelector, at_ms: NDArray[np.int64]
 ) -> tuple[Block, NDArray[np.int64]]:
     """The vector of a selector at these times, and the time of each sample in it, int64 (series, steps)."""
-    block, times_ms = _newest(context, node, at_ms, with_times=True)
+    block, times_ms = _newest(context, node, at_ms, lambda stored: stored.ts_ms)
     # Values between samples have the time of their step.
     return block, np.broadcast_to(at_ms, block.values.shape) if node.extension is Extension.SMOOTHED else times_ms
 
 
+def newest_with_starts(context: EvaluationContext, node: VectorSelector) -> tuple[Block, NDArray[np.int64]]:
+    """The vector of a selector, and the start timestamp of each sample in it, int64 (series, steps), 0 for none."""
+    return _newest(context, node, shifted_times(context, node), _start_times)
+
+
+def _start_times(stored: StoredSeries) -> NDArray[np.int64]:
+    start_ms = None if stored.details is None else stored.details.start_ms
+    return np.zeros_like(stored.ts_ms) if start_ms is None else start_ms
+
+
 def _newest(
-    context: EvaluationContext, node: VectorSelector, at_ms: NDArray[np.int64], *, with_times: bool
+    context: EvaluationContext,
+    node: VectorSelector,
+    at_ms: NDArray[np.int64],
+    column_of: Callable[[StoredSeries], NDArray[np.int64]] | None = None,
 ) -> tuple[Block, NDArray[np.int64]]:
+    """The vector, and of each sample in it the number in a column, int64 (series, steps); (0, 0) without a column."""
     after_ms = context.lookback_ms if node.extension is Extension.SMOOTHED else 0
     stored = _stored(context, node, int(at_ms[0]) - context.lookback_ms + 1, int(at_ms[-1]) + after_ms)
     context.admit(len(stored.labels), context.steps)
@@ -76,27 +91,31 @@ def _newest(
         return _smoothed(context, node, labels, stored, at_ms), np.zeros((0, 0), np.int64)
     shape = len(labels), context.steps
     values, present = np.empty(shape), np.empty(shape, np.bool_)
-    times_ms = np.empty(shape if with_times else (0, 0), np.int64)
+    takes = column_of is not None
+    column, taken = (
+        stored.ts_ms if column_of is None else column_of(stored),
+        np.empty(shape if takes else (0, 0), np.int64),
+    )
     bits = stored.values.view(np.int64)
 
     def work(rows: slice) -> None:
         starts = stored.starts[rows.start : rows.stop + 1]
         part = values[rows].view(np.int64)
-        newest_kernel(starts, stored.ts_ms, bits, at_ms, context.lookback_ms, part, times_ms[rows], present[rows])
+        lookback_ms = context.lookback_ms
+        newest_kernel(starts, stored.ts_ms, bits, column, at_ms, lookback_ms, part, taken[rows], present[rows])
 
     over_parts(work, len(labels), stored.values.nbytes + values.nbytes)
     native = None
-    if stored.histograms is not None:
-        assert stored.histogram_of is not None, "the storage names the samples that are histograms"
+    if (found := _histograms(context, node, stored)) is not None:
         of, unused = np.empty(shape, np.int64), np.empty(shape, np.bool_)
         none = np.empty((0, 0), np.int64)
-        newest_kernel(stored.starts, stored.ts_ms, stored.histogram_of, at_ms, context.lookback_ms, of, none, unused)
-        native = HistogramCells(_histograms(context, node, stored, stored.histograms, stored.histogram_of), of)
+        newest_kernel(stored.starts, stored.ts_ms, found.of, column, at_ms, context.lookback_ms, of, none, unused)
+        native = replace(found, of=of)
     block = Block(labels, values, present, np.zeros(shape[0], np.bool_), native)
     if present.all() or (kept := present.any(axis=1)).all():
-        return block, times_ms
+        return block, taken
     rows = np.flatnonzero(kept)
-    return block.subset(rows), times_ms[rows] if with_times else times_ms
+    return block.subset(rows), taken[rows] if takes else taken
 
 
 def _smoothed(
@@ -201,32 +220,31 @@ def _stored(context: EvaluationContext, node: VectorSelector, start_ms: int, end
     return stored
 
 
-def _histograms(
-    context: EvaluationContext,
-    node: VectorSelector,
-    stored: StoredSeries,
-    columns: HistogramColumns,
-    of: NDArray[np.int64],
-) -> NativeHistograms:
-    """The histograms of a read, in the order of the columns. of: the histogram of each sample."""
-    histograms = from_columns(columns)
+def _histograms(context: EvaluationContext, node: VectorSelector, stored: StoredSeries) -> HistogramCells | None:
+    """The histograms of a read, in the order of their columns, and the one of each sample."""
+    details = stored.details
+    if details is None or details.histograms is None:
+        return None
+    assert details.histogram_of is not None, "histograms come with the samples that have them"
+    histograms, of = from_columns(details.histograms), details.histogram_of
     if not context.resolves_hints(node):
-        return histograms
+        return HistogramCells(histograms, of)
     of_samples = np.flatnonzero((of >= 0) & (stored.values.view(np.int64) != STALE_BITS))
     row_of = np.searchsorted(stored.starts, of_samples, side="right")
-    return histograms.with_resets(of[of_samples], np.diff(row_of, prepend=-1) == 0)
+    return HistogramCells(histograms.with_resets(of[of_samples], np.diff(row_of, prepend=-1) == 0), of)
 
 
 def _live(context: EvaluationContext, node: VectorSelector, labels: LabelSets, stored: StoredSeries) -> Samples:
     """The samples without stale markers."""
     live = stored.values.view(np.int64) != STALE_BITS
     loses_name = np.zeros(len(labels), np.bool_)
-    native = None
-    if stored.histograms is not None:
-        assert stored.histogram_of is not None, "the storage names the samples that are histograms"
-        histograms = _histograms(context, node, stored, stored.histograms, stored.histogram_of)
-        native = HistogramCells(histograms, stored.histogram_of[live])
+    native = _histograms(context, node, stored)
+    start_ms = stored.details.start_ms if stored.details is not None and context.start_timestamps else None
     if live.all():
-        return Samples(labels, stored.starts, stored.ts_ms, stored.values, loses_name, native)
+        return Samples(labels, stored.starts, stored.ts_ms, stored.values, loses_name, native, start_ms)
+    if native is not None:
+        native = replace(native, of=native.of[live])
+    if start_ms is not None:
+        start_ms = start_ms[live]
     starts = np.concatenate(([0], np.cumsum(live)))[stored.starts]
-    return Samples(labels, starts, stored.ts_ms[live], stored.values[live], loses_name, native)
+    return Samples(labels, starts, stored.ts_ms[live], stored.values[live], loses_name, native, start_ms)

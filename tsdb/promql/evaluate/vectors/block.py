@@ -148,7 +148,7 @@ class Samples:
     markers.
 
     starts: int64 (rows + 1,). ts_ms: int64. values: float64. native: the samples that are histograms, as in Block.
-
+    start_ms: int64, the start timestamp of each sample, 0 for none; None where functions have no use for them.
     """
 
     labels: LabelSets
@@ -157,12 +157,13 @@ class Samples:
     values: NDArray[np.float64]
     loses_name: NDArray[np.bool_]
     native: HistogramCells | None = None
+    start_ms: NDArray[np.int64] | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays of samples and labels."""
-        native = 0 if self.native is None else self.native.nbytes
-        return self.values.nbytes + self.ts_ms.nbytes + self.labels.numbers.nbytes + native
+        details = sum(part.nbytes for part in (self.native, self.start_ms) if part is not None)
+        return self.values.nbytes + self.ts_ms.nbytes + self.labels.numbers.nbytes + details
 
     def at_end(self) -> Samples:
         """Samples without the names that are marked."""

@@ -27,11 +27,14 @@ def test_commands_come_in_order() -> None:
     assert (with_nhcb.step_ms, with_nhcb.with_nhcb) == (10_053, True)
 
 
-def test_start_timestamps_mark_their_series() -> None:
-    (load,) = commands("load 1m\n  x 1\n  y{a='b'}@st _ -1s\n  y{a='b'} 1 2\n  @st -1mx2 0+1sx2\n  z 1\n")
+def test_start_timestamps_are_those_of_their_series() -> None:
+    (load,) = commands("load 1m\n  x 1\n  y{a='b'}@st _ -1s -0ms _x2\n  y{a='b'} 1 2\n  @st -1mx2 0+1sx2 1ms\n  z 1\n")
     assert isinstance(load, Load)
     assert len(load.series) == 3
-    assert load.with_start_times == {load.series[1].labels, load.series[2].labels}
+    assert load.start_times == {
+        load.series[1].labels: [None, -1000, 0, None, None],
+        load.series[2].labels: [-60_000, -60_000, -60_000, 0, 1000, 2000, 1],
+    }
 
 
 def test_instant_and_range() -> None:
