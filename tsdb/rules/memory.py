@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.details import joined_details
 from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
@@ -117,28 +118,25 @@ class OverlaidStorage:
         base, newer = (storage.select(matchers, start_ms, end_ms) for storage in (self._base, self._newer))
         if not newer.labels:
             return base
-        parts = {labels: _samples(base, row) for row, labels in enumerate(base.labels)}
+        ts_ms = np.concatenate((base.ts_ms, newer.ts_ms))
+        parts = {labels: _rows(base, row) for row, labels in enumerate(base.labels)}
         for row, labels in enumerate(newer.labels):
-            (old_ms, old), (new_ms, new) = parts.get(labels, _NOTHING), _samples(newer, row)
-            keeps = ~np.isin(old_ms, new_ms)
-            ts_ms, values = np.concatenate((old_ms[keeps], new_ms)), np.concatenate((old[keeps], new))
-            order = np.argsort(ts_ms, kind="stable")
-            parts[labels] = ts_ms[order], values[order]
-        return StoredSeries(
-            list(parts),
-            np.cumsum([0, *(len(ts_ms) for ts_ms, _ in parts.values())], dtype=np.int64),
-            np.concatenate([ts_ms for ts_ms, _ in parts.values()]),
-            np.concatenate([values for _, values in parts.values()]),
-            base.warnings,
-        )
+            old, new = parts.get(labels, _NO_ROWS), len(base.ts_ms) + _rows(newer, row)
+            rows = np.concatenate((old[~np.isin(ts_ms[old], ts_ms[new])], new))
+            parts[labels] = rows[np.argsort(ts_ms[rows], kind="stable")]
+        taken = np.concatenate([*parts.values()])
+        starts = np.cumsum([0, *map(len, parts.values())], dtype=np.int64)
+        values = np.concatenate((base.values, newer.values))[taken]
+        details = joined_details([(len(one.ts_ms), one.details) for one in (base, newer)])
+        details = details and details.take(taken)
+        return StoredSeries(list(parts), starts, ts_ms[taken], values, base.warnings, details)
 
 
-_NOTHING = np.empty(0, np.int64), np.empty(0, np.float64)
+_NO_ROWS = np.empty(0, np.int64)
 
 
-def _samples(stored: StoredSeries, row: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    start, end = int(stored.starts[row]), int(stored.starts[row + 1])
-    return stored.ts_ms[start:end], stored.values[start:end]
+def _rows(stored: StoredSeries, row: int) -> NDArray[np.int64]:
+    return np.arange(stored.starts[row], stored.starts[row + 1])
 
 
 def label_filter(matchers: Sequence[Matcher]) -> Callable[[Labels], bool]:

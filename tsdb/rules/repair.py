@@ -307,10 +307,17 @@ class HidingStorage:
         if keeps.all():
             return found
         starts = np.concatenate(([0], np.cumsum(keeps)))[found.starts]
-        return StoredSeries(found.labels, starts, found.ts_ms[keeps], found.values[keeps], found.warnings)
+        details = found.details and found.details.take(np.flatnonzero(keeps))
+        return StoredSeries(found.labels, starts, found.ts_ms[keeps], found.values[keeps], found.warnings, details)
 
 
 def _samples(stored: StoredSeries) -> dict[Labels, dict[int, int]]:
+    """The bits of the samples of each series by time. Histograms are none that a rule has written."""
+    of = None if stored.details is None else stored.details.histogram_of
+    if of is not None:
+        is_float = of < 0
+        starts = np.concatenate(([0], np.cumsum(is_float)))[stored.starts]
+        stored = StoredSeries(stored.labels, starts, stored.ts_ms[is_float], stored.values[is_float])
     times, bits, starts = stored.ts_ms.tolist(), stored.values.view(np.int64).tolist(), stored.starts.tolist()
     return {
         parse_labels(labels): dict(zip(times[start:end], bits[start:end], strict=True))

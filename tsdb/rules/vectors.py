@@ -11,13 +11,18 @@ from tsdb.rules.groups import RuleError, VectorSample
 
 
 def vector_of(result: EvaluationResult, series_max: int | None = None) -> list[VectorSample]:
-    """The series of an instant query; a scalar is one without labels. Raises RuleError for other types, and for more
-    than series_max series."""
+    """The series of an instant query; a scalar is one without labels. Raises RuleError for other types, for native
+    histograms, and for more than series_max series."""
     value = result.value
     if isinstance(value, Scalar):
         return [VectorSample({}, float(value.values[0]))]
     if not isinstance(value, Block):
         raise RuleError("rule result is not a vector or scalar")
+    if result.has_histograms:
+        raise RuleError(
+            "the result has native histograms, and rules record and compare numbers alone: apply histogram_quantile(),"
+            " histogram_avg(), histogram_count() or histogram_sum()"
+        )
     if series_max is not None and len(value) > series_max:
         raise too_many_series(len(value), series_max)
     if value.native is not None and value.is_histogram.any():

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
@@ -83,7 +83,7 @@ class _Storage:
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> StoredSeries:
         self._pass_gate()
         found = self._samples.memory.select(matchers, start_ms, end_ms)
-        return StoredSeries(found.labels, found.starts, found.ts_ms, found.values, self._samples.warnings)
+        return replace(found, warnings=self._samples.warnings)
 
     def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[bytes]:
         return [canonical_labels(labels) for labels in self._found(matchers, start_ms, end_ms)]

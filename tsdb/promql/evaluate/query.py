@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tsdb.model import defaults
 from tsdb.promql.evaluate.context import Annotations, EvaluationContext, ValuesInHand
+from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.evaluate import evaluate, range_of
 from tsdb.promql.evaluate.functions import vector_of
 from tsdb.promql.evaluate.selection.matrix import range_vector
@@ -78,6 +79,24 @@ class EvaluationResult:
     times_ms: NDArray[np.int64]
     warnings: tuple[str, ...]
     infos: tuple[str, ...]
+
+    @property
+    def has_histograms(self) -> bool:
+        """Whether a value is a native histogram."""
+        value = self.value
+        if isinstance(value, Block):
+            return value.native is not None and bool(value.is_histogram.any())
+        return isinstance(value, Samples) and value.native is not None and bool((value.native.of >= 0).any())
+
+    def check_floats(self, where: str) -> None:
+        """Raises EvaluationError (native_histograms) for a value that is a native histogram. where: what shows floats
+        alone."""
+        if self.has_histograms:
+            raise EvaluationError(
+                f"the result has native histograms, and {where} shows numbers alone: apply histogram_quantile(),"
+                " histogram_avg(), histogram_count() or histogram_sum(), or send the query to /api/v1/query",
+                reason="native_histograms",
+            )
 
 
 def instant_query(text: str, storage: Storage, at_ms: int, options: QueryOptions = DEFAULTS) -> EvaluationResult:

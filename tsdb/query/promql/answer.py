@@ -17,7 +17,8 @@ FRAME_VALUES = 128 * 1024  # Values of a frame: one MiB.
 
 
 def messages(result: EvaluationResult) -> Iterator[reader_pb2.QueryResponse]:
-    """The whole answer, header and end included."""
+    """The whole answer, header and end included. Raises EvaluationError for native histograms."""
+    result.check_floats("Reader.Query")
     value, times_ms = result.value, result.times_ms
     header = reader_pb2.QueryHeader(
         start_ms=int(times_ms[0]),

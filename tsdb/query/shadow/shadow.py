@@ -105,6 +105,9 @@ class Shadow:
         """Implements AnswerObserver.result. The request is built only for a read of the share."""
         if self._draw() >= self._options.share:
             return
+        if result.has_histograms:
+            dropped_total.labels("native_histograms").inc()
+            return
         size = result.value.nbytes if isinstance(result.value, Block | Samples) else 0
         if not self._budget.take(size):
             dropped_total.labels("bytes").inc()

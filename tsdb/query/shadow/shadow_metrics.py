@@ -6,7 +6,7 @@ from tsdb.ops.metrics import counter, gauge, histogram
 
 RESULTS = ("equal", "recent", "different")
 KINDS = ("series", "samples", "values", "coverage")
-DROPS = ("queue_full", "bytes", "closing", "wrong_log", "other_partitions", "no_promql")
+DROPS = ("queue_full", "bytes", "closing", "wrong_log", "other_partitions", "no_promql", "native_histograms")
 SIDES = ("own", "shadow")
 
 reads_total = counter(
@@ -28,7 +28,8 @@ failures_total = counter(
 dropped_total = counter(
     "tsdb_shadow_dropped_total",
     "Reads that were not compared, by reason: the queue or its memory is full, the process ends, or the shadow is of "
-    "another log, holds none of the partitions, or is a store, which evaluates no PromQL.",
+    "another log, holds none of the partitions, or is a store, which evaluates no PromQL, or the answer has native "
+    "histograms.",
     "reason",
     DROPS,
 )

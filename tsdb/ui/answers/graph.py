@@ -52,6 +52,7 @@ def graph(asked: PageCall) -> bytes:
     steps = steps_asked(call, start_ms, end_ms)
     query = replaced(call.form.get("query"), steps.step_ms, end_ms - start_ms)
     evaluated = range_result(call, query.text, steps, finds_newest=True)
+    evaluated.found.check_floats("a graph")
     block = evaluated.found.value
     assert isinstance(block, Block), "a range query has a vector"
     series_total = len(block)
@@ -93,7 +94,9 @@ def _earlier(call: ApiCall, query: str, steps: QuerySteps, block: Block, drawn: 
     except ValueError as error:
         raise BadParameter("compare", error) from None
     then = QuerySteps(steps.start_ms - before_ms, steps.end_ms - before_ms, steps.step_ms)
-    found = range_result(call, query, then).found.value
+    result = range_result(call, query, then).found
+    result.check_floats("a graph")
+    found = result.value
     assert isinstance(found, Block), "a range query has a vector"
     rows = {frozenset(found.labels.row(row).items()): row for row in range(len(found))}
     values = np.full((len(block), block.steps), np.nan)

@@ -38,10 +38,12 @@ def saving(asked: PageCall) -> bytes:
     if view not in ("graph", "table"):
         raise BadParameter("view", "a file has a graph or a table; save raw samples with tsdb query --raw --output csv")
     if view == "table":
-        found, first_ms, step_ms = instant_result(call, query, end_ms).found.value, end_ms, 1
+        result, first_ms, step_ms = instant_result(call, query, end_ms).found, end_ms, 1
     else:
         steps = steps_asked(call, start_ms, end_ms)
-        found, first_ms, step_ms = range_result(call, query, steps).found.value, steps.start_ms, steps.step_ms
+        result, first_ms, step_ms = range_result(call, query, steps).found, steps.start_ms, steps.step_ms
+    result.check_floats("a file")
+    found = result.value
     if not isinstance(found, Block):
         raise BadParameter("query", "a file needs series; this expression has none")
     values = int(found.present.sum())

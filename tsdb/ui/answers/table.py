@@ -62,6 +62,7 @@ def query_of(call: ApiCall, start_ms: int, end_ms: int) -> QueryText:
 
 def _answer(asked: PageCall, evaluated: Evaluated, query: QueryText, start_ms: int, end_ms: int) -> bytes:
     found = evaluated.found
+    found.check_floats("a table")
     answer = {
         "status": "success",
         "start_ms": start_ms,

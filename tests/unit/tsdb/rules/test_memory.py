@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from support.promql.histograms import HistogramStorage, HistogramValue
 from tsdb.model.labels import canonical_labels
 from tsdb.model.stale import STALE
+from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.query import QueryOptions, instant_query
+from tsdb.query.promql.answer import messages
+from tsdb.rules.groups import RuleError
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
+from tsdb.rules.repair import HidingStorage
 from tsdb.rules.unit_tests.notation import labels_of
+from tsdb.rules.vectors import vector_query
 from tsdb.selector.selectors import parse_selector
 
 SERIES: list[dict[str, str]] = [
@@ -93,3 +100,54 @@ def test_newer_samples_in_memory_join_those_of_a_storage_and_win(storage: Memory
 def test_memory_without_a_match_leaves_an_answer_as_it_is(storage: MemoryStorage) -> None:
     found = OverlaidStorage(storage, MemoryStorage()).select(parse_selector("x"), 0, 25)
     assert found.ts_ms.tolist() == storage.select(parse_selector("x"), 0, 25).ts_ms.tolist()
+
+
+def test_newer_samples_leave_the_details_of_others(storage: MemoryStorage) -> None:
+    details = HistogramStorage()
+    value = HistogramValue(0, 4.0, 8.0, positive={1: 4.0})
+    details.add_histograms(labels_of({"__name__": "x", "a": "1"}), [(10, value), (20, value), (30, value)])
+    details.add_start(labels_of({"__name__": "x", "a": "1"}), 30, 5)
+    newer = MemoryStorage()
+    newer.add(labels_of({"__name__": "x", "a": "1"}), [(20, 9.0), (25, 7.0)])
+    newer.add(labels_of({"__name__": "x", "new": "1"}), [(25, 7.0)])
+    found = OverlaidStorage(details, newer).select(parse_selector("x"), 0, 35)
+    assert found.ts_ms.tolist() == [10, 20, 25, 30, 25]
+    assert found.values.tolist() == [8.0, 9.0, 7.0, 8.0, 7.0]
+    assert found.details is not None
+    assert found.details.start_ms is not None
+    assert found.details.start_ms.tolist() == [0, 0, 0, 5, 0]
+    assert found.details.histogram_of is not None
+    assert found.details.histogram_of.tolist() == [0, -1, -1, 1, -1]
+
+
+def test_a_hidden_sample_leaves_the_details_of_others() -> None:
+    labels = labels_of({"__name__": "x"})
+    storage = HistogramStorage()
+    storage.add(labels, [(10, 1.0)])
+    storage.add_histograms(labels, [(20, HistogramValue(0, 4.0, 8.0, positive={1: 4.0}))])
+    storage.add_start(labels, 20, 5)
+    found = HidingStorage(storage, [parse_selector("x")], 10).select(parse_selector("x"), 0, 35)
+    assert (found.ts_ms.tolist(), found.values.tolist()) == ([20], [8.0])
+    assert found.details is not None
+    assert found.details.start_ms is not None
+    assert found.details.start_ms.tolist() == [5]
+    assert found.details.histograms is not None
+    assert found.details.histograms.counts.tolist() == [4.0]
+
+
+def test_a_rule_refuses_a_histogram_by_name() -> None:
+    storage = HistogramStorage()
+    storage.add_histograms(labels_of({"__name__": "x"}), [(10, HistogramValue(0, 4.0, 8.0, positive={1: 4.0}))])
+    query = vector_query(lambda: storage, QueryOptions())
+    with pytest.raises(RuleError, match="native histograms"):
+        query("x", 10)
+    assert [sample.value for sample in query("histogram_sum(x)", 10)] == [8.0]
+
+
+def test_reader_query_refuses_a_histogram_by_name() -> None:
+    storage = HistogramStorage()
+    storage.add_histograms(labels_of({"__name__": "x"}), [(10, HistogramValue(0, 4.0, 8.0, positive={1: 4.0}))])
+    for text in ("x", "x[1m]"):
+        with pytest.raises(EvaluationError, match=r"Reader\.Query shows numbers alone") as refused:
+            next(messages(instant_query(text, storage, 10)))
+        assert refused.value.reason == "native_histograms"

@@ -28,7 +28,10 @@ Latest = dict[bytes, tuple[int, float]]
 
 
 def federate(call: ApiCall) -> Representation:
-    """Answers `/federate`: the last samples within the lookback, except of series that have ended."""
+    """Answers `/federate`: the last samples within the lookback, except of series that have ended.
+
+    Native histograms are left out, as in Prometheus: the text format has none.
+    """
     try:
         wanted = selectors(call.form)
     except InvalidRequest as error:
@@ -47,6 +50,8 @@ def federate(call: ApiCall) -> Representation:
 
 def _take(stored: StoredSeries, latest: Latest) -> None:
     bits = stored.values.view(np.int64)
+    if stored.details is not None and stored.details.histogram_of is not None:
+        bits = np.where(stored.details.histogram_of < 0, bits, STALE_BITS)
     ends = stored.starts[1:].tolist()
     for labels, start, end in zip(stored.labels, stored.starts[:-1].tolist(), ends, strict=True):
         if end > start and bits[end - 1] != STALE_BITS:

@@ -13,6 +13,7 @@ from tsdb.api.prometheus.parameters import quoted
 from tsdb.api.prometheus.remote_read.chunks import chunks_answer
 from tsdb.api.prometheus.remote_read.request import Query, ResponseType, read_request
 from tsdb.api.prometheus.remote_read.samples import message_bytes, samples_answer
+from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import MATCH_TYPES
 from tsdb.ops.http.bodies import HttpAnswer
 from tsdb.ops.logs import get_logger
@@ -63,8 +64,18 @@ def failed(failure: Failure) -> HttpAnswer:
 
 
 def _select(storage: Storage, query: Query) -> StoredSeries:
-    """The series of a query. As in Prometheus, a query without matchers has no series."""
-    return storage.select(query.matchers, query.start_ms, query.end_ms) if query.matchers else NO_SERIES
+    """The series of a query. As in Prometheus, a query without matchers has no series. Raises InvalidRequest for native
+    histograms."""
+    if not query.matchers:
+        return NO_SERIES
+    found = storage.select(query.matchers, query.start_ms, query.end_ms)
+    if found.details is not None and found.details.histograms is not None:
+        raise InvalidRequest(
+            f"{_text(query)} selects native histograms, which remote read does not send here: select other series, or "
+            "send the query to /api/v1/query",
+            reason="native_histograms",
+        )
+    return found
 
 
 def _size(found: Sequence[StoredSeries]) -> int:
