@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tsdb.answer.state import MemoryState
 from tsdb.codec.records.exemplar_record import Exemplars
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import CorruptData
 
 # Samples in columns that a store keeps decoded, 512 KiB, and in an overlay that the reader trims instead of the store.
@@ -113,7 +114,8 @@ class RawResult:
     """Samples of n series: counts (n,) uint32; ts_ms int64 ascending strictly within a series; values float64.
 
     orders: with `partial`, the log offset of each sample below coverage and -1 above; else None. first_series: index
-    in its partition of the series of counts[0].
+    in its partition of the series of counts[0]. details: start timestamps and histograms of the samples, None where
+    they have none.
     """
 
     counts: NDArray[np.uint32]
@@ -121,6 +123,7 @@ class RawResult:
     values: NDArray[np.float64]
     orders: NDArray[np.int64] | None = None
     first_series: int = 0
+    details: SampleDetails | None = None
 
     @property
     def samples(self) -> int:
@@ -131,15 +134,20 @@ class RawResult:
         assert self.orders is None, "not made with partial"
         before = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))[ends].tolist()
         return [
-            RawResult(self.counts[first:last], self.ts_ms[start:end], self.values[start:end])
+            RawResult(
+                self.counts[first:last],
+                self.ts_ms[start:end],
+                self.values[start:end],
+                details=self.details and self.details.part(start, end),
+            )
             for (first, last), (start, end) in zip(pairwise(ends.tolist()), pairwise(before), strict=True)
         ]
 
     @property
     def payload_bytes(self) -> int:
         """Bytes of the arrays."""
-        orders = 0 if self.orders is None else self.orders.nbytes
-        return self.counts.nbytes + self.ts_ms.nbytes + self.values.nbytes + orders
+        more = sum(part.nbytes for part in (self.orders, self.details) if part is not None)
+        return self.counts.nbytes + self.ts_ms.nbytes + self.values.nbytes + more
 
 
 @dataclass(slots=True, eq=False)
@@ -212,7 +220,7 @@ class PartitionAnswer:
     """Series and samples of one partition, or a part of them. series: None when an earlier part has them.
 
     raw: samples in the range. columns: sealed slices, whole. overlay: samples that are not in columns, or replace
-    samples in them.
+    samples in them. Samples with details are never in columns.
     """
 
     partition: int
@@ -348,7 +356,8 @@ def one_part(pieces: Sequence[PartitionAnswer]) -> PartitionAnswer:
 @dataclass(frozen=True, slots=True)
 class JoinedSeries:
     """Series with samples in a range. starts: int64 (s + 1,), series i has samples [starts[i], starts[i + 1]) of ts_ms
-    and values. orders: only with `partial`, else None. blocks: series of which those at the indexes `kept` are here."""
+    and values. orders: only with `partial`, else None. blocks: series of which those at the indexes `kept` are here.
+    details: start timestamps and histograms of the samples, None where they have none."""
 
     canonical: Sequence[bytes]
     starts: NDArray[np.int64]
@@ -357,6 +366,7 @@ class JoinedSeries:
     orders: NDArray[np.int64] | None
     blocks: Sequence[AnswerSeries]
     kept: NDArray[np.int64]
+    details: SampleDetails | None = None
 
     @property
     def series_ids(self) -> NDArray[np.uint64]:
@@ -368,7 +378,7 @@ def raw_series(parts: Sequence[PartitionAnswer]) -> JoinedSeries:
     """The samples of whole partitions that came as RAW, in their order; series without samples are left out."""
     blocks = blocks_of(parts)
     return with_samples(
-        blocks, _concatenated([raw_of(part.raw, len(block)) for part, block in zip(parts, blocks, strict=True)])
+        blocks, raw_joined([raw_of(part.raw, len(block)) for part, block in zip(parts, blocks, strict=True)])
     )
 
 
@@ -389,7 +399,8 @@ def with_samples(blocks: Sequence[AnswerSeries], samples: RawResult) -> JoinedSe
         counts, canonical = counts[kept], [canonical[index] for index in kept.tolist()]
     starts = np.zeros(len(kept) + 1, np.int64)
     counts.cumsum(out=starts[1:])
-    return JoinedSeries(canonical, starts, samples.ts_ms, samples.values, samples.orders, blocks, kept)
+    arrays = samples.ts_ms, samples.values, samples.orders
+    return JoinedSeries(canonical, starts, *arrays, blocks, kept, samples.details)
 
 
 def raw_of(pieces: Sequence[RawResult], series: int) -> RawResult:
@@ -415,10 +426,12 @@ def raw_of(pieces: Sequence[RawResult], series: int) -> RawResult:
         flat([piece.ts_ms for piece in pieces], np.int64),
         flat([piece.values for piece in pieces], np.float64),
         flat(orders, np.int64) if orders else None,
+        details=joined_details([(piece.samples, piece.details) for piece in pieces]),
     )
 
 
-def _concatenated(parts: Sequence[RawResult]) -> RawResult:
+def raw_joined(parts: Sequence[RawResult]) -> RawResult:
+    """The series of all parts, one part after another. Raises CorruptData for orders of some parts alone."""
     orders = [part.orders for part in parts if part.orders is not None]
     if orders and sum(map(len, orders)) != sum(part.samples for part in parts):
         raise malformed("orders of some partitions only")
@@ -427,6 +440,7 @@ def _concatenated(parts: Sequence[RawResult]) -> RawResult:
         flat([part.ts_ms for part in parts], np.int64),
         flat([part.values for part in parts], np.float64),
         flat(orders, np.int64) if orders else None,
+        details=joined_details([(part.samples, part.details) for part in parts]),
     )
 
 

@@ -26,9 +26,12 @@ from tsdb.answer.answer import (
     SealedColumns,
     blocks_of,
     malformed,
+    raw_joined,
+    raw_of,
     raw_series,
     with_samples,
 )
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import on_cores
 
@@ -77,7 +80,7 @@ def _trimmed(joined: JoinedSamples, start_ms: int, end_ms: int) -> RawResult:
     overlay, size = joined.overlay, len(joined.ts_ms) + joined.overlay.samples
     if overlay.samples > JOINED_SAMPLES_MAX and not len(joined.ts_ms):
         # Nothing to trim or to merge. The samples are copied, because the arrays of an answer may be shared.
-        return RawResult(overlay.counts, overlay.ts_ms.copy(), overlay.values.copy())
+        return RawResult(overlay.counts, overlay.ts_ms.copy(), overlay.values.copy(), details=overlay.details)
     counts, ts, values = np.empty(len(overlay.counts), np.uint32), np.empty(size, np.int64), np.empty(size)
     total = kernels.trim_joined_kernel(
         joined.starts,
@@ -92,7 +95,9 @@ def _trimmed(joined: JoinedSamples, start_ms: int, end_ms: int) -> RawResult:
         ts,
         values,
     )
-    return RawResult(counts, ts[:total], values[:total])
+    found = RawResult(counts, ts[:total], values[:total])
+    found.details = _details_of(found, overlay)
+    return found
 
 
 def joined_series(
@@ -118,7 +123,31 @@ def joined_series(
         PartitionColumns(len(block.series_ids), part.columns, part.overlay)
         for part, block in zip(parts, blocks, strict=True)
     ]
-    return with_samples(blocks, RawResult(*decode_partitions(framed, start_ms, end_ms, admit)))
+    found = RawResult(*decode_partitions(framed, start_ms, end_ms, admit))
+    overlays = [piece for part in framed for piece in part.overlay]
+    if any(piece.details is not None for piece in overlays):
+        whole = [raw_of(part.overlay, part.series) for part in framed]
+        admit(found.payload_bytes + sum(one.details.nbytes for one in whole if one.details is not None))
+        found.details = _details_of(found, raw_joined(whole))
+    return with_samples(blocks, found)
+
+
+def _details_of(samples: RawResult, overlay: RawResult) -> SampleDetails | None:
+    """The details of samples that are those of an overlay and of columns. Both have the same series; the samples of the
+    overlay that are in the range are all among them, and columns have no details."""
+    if overlay.details is None:
+        return None
+    series = [np.repeat(np.arange(len(one.counts)), one.counts) for one in (overlay, samples)]
+    times = np.concatenate((overlay.ts_ms, samples.ts_ms))
+    order = np.lexsort((times, np.concatenate(series)))  # A sample of the overlay comes before its equal.
+    of, ts_ms = np.concatenate(series)[order], times[order]
+    is_pair = np.zeros(len(order), np.bool_)
+    is_pair[1:] = (of[1:] == of[:-1]) & (ts_ms[1:] == ts_ms[:-1])
+    # All other samples take those of one more sample, which has none.
+    rows = np.full(samples.samples, overlay.samples)
+    rows[order[is_pair] - overlay.samples] = order[np.flatnonzero(is_pair) - 1]
+    padded = joined_details([(overlay.samples, overlay.details), (1, None)])
+    return padded and padded.take(rows)
 
 
 def decode_partitions(

@@ -312,7 +312,7 @@ class HidingStorage:
 
 
 def _samples(stored: StoredSeries) -> dict[Labels, dict[int, int]]:
-    """The bits of the samples of each series by time. Histograms are none that a rule has written."""
+    """The bits of the floats of each series by time. Rules write no histograms."""
     of = None if stored.details is None else stored.details.histogram_of
     if of is not None:
         is_float = of < 0

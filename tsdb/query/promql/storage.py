@@ -108,7 +108,7 @@ class QuerierStorage:
             found = joined_body(answer.body, start_ms, end_ms, self._call.hold)
         if warnings or self._options.allow_holes:
             warnings = losses(warnings, states, start_ms, end_ms, allow_holes=self._options.allow_holes)
-        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, tuple(warnings))
+        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, tuple(warnings), found.details)
 
     def _read_sources(self, spec: SelectSpec) -> tuple[Sequence[PartitionAnswer], Sequence[str], Sequence[MemoryState]]:
         """The parts by partition, warnings and states of an answer of several stores and history."""
@@ -230,7 +230,8 @@ def _ordered(parts: list[PartitionAnswer], wanted: Sequence[int]) -> list[Partit
 
 
 def _bytes(stored: StoredSeries) -> int:
-    return SAMPLE_BYTES * len(stored.ts_ms) + SERIES_BYTES * len(stored.labels) + sum(map(len, stored.labels))
+    details = 0 if stored.details is None else stored.details.nbytes
+    return details + SAMPLE_BYTES * len(stored.ts_ms) + SERIES_BYTES * len(stored.labels) + sum(map(len, stored.labels))
 
 
 def _open(ms: int | None, otherwise: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.promql.histograms import HistogramValue
 from tsdb.answer.answer import (
     JOINED_SAMPLES_MAX,
     AnswerBody,
@@ -14,9 +15,11 @@ from tsdb.answer.answer import (
     PartitionAnswer,
     RawResult,
 )
-from tsdb.answer.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions, joined_body
+from tsdb.answer.columns import SAMPLE_BYTES, PartitionColumns, decode_partitions, joined_body, joined_series
 from tsdb.codec.columns.columns import encode_times, encode_values
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData
+from tsdb.model.histograms import joined_histograms
 from tsdb.ops.cores import LARGE_BYTES
 from tsdb.v1 import reader_pb2
 from tsdb.wire.select import decode_columns, decode_raw
@@ -247,3 +250,92 @@ def test_samples_that_a_reader_gets_are_its_own(samples: int) -> None:
     assert found.ts_ms.tolist() == times.tolist()
     assert not np.shares_memory(found.ts_ms, times)
     assert not np.shares_memory(found.values, overlay.values)
+
+
+def details_of(numbers: list[int]) -> SampleDetails:
+    """A start timestamp for each sample, and a histogram with that count for every second one. 0: neither."""
+    starts = np.array(numbers, np.int64)
+    of = np.full(len(numbers), -1, np.int64)
+    wanted = np.flatnonzero(starts % 2 == 1)
+    of[wanted] = np.arange(len(wanted))
+    values = [HistogramValue(0, float(number), 1.0).columns() for number in starts[wanted].tolist()]
+    return SampleDetails(starts, joined_histograms(values) if values else None, of if values else None)
+
+
+def numbers_of(details: SampleDetails | None, samples: int) -> list[tuple[int, float]]:
+    """(start timestamp, count of the histogram or 0) of each sample."""
+    if details is None:
+        return [(0, 0.0)] * samples
+    starts = np.zeros(samples, np.int64) if details.start_ms is None else details.start_ms
+    counts = np.zeros(samples)
+    if details.histograms is not None and details.histogram_of is not None:
+        where = details.histogram_of >= 0
+        counts[where] = details.histograms.counts[details.histogram_of[where]]
+    return list(zip(starts.tolist(), counts.tolist(), strict=True))
+
+
+def overlaid(first: int, runs: list[list[tuple[int, int]]]) -> RawResult:
+    """An overlay of (time, number of its details) of each series, with details where a number is not 0."""
+    flat = [pair for run in runs for pair in run]
+    numbers = [number for _, number in flat]
+    return RawResult(
+        np.array(list(map(len, runs)), np.uint32),
+        np.array([at for at, _ in flat], np.int64),
+        np.array(numbers, np.float64),
+        first_series=first,
+        details=details_of(numbers) if any(numbers) else None,
+    )
+
+
+def test_details_stay_with_the_samples_of_overlays() -> None:
+    columns = decode_columns(frame(1000, {0: ([0, 10, 20], [1.0, 2.0, 3.0]), 2: ([5, 15], [4.0, 5.0])}))
+    parts = [
+        PartitionAnswer(
+            0,
+            AnswerSeries(0, np.array([1, 2, 3], np.uint64), PackedLabels.of([b"a", b"b", b"c"])),
+            [columns],
+            # The second series goes on in the next frame.
+            [overlaid(0, [[(1010, 7), (1012, 0)], [(1000, 8)]]), overlaid(1, [[(1001, 0)], [(1015, 9)]])],
+        ),
+        PartitionAnswer(
+            1, AnswerSeries(1, np.array([9], np.uint64), PackedLabels.of([b"d"])), [], [overlaid(0, [[(1003, 5)]])]
+        ),
+    ]
+    found = joined_series(parts, 1000, 1020)
+    assert found.starts.tolist() == [0, 3, 5, 7, 8]
+    assert found.ts_ms.tolist() == [1000, 1010, 1012, 1000, 1001, 1005, 1015, 1003]
+    expected = [(0, 0.0), (7, 7.0), (0, 0.0), (8, 0.0), (0, 0.0), (0, 0.0), (9, 9.0), (5, 5.0)]
+    assert numbers_of(found.details, 8) == expected
+    without = [
+        PartitionAnswer(part.partition, part.series, part.columns, [overlaid(0, [[(1001, 0)]])]) for part in parts
+    ]
+    assert joined_series(without, 1000, 1020).details is None
+
+
+def test_details_of_raw_answers_follow_their_series() -> None:
+    pieces = [overlaid(0, [[(1, 3)], [(2, 4)]]), overlaid(1, [[(3, 0), (4, 5)]])]
+    series = AnswerSeries(0, np.array([1, 2], np.uint64), PackedLabels.of([b"a", b"b"]))
+    found = joined_series([PartitionAnswer(0, series, raw=pieces)], 0, 10)
+    assert (found.starts.tolist(), found.ts_ms.tolist()) == ([0, 1, 4], [1, 2, 3, 4])
+    assert numbers_of(found.details, 4) == [(3, 3.0), (4, 0.0), (0, 0.0), (5, 5.0)]
+
+
+@pytest.mark.parametrize("start_ms", [0, 1005])
+def test_details_of_a_body_that_is_trimmed(start_ms: int) -> None:
+    overlay = overlaid(0, [[(1000, 3), (1010, 5)], [(1012, 7)]])
+    joined = JoinedSamples(np.array([0, 2, 3]), np.array([1001, 1010, 1011]), np.array([1.0, 2.0, 3.0]), overlay)
+    series = AnswerSeries(0, np.array([1, 2], np.uint64), PackedLabels.of([b"a", b"b"]))
+    found = joined_body(AnswerBody([PartitionAnswer(0, series)], None, 0, joined), start_ms, 1012, lambda size: None)
+    expected = [(1000, 3), (1001, 0), (1010, 5), (1011, 0)]
+    kept = [(at, number) for at, number in expected if at >= start_ms]
+    assert found.ts_ms.tolist() == [at for at, _ in kept]
+    assert [start for start, _ in numbers_of(found.details, len(kept))] == [number for _, number in kept]
+
+
+def test_a_split_result_has_the_details_of_its_series() -> None:
+    whole = overlaid(0, [[(1, 3)], [(2, 0)], [(3, 5), (4, 6)]])
+    one, other, third = whole.split(np.array([0, 1, 2, 3]))
+    assert numbers_of(one.details, 1) == [(3, 3.0)]
+    assert other.details is None
+    assert numbers_of(third.details, 2) == [(5, 5.0), (6, 0.0)]
+    assert whole.payload_bytes > overlaid(0, [[(1, 0)], [(2, 0)], [(3, 0), (4, 0)]]).payload_bytes

@@ -78,7 +78,7 @@ def range_kernel(
     is_counter = code in (RATE, INCREASE)
     for series in range(starts.size - 1):
         if start_ms.size > 0 and extension == PLAIN:
-            # Loops of their own: a look at `begins` for each sample took a sixth of the time of others.
+            # Separate loops, because a look at `begins` for each sample took a sixth of the time of all others.
             for step in range(at_ms.size):
                 low, high = _window(ts_ms, starts[series], starts[series + 1], at_ms[step] - before_ms, at_ms[step])
                 present[series, step], out[series, step] = _since_starts(

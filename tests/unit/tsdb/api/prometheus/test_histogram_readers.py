@@ -1,4 +1,4 @@
-"""What shows numbers alone refuses native histograms by name, and never shows their sums as values."""
+"""Readers that show numbers alone refuse native histograms by name, and never show their sums as values."""
 
 from __future__ import annotations
 
