@@ -18,7 +18,7 @@ from tsdb.ops.byte_budget import RequestBytes
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import features_named
 from tsdb.query.promql.running import RunningQueries
-from tsdb.query.promql.storage import QuerierStorage
+from tsdb.query.promql.storage import QuerierStorage, SmallStorage
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.query.sources import Sources
 from tsdb.reader.read_call import ReadCalls, SelectLimits
@@ -43,6 +43,9 @@ def prometheus_api(
     limits = SelectLimits(settings.select_series_max, settings.select_samples_max, settings.select_bytes_max)
     api_sources = ApiSources(
         open_storage=lambda caller, accepted: QuerierStorage(sources, limits, calls.of(caller), accepted),
+        open_small=None
+        if sources.memory is None
+        else lambda caller, accepted: SmallStorage(sources, limits, calls.of(caller), accepted),
         families=remembered_families(lambda: read_metadata(log), SystemClock()),
         cardinality=querier_cardinality(sources, calls),
         settings=lambda: effective(settings),

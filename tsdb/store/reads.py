@@ -62,6 +62,7 @@ from tsdb.store.watch import Watch
 AFTER_WAIT_MAX_S = 30.0  # Bounds the wait of a caller without a deadline.
 COPIES = 2  # Columns are gathered, then kept; open samples are collected, then sorted.
 ANSWER_SHARE = 0.05  # Part of a caller's time left that is kept for sending the answer.
+FEW_SERIES = 10_000  # A search over these takes at most some 10 ms, with a new regular expression.
 REFRESH_S = 1.0  # Longest wait of a read for fresh high watermarks.
 
 series_total = counter("tsdb_store_selected_series_total", "Series in Select answers.")
@@ -126,6 +127,16 @@ class StoreReads:
         add_series(counts.series)
         add_samples(counts.samples)
         return answer
+
+    def is_small(self, spec: SelectSpec) -> bool:
+        """Whether a select begins without a wait and finds its series at once: they are known, or the store has few.
+        The limits of the spec bound their samples."""
+        options = spec.options
+        if options.after or (self._max_lag_ms if options.max_lag_ms is None else options.max_lag_ms) is not None:
+            return False
+        heads = [partition.head for partition in self.partitions.values()]
+        series = sum([head.index.series for head in heads])
+        return series <= FEW_SERIES or self._memory.selections.has_current(heads, spec)
 
     def series(self, spec: SeriesSpec, call: ReadCall, work: ReadWork | None = None) -> Iterator[SeriesAnswer]:
         """The answer is exact, or an error. See tsdb.store.series."""

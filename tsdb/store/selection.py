@@ -254,6 +254,12 @@ class Selections:
             ]
         )
 
+    def has_current(self, heads: Sequence[Head], query: SelectSpec) -> bool:
+        """Whether the series of a query are known, so that `select` searches for none."""
+        with self._lock:
+            known, _ = self._held.get(_key(heads, query), (None, 0))
+        return known is not None and _is_current(known, heads)
+
     def remember(self, heads: Sequence[Head], query: SelectSpec, selection: Selection) -> None:
         """Keep a selection, with the current columns of its parts, for later reads."""
         if query.series_ids is not None or not selection.changed:

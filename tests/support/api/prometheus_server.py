@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ class Samples:
     """Samples in memory, and the reads of them.
 
     error: raised by each read. gate: each read waits for it, and `reading` is set then. options: the options of each
-    request.
+    request. threads: the thread of each storage. read_s: the CPU time of each read.
     """
 
     memory: MemoryStorage = field(default_factory=MemoryStorage)
@@ -57,6 +58,8 @@ class Samples:
     gate: threading.Event | None = None
     reading: threading.Event = field(default_factory=threading.Event)
     options: list[ReadOptions] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+    read_s: float = 0.0
 
     def add(self, labels: dict[str, str], samples: Sequence[tuple[int, float]]) -> None:
         key = tuple(sorted(labels.items()))
@@ -66,6 +69,7 @@ class Samples:
     @contextmanager
     def open(self, caller: Caller, options: ReadOptions) -> Iterator[_Storage]:
         self.options.append(options)
+        self.threads.append(threading.current_thread().name)
         yield _Storage(self, caller)
 
 
@@ -122,6 +126,9 @@ class _Storage:
 
     def _pass_gate(self) -> None:
         samples = self._samples
+        until = time.thread_time() + samples.read_s
+        while time.thread_time() < until:
+            pass
         gate = samples.gate  # A test may take the gate away in the middle.
         if gate is not None:
             ended = threading.Event()
@@ -211,8 +218,10 @@ def api_server(
     alertmanagers: Sequence[str] = (),
     asks_rulers: bool = False,
     settings: Mapping[str, Any] = MappingProxyType({}),
+    tries: bool = False,
 ) -> Iterator[ApiServer]:
-    """beside: makes further routes of the server. settings: beside the usual ones."""
+    """beside: makes further routes of the server. settings: beside the usual ones. tries: whether queries are tried on
+    the event loop's thread."""
     samples, memory = Samples(), answers or AnswerBytes()
     sources = ApiSources(
         open_storage=samples.open,
@@ -231,6 +240,7 @@ def api_server(
         seen=seen,
         rule_groups=lambda: RuleGroups(rule_groups(), rule_others, rule_warnings, alertmanagers),
         asks_rulers=asks_rulers,
+        open_small=samples.open if tries else None,
     )
     api = PrometheusApi(sources, options, RequestBytes(64 << 20))
     bodies = JoinedRoutes((api,) if beside is None else (api, beside(api)))

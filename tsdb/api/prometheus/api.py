@@ -6,6 +6,7 @@ answer) and, for a large answer, the threads that write pieces while the event l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,9 @@ from tsdb.api.prometheus.answer import (
 from tsdb.api.prometheus.call import ApiCall, ApiOptions, ApiSources
 from tsdb.api.prometheus.endpoints import OUTSIDE, PREFIX, Endpoint, WorkerPool, endpoint_of
 from tsdb.api.prometheus.errors import METHOD, NO_ROUTE, Failure, failure_of
+from tsdb.api.prometheus.pages.query import is_of_bounds
 from tsdb.api.prometheus.parameters import Form
+from tsdb.api.prometheus.small import SmallQueries
 from tsdb.api.prometheus.work_pool import WorkPool
 from tsdb.model.errors import InvalidRequest, TsdbError
 from tsdb.ops.byte_budget import RequestBytes, Reserved
@@ -89,6 +92,8 @@ class PrometheusApi:
             ),
         }
         self._writers = WorkPool("query-write", WRITERS)
+        small = sources.open_small
+        self._small = None if small is None else SmallQueries(sources, options, small)
 
     @property
     def request_timeout_s(self) -> float:
@@ -115,6 +120,7 @@ class PrometheusApi:
 
     def close(self) -> None:
         """Refuse further requests as draining. Requests that were accepted continue."""
+        self._small = None
         for pool in self._lanes.values():
             pool.close()
 
@@ -129,9 +135,14 @@ class PrometheusApi:
             query.end("canceled")
 
     def take(self, endpoint: Endpoint, variable: str, head: HttpHead, body: bytes | bytearray, reply: Reply) -> None:
-        """Queue a request for its worker pool. Called on the thread of the event loop."""
+        """Answer a small query; queue another request for its worker pool. Called on the thread of the event loop."""
         kind = endpoint.path.removeprefix(PREFIX)
         running = self.running.open(kind, self._options.timeout_s, head.peer)
+        if endpoint.may_be_small and self._small is not None and self._small.tries(head, body):
+            answer = self._tried(self._small, endpoint, head, body, running)
+            if answer is not None:
+                reply(answer)
+                return
         reply.on_drop(partial(running.end, "peer_left"))
         try:
             work = partial(self._run, endpoint, variable, head, body, running, reply)
@@ -157,6 +168,31 @@ class PrometheusApi:
         _failures.labels(failure.type.value).inc()
         return self._error_answer(head, failure, endpoint)
 
+    def _tried(
+        self, small: SmallQueries, endpoint: Endpoint, head: HttpHead, body: bytes | bytearray, running: RunningQuery
+    ) -> HttpAnswer | None:
+        """The answer to a small query. None: a thread answers it."""
+        form = Form.of(head, body)
+        if small.is_large(form.get("query")):
+            return None
+        began_s = time.thread_time()
+        held = ReservedBytes(small.sources.answers, running.peer)
+        call = ApiCall(head, body, form, "", running, small.sources, small.options, held, began_s)
+        self.running.add(running)
+        answer: HttpAnswer | None = None
+        try:
+            answer = self._answer(endpoint, call)
+        except Exception as error:
+            held.release()
+            if isinstance(error, TsdbError) and not is_of_bounds(error):
+                answer = self.refusal(head, error, endpoint)
+        finally:
+            self.running.remove(running)
+            small.add(form.get("query"), time.thread_time() - began_s, is_answered=answer is not None)
+        if answer is not None:
+            _count_request[endpoint.lane](1)
+        return answer
+
     def _run(
         self,
         endpoint: Endpoint,
@@ -170,7 +206,10 @@ class PrometheusApi:
         held = ReservedBytes(self._sources.answers, running.peer)
         self.running.add(running)
         try:
-            answer = self._answer(endpoint, variable, head, body, running, held)
+            running.check(IN_QUEUE)
+            form = Form.of(head, body)
+            call = ApiCall(head, body, form, variable, running, self._sources, self._options, held)
+            answer = self._answer(endpoint, call)
         except TsdbError as error:
             held.release()
             answer = self.refusal(head, _cause(running, error), endpoint)
@@ -182,24 +221,14 @@ class PrometheusApi:
             self.running.remove(running)
         reply(answer)
 
-    def _answer(
-        self,
-        endpoint: Endpoint,
-        variable: str,
-        head: HttpHead,
-        body: bytes | bytearray,
-        running: RunningQuery,
-        held: ReservedBytes,
-    ) -> HttpAnswer:
-        running.check(IN_QUEUE)
-        call = ApiCall(head, body, Form.of(head, body), variable, running, self._sources, self._options, held)
+    def _answer(self, endpoint: Endpoint, call: ApiCall) -> HttpAnswer:
         result = endpoint.answer(call)
-        made = result if isinstance(result, Representation) else _json(result, head)
+        made = result if isinstance(result, Representation) else _json(result, call.head)
         first, is_last = next_pieces(made.pieces)
-        stream = None if is_last else AnswerStream(made.pieces, self._writers.submit, held.release)
+        stream = None if is_last else AnswerStream(made.pieces, self._writers.submit, call.held.release)
         if stream is None:
-            held.release()
-        headers = (*self._origin_headers(head, endpoint), *made.headers)
+            call.held.release()
+        headers = (*self._origin_headers(call.head, endpoint), *made.headers)
         return HttpAnswer(made.status, b"".join(first), made.content_type, headers, stream)
 
     def _origin_headers(self, head: HttpHead, endpoint: Endpoint | None) -> tuple[tuple[str, str], ...]:

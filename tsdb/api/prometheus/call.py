@@ -3,6 +3,7 @@ share."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -23,10 +24,14 @@ from tsdb.ops.http.bodies import HttpHead
 from tsdb.promql.evaluate.query import DEFAULTS, QueryOptions
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.query.promql.running import RunningQueries, RunningQuery
+from tsdb.query.promql.storage import NotSmall
 from tsdb.query.shadow.seen import AnswerObserver
 from tsdb.reader.read_call import AnswerBytes, Caller, ReservedBytes
 from tsdb.rules.remote import RuleGroups
 from tsdb.v1 import reader_pb2
+
+# A trial ends at the first check after this CPU time. A busy machine makes no query larger.
+TRIAL_S = 0.003
 
 
 class SeriesExemplars(Protocol):
@@ -112,7 +117,7 @@ class ApiSources:
     number. settings: the settings of the process, as plain values, secrets masked. answers: the memory of all answers.
     running: the queries of the process, those of other services too. seen: sees the results of queries; None: nothing
     does. rule_groups: the groups of the ruler of this process, or of those of a cluster. asks_rulers: whether it asks
-    other processes for them.
+    other processes for them. open_small: opens the storages of trials (`small.py`); None: no query is tried.
     """
 
     open_storage: OpenStorage
@@ -125,11 +130,13 @@ class ApiSources:
     seen: AnswerObserver | None = None
     rule_groups: Callable[[], RuleGroups] = RuleGroups
     asks_rulers: bool = False
+    open_small: OpenStorage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """variable: variable part of the path, "" without one. held: memory of the answer until it is sent."""
+    """variable: variable part of the path, "" without one. held: memory of the answer until it is sent. trial_s: CPU
+    time of the thread at the begin of a trial; None: no trial. A thread answers the request of a failed trial anew."""
 
     head: HttpHead
     body: bytes | bytearray
@@ -139,6 +146,7 @@ class ApiCall:
     sources: ApiSources
     options: ApiOptions
     held: ReservedBytes
+    trial_s: float | None = None
 
     def storage(self, max_lag_ms: int | None = None) -> AbstractContextManager[QueryStorage]:
         """The storage with the options of the request. max_lag_ms: bound for a request that names none."""
@@ -150,6 +158,12 @@ class ApiCall:
             allow_holes=self.form.flag("allow_holes"),
         )
         return self.sources.open_storage(self.running, accepted)
+
+    def check(self) -> None:
+        """Raises QueryCanceled, QueryTimedOut; NotSmall when a trial has taken its time."""
+        self.running.check()
+        if self.trial_s is not None and time.thread_time() - self.trial_s > TRIAL_S:
+            raise NotSmall("the query takes its time")
 
     def hold(self, size: int) -> None:
         """Set the memory of the whole answer. Raises Overloaded."""

@@ -34,7 +34,8 @@ class WorkerPool(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """path: value of the metrics' label; `:name` stands for a part that callers choose. failed: makes the answer to an
-    error. cross_origin: whether pages of the origins of the settings may read the answers."""
+    error. cross_origin: whether pages of the origins of the settings may read the answers. may_be_small: whether a
+    request may be tried (`small.py`)."""
 
     path: str
     answer: Callable[[ApiCall], Result | Representation]
@@ -42,6 +43,7 @@ class Endpoint:
     lane: WorkerPool = WorkerPool.LOOKUP
     failed: Callable[[Failure], HttpAnswer] = failed
     cross_origin: bool = True
+    may_be_small: bool = False
 
 
 FEDERATE, VERSION = "/federate", "/version"
@@ -51,8 +53,8 @@ LABEL_VALUES = Endpoint(f"{_LABEL}:name{_VALUES}", lookups.label_values)
 _ENDPOINTS = {
     one.path: one
     for one in (
-        Endpoint(PREFIX + "query", query.instant, _GET_POST, WorkerPool.QUERY),
-        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, WorkerPool.QUERY),
+        Endpoint(PREFIX + "query", query.instant, _GET_POST, WorkerPool.QUERY, may_be_small=True),
+        Endpoint(PREFIX + "query_range", query.ranged, _GET_POST, WorkerPool.QUERY, may_be_small=True),
         Endpoint(PREFIX + "read", remote_read.read, _POST, WorkerPool.QUERY, remote_read.failed),
         Endpoint(PREFIX + "query_exemplars", exemplars.exemplars, _GET_POST),
         Endpoint(PREFIX + "series", lookups.series, _GET_POST),

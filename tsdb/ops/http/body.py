@@ -7,6 +7,7 @@ the event loop's thread uses it.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ _STATUS_LINES[499] = "HTTP/1.1 499 Client Closed Request\r\n"  # A status of ngi
 
 
 class Answers:
-    """Passes answers of other threads to the event loop. Answers that come together need one wake-up."""
+    """Passes answers to the event loop, on whose thread it is made. Answers that come together need one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._thread = threading.get_ident()
         self._waiting: deque[tuple[BodyExchange, HttpAnswer | _Pieces]] = deque()
         self._woken = False
 
@@ -45,7 +47,9 @@ class Answers:
             return
         self._woken = True
         try:
-            self._loop.call_soon_threadsafe(self._send)
+            # The loop's own thread needs no system call to wake it.
+            own = threading.get_ident() == self._thread
+            (self._loop.call_soon if own else self._loop.call_soon_threadsafe)(self._send)
         except RuntimeError:
             log.warning("an answer came after the HTTP server had ended")
 

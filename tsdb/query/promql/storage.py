@@ -17,7 +17,7 @@ from tsdb.answer.columns import joined_body, joined_series
 from tsdb.answer.spec import EXACT, ExemplarsSpec, LabelsSpec, ReadOptions, SelectSpec, SeriesSpec
 from tsdb.answer.state import MemoryState, losses
 from tsdb.codec.records.exemplar_record import Exemplars
-from tsdb.model.errors import Unavailable
+from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.model.window import TIME_MAX_MS
 from tsdb.promql.evaluate.storage import StoredSeries
@@ -33,6 +33,7 @@ from tsdb.selector.selectors import is_utf8, matches_empty
 
 SAMPLE_BYTES = 16
 LABEL_COPIES = 2  # Copies: the answer, and the labels made from it.
+SMALL_SERIES_MAX, SMALL_SAMPLES_MAX = 500, 50_000  # Bounds of one read of a trial, whole columns included.
 SERIES_BYTES = 64  # Bytes beside the labels: the object of the labels, its entry in a list, and a start.
 
 NO_SERIES = StoredSeries((), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
@@ -97,7 +98,7 @@ class QuerierStorage:
             bytes_max=limits.bytes_max,
         )
         spec.check()
-        answer = self._sources.select(spec, self._call)
+        answer = self._from_memory(spec)
         if answer is None:
             # The parts of several sources are joined by a call that trims columns alone.
             parts, warnings, states = self._read_sources(replace(spec, untrimmed=False))
@@ -109,6 +110,10 @@ class QuerierStorage:
         if warnings or self._options.allow_holes:
             warnings = losses(warnings, states, start_ms, end_ms, allow_holes=self._options.allow_holes)
         return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, tuple(warnings), found.details)
+
+    def _from_memory(self, spec: SelectSpec) -> Answer | None:
+        """The answer of the store of this process, where it has all samples."""
+        return self._sources.select(spec, self._call)
 
     def _read_sources(self, spec: SelectSpec) -> tuple[Sequence[PartitionAnswer], Sequence[str], Sequence[MemoryState]]:
         """The parts by partition, warnings and states of an answer of several stores and history."""
@@ -216,6 +221,30 @@ class QuerierStorage:
         allow_holes = self._options.allow_holes
         found = losses(answer.warnings, answer.states or (), start_ms, spec.needed_end_ms, allow_holes=allow_holes)
         self._warnings.update(dict.fromkeys(found))
+
+
+class NotSmall(TsdbError):
+    """A trial of a query would exceed a bound, or wait."""
+
+    default_reason = "not_small"
+
+
+class SmallStorage(QuerierStorage):
+    """The storage of a trial: it reads few samples, from the memory of this process, and raises NotSmall or Overloaded
+    in place of a larger read, or of one that may wait."""
+
+    def __init__(self, sources: Sources, limits: SelectLimits, call: ReadCall, options: ReadOptions) -> None:
+        small = limits.lowered(SMALL_SERIES_MAX, SMALL_SAMPLES_MAX, SMALL_SAMPLES_MAX * SAMPLE_BYTES)
+        super().__init__(sources, small, call, options)
+
+    def _from_memory(self, spec: SelectSpec) -> Answer:
+        memory = self._sources.memory
+        if memory is None or not memory.is_small(spec):
+            raise NotSmall("the read is not small")
+        answer = super()._from_memory(spec)
+        if answer is None:
+            raise NotSmall("memory does not have all samples")
+        return answer
 
 
 def _ordered(parts: list[PartitionAnswer], wanted: Sequence[int]) -> list[PartitionAnswer]:

@@ -79,6 +79,9 @@ class InProcessStore(Protocol):
     def select(self, spec: SelectSpec, call: ReadCall) -> Answer:
         """The whole answer of memory."""
 
+    def is_small(self, spec: SelectSpec) -> bool:
+        """Whether a select begins without a wait and finds its series at once."""
+
     def labels(self, spec: LabelsSpec, call: ReadCall) -> LabelsAnswer:
         """The whole answer of memory."""
 

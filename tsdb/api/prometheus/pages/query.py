@@ -16,6 +16,7 @@ from tsdb.api.prometheus.arrow import MEDIA_TYPE, arrow_answer, arrow_rows
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import PIECE_BYTES, matrix_rows, sample_rows, vector_rows
+from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import Matcher
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import adder, counter, histogram
@@ -25,10 +26,12 @@ from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.numbers import shown_f
 from tsdb.query.promql.running import IN_QUEUE, TEXT_CHARS_MAX
 from tsdb.query.promql.slow import SlowQuery
+from tsdb.query.promql.storage import NotSmall
 from tsdb.selector.tokens import QueryError
 from tsdb.v1 import reader_pb2
 
 TRUNCATED = "results truncated due to limit"
+TRIAL_STEPS_MAX = 256  # A function over a range visits all its samples at each step.
 
 _KINDS = ("instant", "range", "remote_read")
 _duration = histogram(
@@ -62,6 +65,11 @@ def ranged(call: ApiCall) -> Result | Representation:
     steps = parameters.steps(call.form)
     call.running.shorten(parameters.timeout_s(call.form, call.options.timeout_s))
     return _answer(call, range_result(call, call.form.get("query"), steps), limit)
+
+
+def is_of_bounds(error: Exception) -> bool:
+    """Whether an error of a trial may be due to its bounds. Others are answered: no bound makes a query malformed."""
+    return not isinstance(error, InvalidRequest) or error.reason == "too_many_samples"
 
 
 def query_problem(error: QueryError) -> str:
@@ -140,22 +148,28 @@ def _evaluated(call: ApiCall, text: str, steps: parameters.QuerySteps, *, finds_
         own.delays_name_removal,
         own.values_max,
         call.hold,
-        call.running.check,
+        call.check,
     )
-    queue_s, began = call.running.age_s, time.perf_counter()
+    if call.trial_s is not None and (steps.end_ms - steps.start_ms) // (steps.step_ms or 1) > TRIAL_STEPS_MAX:
+        raise NotSmall("the query has many steps")
+    queue_s, began, problem = call.running.age_s, time.perf_counter(), None
     call.running.check(IN_QUEUE)
     with call.storage() as storage:
-        metered = MeteredStorage(storage, call.running.check, finds_newest=finds_newest)
+        metered = MeteredStorage(storage, call.check, finds_newest=finds_newest)
         try:
             if steps.step_ms:
                 found = range_query(text, metered, steps.start_ms, steps.end_ms, steps.step_ms, options)
             else:
                 found = instant_query(text, metered, steps.start_ms, options)
-        except QueryError as error:
-            raise BadParameter("query", query_problem(error)) from error
+        except Exception as error:
+            problem = error
+            if isinstance(error, QueryError):
+                raise BadParameter("query", query_problem(error)) from error
+            raise
         finally:
             timing = Timing(queue_s, time.perf_counter() - began)
-            report(call, "range" if steps.step_ms else "instant", metered, timing)
+            if call.trial_s is None or not (problem is not None and is_of_bounds(problem)):
+                report(call, "range" if steps.step_ms else "instant", metered, timing)
         call.hold(_size(found.value))
     if call.sources.seen is not None:
         call.sources.seen.result(lambda: _request(call, steps, lookback_ms), found, timing.evaluation)
