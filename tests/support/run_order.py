@@ -25,12 +25,25 @@ NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
 
 # Name of a group and its files, the first that fits. A JVM with its Spark workers takes a gigabyte, so there are two,
-# which take as long as each other. The pages share a server. One file at a time has three brokers, and one a Cassandra
-# node to stop or freeze.
+# which take as long as each other. The pages share a server. One file at a time has three brokers, two have a broker to
+# stop or freeze, and one a Cassandra node.
 TOGETHER = {
     "jobs and pipeline of spark": ("tests/spark/jobs/", "tests/spark/test_pipeline.py"),
     "spark": ("tests/spark/",),
     "pages": ("tests/e2e/ui/",),
+    "a broker of outages": (
+        "tests/fault/test_kafka_outage.py",
+        "tests/fault/test_lagging_readers.py",
+        "tests/fault/test_prometheus_sender.py",
+        "tests/integration/test_kafka_bootstrap.py",
+    ),
+    "a broker of starts": (
+        "tests/e2e/test_chunker_role.py",
+        "tests/e2e/test_readiness.py",
+        "tests/integration/consumer/test_parallel_consumer_starts.py",
+        "tests/integration/store/test_status_of_parts.py",
+        "tests/integration/store/test_store_kafka.py",
+    ),
     "three brokers": ("tests/fault/test_three_brokers.py", "tests/integration/test_kafka_faults.py"),
     "node": (
         "tests/fault/test_cassandra_outage.py",
