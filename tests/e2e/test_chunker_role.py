@@ -67,12 +67,18 @@ def test_windows_of_written_samples_close_by_themselves_and_become_chunks(
     through_ms = window_end(written_ms, DEMO.window_ms)
 
     def emitted() -> bool:
+        metrics, name = chunker.metrics(), "tsdb_chunk_stage_emitted_through_timestamp_seconds"
+        found = [metrics.get(f'{name}{{engine="python",partition="{number}"}}', 0) for number in range(PARTITIONS)]
+        return min(found) * 1000 >= through_ms
+
+    def committed() -> bool:
         rows = tsdb_json("chunks", "status", *log)["partitions"]
         return all((row["emitted_through_ms"] or 0) >= through_ms for row in rows)
 
     # Samples that a busy machine appended after their window had closed are late, and follow the window.
     wait_until(lambda: chunks_made(chunker) >= SAMPLES, EMITTED_WITHIN_S)
     wait_until(emitted, EMITTED_WITHIN_S)
+    wait_until(committed, EMITTED_WITHIN_S)
     rows = map(json.loads, tsdb_ok("chunks", "dump", *log, "--output", "json").decode().splitlines())
     assert sum(row["samples"] for row in rows if row["what"] in ("base", "late")) == SAMPLES
     assert chunker.metrics()['tsdb_chunk_stage_ticks_total{engine="python"}'] >= PARTITIONS

@@ -47,6 +47,7 @@ def test_history_does_not_wait_for_the_table_which_catches_up(tmp_path: Path) ->
             assert tsdb_json("tables", "create", *tables)["made"]
             loader.start()
             want = expected(fragments(rows))
-            wait_until(lambda: tsdb_json("tables", "check", *tables)["samples"] == len(want))
+            wait_until(lambda: len(rows_of(reopened(tmp_path))) == len(want))
+            assert tsdb_json("tables", "check", *tables)["samples"] == len(want)
             assert loader.terminate() == 0
     assert rows_of(reopened(tmp_path)) == want

@@ -12,6 +12,7 @@ from stack.kafka import KafkaCluster
 from support.servers.deployments import on_kafka
 from support.servers.logs import wait_until
 from support.servers.processes import Role, run_tsdb
+from tsdb.client import connect
 
 
 def status(address: str, *more: str) -> subprocess.CompletedProcess[bytes]:
@@ -28,11 +29,15 @@ def parts(address: str) -> Sequence[Any]:
 def test_a_log_and_a_store_that_are_away_are_named_by_a_querier(broker: KafkaCluster, tmp_path: Path) -> None:
     with on_kafka(tmp_path, broker.bootstrap) as deployment:
         stores = ("--stores", deployment.store.grpc)
-        with Role(tmp_path, "querier", *deployment.log, *stores) as querier:
+        with Role(tmp_path, "querier", *deployment.log, *stores) as querier, connect(querier.grpc) as client:
+
+            def away() -> list[str]:
+                return [part.part for part in client.away()]
+
             querier.wait_ready()
             assert parts(querier.grpc) == []
             broker.suspend_broker(0)
-            wait_until(lambda: [part["part"] for part in parts(querier.grpc)] == ["log"], 60.0)
+            wait_until(lambda: away() == ["log"], 60.0)
             (log,) = parts(querier.grpc)
             assert log["address"] == f"kafka://{broker.bootstrap}"
             assert "Check that Kafka answers" in log["next_step"]
@@ -45,9 +50,9 @@ def test_a_log_and_a_store_that_are_away_are_named_by_a_querier(broker: KafkaClu
                 "unknown"
             ] * 3
             broker.resume_broker(0)
-            wait_until(lambda: parts(querier.grpc) == [], 60.0)
+            wait_until(lambda: away() == [], 60.0)
             deployment.store.kill()
-            wait_until(lambda: [part["part"] for part in parts(querier.grpc)] == ["store"], 60.0)
+            wait_until(lambda: away() == ["store"], 60.0)
             (store,) = parts(querier.grpc)
             assert store["address"] == deployment.store.grpc
             assert "refused" in store["error"]

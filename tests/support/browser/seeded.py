@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from support.promql.differential.dataset import StoredSamples
 from support.promql.differential.prometheus import write
-from support.servers.logs import wait_until
-from support.servers.processes import Role, tsdb_json
+from support.servers.processes import Role, wait_for_samples
 from tsdb.selector.selectors import METRIC_NAME
 
 STEP_MS = 15_000
@@ -54,12 +53,7 @@ def seeded(role: Role) -> Seeded:
     series = _series([end_ms - STEP_MS * (SAMPLES - 1 - at) for at in range(SAMPLES)])
     write(role.http, series)
     expected = sum(len(one.samples) for one in series)
-    wait_until(
-        lambda: (
-            sum(int(one["samples"]) for one in tsdb_json("coverage", "--address", role.grpc)["partitions"]) >= expected
-        ),
-        WITHIN_S,
-    )
+    wait_for_samples(role.grpc, expected, WITHIN_S)
     return Seeded(role, end_ms)
 
 

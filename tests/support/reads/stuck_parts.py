@@ -190,7 +190,7 @@ def part_is_frozen(
                 kind.refused.append(refusal)
             elif value != expected[name]:
                 kind.broken.append(value)
-            over.wait(0.05)
+            over.wait(0.2)
 
     # After an earlier drill the stores may still read on.
     wait_until(lambda: all(request() == ("", expected[name]) for name, request in requests.items()), WITHIN_S)

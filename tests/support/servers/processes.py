@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stack.ports import Ports
+from tsdb.client import connect
 
 READY_WITHIN_S = 600.0  # Covers a first compilation of all kernels on a busy machine.
 SLOW_S = 20.0  # Time beside the drain on a busy machine. A process that waits for its clients takes a minute.
@@ -51,10 +52,10 @@ def tsdb_json(*arguments: str, timeout_s: float = 300.0) -> Any:
 def wait_for_samples(address: str, samples: int, within_s: float = 60.0) -> None:
     """Wait until a store has applied `samples` samples: a write becomes visible a moment after its answer."""
     give_up_at = time.monotonic() + within_s
-    while (
-        held := sum(int(row["samples"]) for row in tsdb_json("coverage", "--address", address)["partitions"])
-    ) < samples:
-        assert time.monotonic() < give_up_at, f"{held} of {samples} samples visible within {within_s:g} s"
+    with connect(address) as client:
+        while (held := sum(state.samples for state in client.coverage())) < samples:
+            assert time.monotonic() < give_up_at, f"{held} of {samples} samples visible within {within_s:g} s"
+            time.sleep(0.05)  # Interval of checks of another process. The loop's condition is the claim.
 
 
 class Role:
