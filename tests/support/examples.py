@@ -1,4 +1,4 @@
-"""Profiles of Hypothesis. Every run takes a third of the examples; `make soak` takes all.
+"""Profiles of Hypothesis. Every run takes a sixth of the examples; `make soak` takes all.
 
 An example is slow on a busy machine or while a kernel compiles, so no profile has a deadline: pytest-timeout ends a
 test that hangs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 EVERY_RUN, FULL = "every-run", "full"
-SHARE = 3
+SHARE = 6
 LEAST = 20  # With fewer, the simplest examples are most of them.
 
 
