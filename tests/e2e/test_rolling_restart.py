@@ -21,9 +21,11 @@ from tsdb.client import ReadOptions, WriteBatch, connect
 SERIES = 600
 POINTS = 240
 SAMPLES = SERIES * POINTS
+INSTANCES = 20
+SOME = 'asked{instance="i0"}'  # The samples of one instance.
 THREADS = 4
 # Pause of a thread between requests. Some requests are always in flight, and two cores can still start a store.
-REST_S = 0.02
+REST_S = 0.05
 ANSWERS = 60  # Number of answers between steps of the restart.
 MEASURED_ANSWERS = 800
 # Two stores, a gateway, a broker and the load's own threads run at once. With fewer cores they only wait for each
@@ -55,7 +57,7 @@ def span(deployment: Deployment, second: Role) -> Span:
     rng = np.random.default_rng(9)
     batch = WriteBatch()
     for number in range(SERIES):
-        labels = {"__name__": "asked", "job": "rolling", "instance": f"i{number % 20}", "n": str(number)}
+        labels = {"__name__": "asked", "job": "rolling", "instance": f"i{number % INSTANCES}", "n": str(number)}
         batch.add(labels, ts_ms, rng.normal(50, 10, POINTS).round(2))
     asked = int(ts_ms[0]), end_ms + 1
     with deployment.writer() as writer:
@@ -70,7 +72,7 @@ def test_a_rolling_restart_fails_no_query(deployment: Deployment, second: Role, 
     stores = [deployment.store, second]
     with (
         Writers(deployment.gateway.grpc, rest_s=REST_S) as writers,
-        Readers(stores, "asked", span, SAMPLES, THREADS, rest_s=REST_S) as readers,
+        Readers(stores, SOME, span, SAMPLES // INSTANCES, THREADS, rest_s=REST_S) as readers,
     ):
         for number, store in enumerate(stores):
             readers.wait_for_answers_of(number, ANSWERS)

@@ -84,7 +84,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(BUILD_WITHIN_S + 300)  # The first test builds the wheel.
-@pytest.mark.parametrize("install", ["wheel", "editable"])
+@pytest.mark.parametrize("install", ["wheel", pytest.param("editable", marks=pytest.mark.soak)])
 def test_mypy_sees_our_types_in_an_installed_wheel_and_in_an_editable_install(
     install: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

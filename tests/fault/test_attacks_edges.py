@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.drills.edge_attackers import HEALTH, HTTP, REFLECTION, WRITE
+from support.drills.edge_attackers import HTTP, REFLECTION, WRITE
 from support.drills.edge_drills import bombs, crowd, crowds_of, ends_in_time, no_descriptors
 from support.servers.deployments import Deployment, embedded
 from support.servers.processes import Role
@@ -21,7 +21,6 @@ BOMBS = 16
 KINDS = [
     (WRITE, "gzip"),
     (WRITE, "tiny_fields"),
-    (HEALTH, "malformed"),
     (REFLECTION, "malformed"),
     (HTTP, "large_body"),
 ]

@@ -30,7 +30,7 @@ from tsdb.client import Client, ReadOptions, WriteBatch, connect
 NAME = "slow-slices"
 PARTITIONS_HELD = "0-1"
 SERIES, SAMPLES = 24, 50
-READS = 80
+READS = 40
 WITHIN_S = 90.0
 # Covers the scheduling noise of a machine with other tests. A read that waited for the experiment would take its 30 s.
 MORE_S = 0.5

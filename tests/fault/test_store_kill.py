@@ -24,7 +24,6 @@ from tsdb.model.labels import canonical_labels
 
 SERIES = 2_000
 POINTS = 1_500  # Points of each series. Their replay takes long enough for a kill in its middle.
-KILLS_IN_REPLAY = 3
 TRIES = 20
 SPAN_MS = 3_600_000
 WATCH_SAMPLES = 1 << 20
@@ -38,19 +37,22 @@ def deployment(kafka: SharedBroker, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
-def test_a_store_killed_in_the_middle_of_its_replay_comes_back_with_the_same_answers(deployment: Deployment) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.soak)])
+def test_a_store_killed_in_the_middle_of_its_replay_comes_back_with_the_same_answers(
+    deployment: Deployment, kills: int
+) -> None:
     end_ms = time.time_ns() // 1_000_000
     written = write_much(deployment, end_ms)
     before = answer_of(deployment, written, end_ms)
     assert before.samples == SERIES * POINTS
-    killed_at = [kill_in_replay(deployment.store, random.Random(11)) for _ in range(KILLS_IN_REPLAY)]
+    killed_at = [kill_in_replay(deployment.store, random.Random(11)) for _ in range(kills)]
     deployment.store.start()
     assert_same(answer_of(deployment, written, end_ms), before)
     print(f"killed in replay with {killed_at} of the records applied; {before.samples} samples are the same after")
 
 
 def test_a_store_killed_under_load_comes_back_with_all_that_was_told_ok(deployment: Deployment) -> None:
-    kill_store(deployment, kills=3, seed=7)
+    kill_store(deployment, kills=1, seed=7)
 
 
 def test_a_watch_goes_on_across_a_kill_with_every_sample_once(deployment: Deployment) -> None:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from support.data.late_writes import LateWrites, commits, rows
 from support.servers.logs import wait_until
 from support.servers.processes import Role, tsdb_json
 from tsdb.client import WriteBatch, connect
 from tsdb.history.iceberg.catalog import TableSettings, create_table, open_catalog
 
-KILLS = 6
 
-
-def test_each_sample_is_in_the_table_once_after_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
+def test_each_sample_is_in_the_table_once_after_kills(tmp_path: Path, kills: int) -> None:
     writes = LateWrites(91)
     settings = TableSettings(f"sqlite:///{tmp_path}/tables.db")
     with open_catalog(settings) as catalog:
         assert create_table(catalog, settings.name, 2)
     arguments = ("--time-set", "demo", "--tables", settings.catalog, "--tables-commit-interval-s", "0.1")
     with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), *arguments) as role:
-        for kill in range(KILLS):
+        for kill in range(kills):
             known = commits(settings)
             # Two writes, so that the second one's chunk comes while the first one's is committed.
             for _ in range(2):

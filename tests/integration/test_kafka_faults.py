@@ -63,7 +63,9 @@ def _leader(cluster: KafkaCluster, logs: LogFactory) -> int:
     return cluster.leader(f"{logs.prefix}{METRICS}", 0)
 
 
-@pytest.mark.parametrize("strike", [pytest.param(_stop, marks=pytest.mark.soak), _kill, _freeze])
+@pytest.mark.parametrize(
+    "strike", [pytest.param(_stop, marks=pytest.mark.soak), _kill, pytest.param(_freeze, marks=pytest.mark.soak)]
+)
 def test_no_append_is_acknowledged_falsely_and_retries_succeed_after(
     broker: KafkaCluster, logs: LogFactory, strike: Callable[[KafkaCluster], Callable[[], None]]
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from pyspark.sql import SparkSession
 
 from spark_backfill.jobs.rebuild.job import rebuild
@@ -40,6 +41,7 @@ WINDOWS = Windows(FIRST_MS, FIRST_MS + 4 * DEMO.window_ms)
 WAIT_S = 60.0
 
 
+@pytest.mark.soak  # tests/spark/test_driver_memory.py has other jobs in each run.
 def test_chunks_of_four_times_the_samples_are_no_more_for_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     # To read a record of the embedded log a process expands the dictionary of its partition, whatever the log's size.
     usage = DriverUsage(spark, ROOM_BYTES + PARTITIONS * DICTIONARY_BYTES)

@@ -110,6 +110,7 @@ def test_a_driver_killed_with_all_it_began_goes_on_from_its_checkpoint_on_kafka(
     chunks_of(log)
 
 
+@pytest.mark.soak  # Each run hands over between engines that were stopped in the middle.
 @pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
 def test_a_driver_goes_on_from_the_checkpoint_of_a_killed_one_and_without_it_from_its_commits(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

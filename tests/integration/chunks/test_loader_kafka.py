@@ -81,6 +81,7 @@ def test_a_loader_that_is_killed_loses_nothing(factory: LogFactory, store: Chunk
     assert_holds(store, log, expected)
 
 
+@pytest.mark.soak  # In each run tests/fault/test_kafka_outage.py holds that loaders go on after an outage.
 def test_a_broker_that_stops_is_waited_for(broker: KafkaCluster) -> None:
     with LogFactory(f"kafka://{broker.bootstrap}", f"t{uuid.uuid4().hex[:12]}.") as factory:
         factory.create(partitions=PARTITIONS)

@@ -81,6 +81,7 @@ def test_killed_workers_and_twins_leave_the_keys_of_one_run(
         assert undisturbed.rows() == held
 
 
+@pytest.mark.soak  # In each run an import of files has them, and a frame that is written twice is in test_source.py.
 def test_a_frame_with_killed_and_repeated_writers_is_written_like_an_undisturbed_one(
     spark: SparkSession, embedded: ImportGround, tmp_path: Path
 ) -> None:
