@@ -96,6 +96,7 @@ def test_the_command_copies_compares_and_names_its_job(
 def test_a_rebuild_reads_history_where_the_log_has_ended(spark: SparkSession, tmp_path: Path) -> None:
     logs, histories = LogFactory(f"sqlite:///{tmp_path}/log.db", ""), HistoryFactory(f"sqlite:///{tmp_path}/h.db")
     with logs, histories:
+        TrimmedGround.fill(logs, histories)
         ground = TrimmedGround(logs, histories)
         before, seam_ms = ground.ends(), first_whole_ms(ground.log, DEMO)
         done = rebuild(spark, ground.options, RANGE, job_id="month")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_backfill.building.options import BuildOptions
 from spark_backfill.jobs.rebuild.job import rebuild
+from spark_backfill.worker_log import close_worker_log
 from support.data.recorded_log import BASE_MS, RecordedLog
 from support.servers.histories import HistoryFactory, write_rows, written
 from support.servers.logs import LogFactory
@@ -32,26 +33,32 @@ Records = dict[tuple[int, bytes], bytes]
 
 
 class TrimmedGround:
-    """A recorded log, its chunks, and a history that has all of them. Then the log lost its first half."""
+    """The log and history that `fill` made."""
 
     def __init__(self, logs: LogFactory, histories: HistoryFactory) -> None:
-        admin = logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
-        histories.create()
         self.log: Log = logs.open(clock=still(RECORDED.end_ms))
-        RECORDED.write(self.log)
         self.history: ChunkStore = histories.open()
         self.options: BuildOptions = build_options(self.log, places(logs, histories))
-        rebuild(LOCAL, self.options, RANGE)
-        first = next(record for record in self._chunks(0) if _is_base(record))
-        import_key = self._imported(first)
-        self.log.append_sync(CHUNKS, 0, first.value, key=import_key)
-        hole = hole_record(LOSS)
-        self.log.append_sync(CHUNKS, 1, hole.value, key=hole.key)
         self.wanted = self.records({})
-        self._load()
-        self.load_through(RANGE.end_ms)
-        self._admin = admin
-        self.trim(RECORDED.records // 2)
+        self._admin = logs.topics()
+
+    @classmethod
+    def fill(cls, logs: LogFactory, histories: HistoryFactory) -> None:
+        """Make a recorded log, its chunks, and a history that has all of them. Then the log loses its first half."""
+        logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
+        histories.create()
+        made = cls(logs, histories)
+        RECORDED.write(made.log)
+        rebuild(LOCAL, made.options, RANGE)
+        first = next(record for record in made._chunks(0) if _is_base(record))
+        made.log.append_sync(CHUNKS, 0, first.value, key=cls._imported(first))
+        hole = hole_record(LOSS)
+        made.log.append_sync(CHUNKS, 1, hole.value, key=hole.key)
+        made._load()
+        made.load_through(RANGE.end_ms)
+        made.trim(RECORDED.records // 2)
+        made.log.close()  # One log in a process writes.
+        close_worker_log()
 
     def trim(self, offset: int) -> None:
         """Drop the records below an offset."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from support.counters import sample
 from support.data.chunk_topics import Expected, append_entries, chunk_entry
 from support.servers.histories import HistoryFactory, write_rows, written
 from support.servers.loaders import assert_holds
+from support.servers.logs import LogFactory
 from support.spark.local_rows import LOCAL
 from support.spark.pipelines import still
 from tsdb.backup.restore import Begin, write_all
@@ -41,13 +44,12 @@ META_SETTINGS = MetaSettings(partitions=PARTITIONS)
 class Move:
     """A loaded history, an empty one, and migrations between them."""
 
-    def __init__(self, ground: Ground, target: HistoryFactory) -> None:
+    def __init__(self, ground: Ground, first: Expected, target: HistoryFactory) -> None:
         self.ground = ground
         self.factory = target
         self.source: ChunkStore = ground.histories.open()
         self.target: ChunkStore = target.open()
-        self.first: Expected = ground.append_windows()
-        ground.load(self.source, self.first)
+        self.first = first
         self.loss = HoleRecord(1, 0, 0, 10, "corrupt_record", 3)
         written(lambda done: self.source.accept_hole(self.loss, done))
 
@@ -67,12 +69,40 @@ class Move:
         return {key for key, value in found.items() if key.startswith(b"migration/") and value is not None}
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A folder with the files of a log and of a history that has its first windows; each test takes copies."""
+
+    folder: Path
+    prefix: str
+    first: Expected
+
+
+def urls(folder: Path) -> tuple[str, str]:
+    """URLs of the log and the history."""
+    return f"sqlite:///{folder}/log.db", f"sqlite:///{folder}/history.db"
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    folder = tmp_path_factory.mktemp("filled")
+    with backup_ground(*urls(folder)) as ground:
+        first = ground.append_windows()
+        ground.load(ground.histories.open(), first)
+        return Filled(folder, ground.logs.prefix, first)
+
+
 @pytest.fixture
-def move(tmp_path: Path) -> Iterator[Move]:
-    urls = f"sqlite:///{tmp_path}/log.db", f"sqlite:///{tmp_path}/history.db"
-    with backup_ground(*urls) as ground, HistoryFactory(f"sqlite:///{tmp_path}/target.db") as target:
+def move(filled: Filled, tmp_path: Path) -> Iterator[Move]:
+    shutil.copytree(filled.folder, tmp_path, dirs_exist_ok=True)
+    log_url, history_url = urls(tmp_path)
+    with (
+        LogFactory(log_url, filled.prefix) as logs,
+        HistoryFactory(history_url) as histories,
+        HistoryFactory(f"sqlite:///{tmp_path}/target.db") as target,
+    ):
         target.create()
-        yield Move(ground, target)
+        yield Move(Ground(logs, histories, logs.open(), SystemClock()), copy.deepcopy(filled.first), target)
         close_worker_log()
 
 

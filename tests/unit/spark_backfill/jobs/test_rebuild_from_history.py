@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +28,24 @@ from tsdb.model.errors import LostOffsets, Unavailable
 from tsdb.model.time_set import DEMO
 
 
+def factories(folder: Path) -> tuple[LogFactory, HistoryFactory]:
+    return LogFactory(f"sqlite:///{folder}/log.db", ""), HistoryFactory(f"sqlite:///{folder}/h.db")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of a log and a history, of which each test takes copies."""
+    folder = tmp_path_factory.mktemp("filled")
+    logs, histories = factories(folder)
+    with logs, histories:
+        TrimmedGround.fill(logs, histories)
+    return folder
+
+
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[TrimmedGround]:
-    logs, histories = LogFactory(f"sqlite:///{tmp_path / 'log.db'}", ""), HistoryFactory(f"sqlite:///{tmp_path}/h.db")
+def ground(filled: Path, tmp_path: Path) -> Iterator[TrimmedGround]:
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    logs, histories = factories(tmp_path)
     with logs, histories:
         yield TrimmedGround(logs, histories)
         close_worker_log()

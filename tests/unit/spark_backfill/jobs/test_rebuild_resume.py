@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,9 +40,7 @@ class Ground:
     """A recorded log, the items that were built, and a kill at the begin of a chosen one."""
 
     def __init__(self, logs: LogFactory, patch: pytest.MonkeyPatch) -> None:
-        logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
         self.log: Log = logs.open(clock=still(RECORDED.end_ms))
-        RECORDED.write(self.log)
         self.options: BuildOptions = build_options(self.log, Places(log=logs.url))
         self.built: list[Item] = []
         self.kill_at: int | None = None
@@ -69,8 +68,19 @@ class Ground:
         return {key: value for key, value in found.items() if key.startswith(b"rebuild/") and value is not None}
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of a recorded log, of which each test takes copies."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with LogFactory(f"sqlite:///{folder}/log.db", "") as logs:
+        logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
+        RECORDED.write(logs.open(clock=still(RECORDED.end_ms)))
+    return folder
+
+
 @pytest.fixture
-def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+def ground(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
     with LogFactory(f"sqlite:///{tmp_path / 'log.db'}", "") as logs:
         yield Ground(logs, monkeypatch)
         close_worker_log()
