@@ -36,7 +36,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "demo",
             "tsdb.cli.demo.command:demo",
-            "Show the product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.",
+            "Show the product on this machine's metrics in a minute: write, read, kill, replay, history, a page.",
         ),
         Row(
             "open",

@@ -253,8 +253,10 @@ class WorkerSettings(ProcessSettings):
         pattern=r"^[A-Za-z0-9._-]*$",
         description="Prefix of every topic name, so that several systems can share a cluster.",
     )
-    time_set: Literal["production", "demo"] = Field(
-        "production", description="Durations that all processes of one log must share; demo: seconds, not hours."
+    time_set: Literal["production", "demo", "brief"] = Field(
+        "production",
+        description="Durations that all processes of one log must share; production: windows of 4 h; demo: of 30 s; "
+        "brief: of 20 s.",
     )
     placement_labels: Names = Field(
         ("job", "instance"),

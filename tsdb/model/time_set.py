@@ -52,9 +52,15 @@ class SliceLengths:
 
 PRODUCTION = TimeSet("production", 4 * _H, 5 * _MIN, 10 * _MIN, 5 * _MIN, _MIN, 2 * _H, 10 * _H, 5 * _D)
 DEMO = TimeSet("demo", 30 * _S, 2 * _S, 5 * _S, 3 * _S, _S, 5 * _S, 90 * _S, 5 * _D)
+# `tsdb demo` uses it, which waits until memory has dropped a range. Chunk stage and loader may lag by 15 s.
+BRIEF = TimeSet("brief", 20 * _S, 2 * _S, 5 * _S, 3 * _S, _S, 3 * _S, 45 * _S, 5 * _D)
 
-_TIME_SETS = {time_set.name: time_set for time_set in (PRODUCTION, DEMO)}
-_SLICES = {"production": SliceLengths(10 * _MIN, _H), "demo": SliceLengths(2 * _S, 10 * _S)}
+_TIME_SETS = {time_set.name: time_set for time_set in (PRODUCTION, DEMO, BRIEF)}
+_SLICES = {
+    "production": SliceLengths(10 * _MIN, _H),
+    "demo": SliceLengths(2 * _S, 10 * _S),
+    "brief": SliceLengths(_S, 5 * _S),
+}
 
 
 def time_set(name: str) -> TimeSet:

@@ -24,13 +24,13 @@ from tsdb.cli.demo.standalone import Agent, Standalone, run_tsdb
 from tsdb.cli.demo.table import show_table, table_options
 from tsdb.cli.page import need_page, page_link, show
 from tsdb.model.errors import Unavailable
-from tsdb.model.time_set import DEMO, slice_lengths
+from tsdb.model.time_set import BRIEF, slice_lengths
 from tsdb.model.window import ceil_to
 
 # The range has at least this length. It ends where a merged slice ends, because memory drops whole slices.
 COMPARED_MS = 2_000
 SETTLE_MS = 3_000  # Time from the end of the range to the kill, so that all samples of the range are acknowledged.
-EVICTED_WITHIN_S = 240  # Memory holds 90 s with the demo time set; a busy machine drops them later.
+EVICTED_WITHIN_S = 240  # Memory holds 45 s with the brief time set; a busy machine drops them later.
 LATE_LABELS = {"__name__": "demo_late", "job": "demo", "instance": "late"}
 EVERYTHING = '{__name__=~".+"}'
 SHOWN = (
@@ -57,7 +57,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Show the product on this machine's metrics in some minutes: write, read, kill, replay, history, a page.
+    """Show the product on this machine's metrics in a minute: write, read, kill, replay, history, a page.
 
     Runs in a scratch folder that is removed at the end, at the default addresses where they are free. Needs neither
     Java nor Kafka; with Spark and Java it shows the pipeline of a cluster too. Exit code 0 means that every comparison
@@ -76,14 +76,14 @@ def demo(
 
 def _stages(scratch: Path, server: Standalone) -> bool:
     """Run all stages; True when each read gave the samples that were there before the kill."""
-    console.rule("tsdb standalone --time-set demo")
+    console.rule(f"tsdb standalone --time-set {BRIEF.name}")
     seconds = server.start()
     console.print(f"ready in {seconds:.1f} s: gateway, log, store, chunker, loader, history, querier in one process")
     console.print(f"its page, while the demo runs: http://{server.http}/")
     with Agent(server.grpc, scratch):
         console.rule("tsdb agent: this machine's metrics, every second")
         started_ms = now_ms()
-        end_ms = ceil_to(started_ms + COMPARED_MS, slice_lengths(DEMO.name).large_ms)
+        end_ms = ceil_to(started_ms + COMPARED_MS, slice_lengths(BRIEF.name).large_ms)
         show_live(console, server, end_ms + SETTLE_MS)
         show_queries(server)
         span = ("--start", str(started_ms), "--end", str(end_ms))
@@ -102,7 +102,7 @@ def _stages(scratch: Path, server: Standalone) -> bool:
 
 def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bool:
     """Wait until windows have become chunks in history and memory has dropped the range; then query it once more."""
-    console.rule("windows of 30 s close, become chunks, are loaded into history; memory keeps 90 s")
+    console.rule("windows of 20 s close, become chunks, are loaded into history; memory keeps 45 s")
     end_ms = int(span[3])
     show_until(console, server, lambda: covers_from_ms(server) >= end_ms, EVICTED_WITHIN_S)
     memory, since = server.metric("tsdb_store_samples"), time_of(covers_from_ms(server))
@@ -116,7 +116,7 @@ def show_history(server: Standalone, span: tuple[str, ...], before: bytes) -> bo
 
 
 def show_late(server: Standalone, at_ms: int) -> bool:
-    """Write a sample for a window that closed minutes ago; True when the next read has it."""
+    """Write a sample for a window that closed long ago; True when the next read has it."""
     console.rule("a late sample, for a window that is in history already")
     row = json.dumps({"labels": LATE_LABELS, "ts_ms": at_ms, "value": 42.0})
     run_tsdb("write", "-", "--format", "jsonl", "--address", server.grpc, stdin=row.encode())

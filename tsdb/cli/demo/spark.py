@@ -21,12 +21,12 @@ from spark_backfill.session import require_java, require_pyspark
 from tsdb.cli.demo.panel import time_of
 from tsdb.cli.demo.standalone import TSDB, DemoFailed, Standalone, run_tsdb
 from tsdb.model.errors import ConfigMismatch
-from tsdb.model.time_set import DEMO
+from tsdb.model.time_set import BRIEF
 from tsdb.model.window import ceil_to
 
 LOADED_WITHIN_S = 120.0
 
-WITHIN_S = 240.0  # An idle machine starts a session in 10 s, and a window closes 32 s after its start.
+WITHIN_S = 240.0  # An idle machine starts a session in 10 s, and a window closes 22 s after its start.
 END_WITHIN_S = 60.0
 JOBS_OFF = ("--merge-late", "off", "--downsample", "off", "--verify", "off")  # `verify` is run by itself afterwards.
 
@@ -46,9 +46,9 @@ def show_spark(console: Console, server: Standalone, scratch: Path, started_ms: 
         return True
     data_dir = scratch / "data"
     urls = ("--log", f"sqlite:///{data_dir}/log.sqlite", "--history", f"sqlite:///{data_dir}/history.sqlite")
-    places = (*urls, "--time-set", "demo")
+    places = (*urls, "--time-set", BRIEF.name)
     end_ms = _hand_over(console, server, places, scratch)
-    return _verify(console, places, ceil_to(started_ms, DEMO.window_ms), end_ms)
+    return _verify(console, places, ceil_to(started_ms, BRIEF.window_ms), end_ms)
 
 
 def _hand_over(console: Console, server: Standalone, places: tuple[str, ...], scratch: Path) -> int:
@@ -58,7 +58,7 @@ def _hand_over(console: Console, server: Standalone, places: tuple[str, ...], sc
     """
     server.stop()
     console.print("tsdb standalone has stopped: an embedded log has one writer at a time")
-    end_ms = ceil_to(time.time_ns() // 1_000_000, DEMO.window_ms)
+    end_ms = ceil_to(time.time_ns() // 1_000_000, BRIEF.window_ms)
     with Stream(places, server.http, scratch) as stream:
         began_ms = min(_emitted(stream.wait(_emitted)).values())
         console.print(f"tsdb spark run: continues at {time_of(began_ms)}, where the chunker stopped")
@@ -89,8 +89,8 @@ def _verify(console: Console, places: tuple[str, ...], start_ms: int, end_ms: in
         if figure and name != "rows":
             console.print(f"  {name}: {figure}")
     verdict = "[green]nothing is missing, differing or extra[/]" if report["ok"] else "[red]they differ[/]"
-    windows = (end_ms - start_ms) // DEMO.window_ms
-    console.print(f"{windows} windows of {DEMO.window_ms // 1000} s, of both engines: {verdict}")
+    windows = (end_ms - start_ms) // BRIEF.window_ms
+    console.print(f"{windows} windows of {BRIEF.window_ms // 1000} s, of both engines: {verdict}")
     return bool(report["ok"])
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from tsdb.cli.options.connection import DEFAULT_ADDRESS
 from tsdb.cli.page import DEFAULT_PAGE
+from tsdb.model.time_set import BRIEF
 
 TSDB = (sys.executable, "-m", "tsdb.cli.main")
-READY_WITHIN_S = 200.0  # The first start on a machine compiles the kernels.
+READY_WITHIN_S = 200.0  # The first start in a checkout builds the kernels.
 PORTS = (20_000, 32_000)
 TRIED_MAX = 100
 STOPPED_WITHIN_S = 60.0  # `drain_s` is 25.
@@ -74,7 +75,7 @@ class Standalone:
 
     def start(self, on_wait: Callable[[str], None] = lambda reason: None) -> float:
         """Start, wait until ready, return the seconds. `on_wait` receives each reason for waiting once."""
-        command = [*TSDB, "standalone", "--time-set", "demo", "--data-dir", str(self._scratch / "data")]
+        command = [*TSDB, "standalone", "--time-set", BRIEF.name, "--data-dir", str(self._scratch / "data")]
         with (self._scratch / "standalone.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--grpc", self.grpc, "--http", self.http, *self._options], stdout=log, stderr=log

@@ -108,7 +108,7 @@ class TestBadValues:
             (StoreSettings, {}, "log is required: give --log or TSDB_LOG"),
             (StoreSettings, {**LOG, "grpc": "host:99999"}, "grpc = 'host:99999'.*65535"),
             (StoreSettings, {**LOG, "workers": "-1"}, "workers = '-1'.*greater than or equal to 0"),
-            (StoreSettings, {**LOG, "time_set": "fast"}, "time_set = 'fast'.*'production' or 'demo'"),
+            (StoreSettings, {**LOG, "time_set": "fast"}, "time_set = 'fast'.*'production', 'demo' or 'brief'"),
             (StoreSettings, {**LOG, "hold_extra_ms": 43_200_001}, "hold_extra_ms.*less than or equal to 43200000"),
             (StoreSettings, {**LOG, "partitions": "8-0"}, "partitions = '8-0'.*such as 0-8"),
             (StoreSettings, {**LOG, "shard": "3/3"}, "shard = '3/3'.*INDEX/COUNT"),

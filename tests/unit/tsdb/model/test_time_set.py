@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsdb.model.errors import ConfigMismatch
-from tsdb.model.time_set import DEMO, PRODUCTION, SliceLengths, TimeSet, slice_lengths, time_set
+from tsdb.model.time_set import BRIEF, DEMO, PRODUCTION, SliceLengths, TimeSet, slice_lengths, time_set
 
 S, MIN, H, D = 1000, 60_000, 3_600_000, 86_400_000
 
@@ -15,12 +15,17 @@ def test_production_is_as_documented() -> None:
     assert slice_lengths("production") == SliceLengths(10 * MIN, H)
 
 
+def test_brief_is_as_documented() -> None:
+    assert TimeSet("brief", 20 * S, 2 * S, 5 * S, 3 * S, S, 3 * S, 45 * S, 5 * D) == BRIEF
+    assert slice_lengths("brief") == SliceLengths(S, 5 * S)
+
+
 def test_demo_is_as_documented() -> None:
     assert TimeSet("demo", 30 * S, 2 * S, 5 * S, 3 * S, S, 5 * S, 90 * S, 5 * D) == DEMO
     assert slice_lengths("demo") == SliceLengths(2 * S, 10 * S)
 
 
-@pytest.mark.parametrize("name", ["production", "demo"])
+@pytest.mark.parametrize("name", ["production", "demo", "brief"])
 def test_the_durations_of_a_time_set_hang_together(name: str) -> None:
     times, slices = time_set(name), slice_lengths(name)
     assert times.name == name
@@ -32,7 +37,7 @@ def test_the_durations_of_a_time_set_hang_together(name: str) -> None:
     assert times.accept_past_ms > times.least_hold_ms
 
 
-@pytest.mark.parametrize("name", ["production", "demo"])
+@pytest.mark.parametrize("name", ["production", "demo", "brief"])
 def test_a_window_closes_where_a_late_minute_begins(name: str) -> None:
     """Spark's pipeline cuts the late minutes there."""
     times = time_set(name)
