@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from threading import Event
 from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pool
-from grpc_reflection.v1alpha import reflection
 
 from tsdb.model import defaults
 from tsdb.model.errors import TsdbError, Unavailable
@@ -32,6 +31,8 @@ from tsdb.ops.tls import ServerTls
 
 log = get_logger(__name__)
 
+REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
+REFLECTED = f"/{REFLECTION}/ServerReflectionInfo"
 SPARE_THREADS = 8  # Run refusals, and calls that need no slot, while all other threads are busy.
 # Calls beyond the bound that may wait for a thread; gRPC itself refuses more. A write holds a thread for milliseconds,
 # and a call in the backlog has no thread and no request yet: 512 senders at once are served.
@@ -200,6 +201,27 @@ class GrpcServer:
             self.abort()
 
 
+class _Reflection(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # No class that takes types at run time.
+    """The reflection service. Its first call imports it: the descriptors of descriptors take 4 MiB."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = services
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        return self._handler if handler_call_details.method == REFLECTED else None
+
+    @cached_property
+    def _handler(self) -> grpc.RpcMethodHandler[Any, Any]:
+        from grpc_reflection.v1alpha.reflection import ReflectionServicer
+        from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+        return grpc.stream_stream_rpc_method_handler(
+            ReflectionServicer(self._services).ServerReflectionInfo,
+            ServerReflectionRequest.FromString,
+            ServerReflectionResponse.SerializeToString,
+        )
+
+
 def build_server(
     services: Sequence[GrpcService],
     *,
@@ -219,8 +241,10 @@ def build_server(
     """
     limits = limits or GrpcLimits()
     names = [service.name for service in services]
+    methods = _methods(names)
     if reflect:
-        names.append(reflection.SERVICE_NAME)
+        names.append(REFLECTION)
+        methods.append(REFLECTED)
     calls_max = limits.running_max + limits.waiting_max
     threads = CallThreads(calls_max + SPARE_THREADS, "grpc")
     receipts = Receipts(limits.receipts_max, threads)
@@ -235,7 +259,7 @@ def build_server(
     patient = frozenset(f"/{service.name}/{method}" for service in services for method in service.patient)
     # The first interceptor is the outermost: it also counts what the token check refuses.
     interceptors: list[Any] = [
-        Calls(_methods(names), receipts, reader, requests, slots, senders, gate, always=always, patient=patient)
+        Calls(methods, receipts, reader, requests, slots, senders, gate, always=always, patient=patient)
     ]
     if tokens:
         interceptors.append(TokenCheck(tokens))
@@ -252,7 +276,7 @@ def build_server(
         service.add(service.servicer, server)
     health.add_to(server)
     if reflect:
-        reflection.enable_server_reflection([*names, HEALTH_SERVICE], server)
+        server.add_generic_rpc_handlers((_Reflection([*names, HEALTH_SERVICE]),))
     return GrpcServer(server, threads, receipts, senders, health, gate, host, _bind(server, host, port, tls))
 
 
