@@ -55,6 +55,8 @@ CONFLUENT_PARALLEL = JarSet(
     "0.5.3.3",
     ("io.confluent.parallelconsumer:parallel-consumer-core:0.5.3.3", "org.slf4j:slf4j-nop:2.0.17"),
 )
+# Spark's own reader of Iceberg. It has no version for a newer Spark than 4.1 yet.
+ICEBERG_SPARK = JarSet("iceberg-spark", "1.12.0", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",))
 JAR_SETS = {jars.name: jars for jars in (KAFKA, CASSANDRA)}
 
 

@@ -54,6 +54,7 @@ ON_A_TABLE = {
     "table_pandas.py": ["room", "count", "min", "max"],
 }
 IN_THE_SPARK_TESTS = {
+    "table_spark.py",  # tests/soak/test_table_in_spark.py
     "spark_anomaly_score.py",
     "spark_daily.py",
     "spark_daily_report.py",

@@ -69,7 +69,8 @@ class Emitted:
     def add(self, partition: int, record: LogRecord) -> None:
         """Add one record; records come in order."""
         assert record.key is not None
-        assert record.value is not None
+        if record.value is None:
+            return  # The deletion of a chunk that a fold covers.
         match decode_key(record.key):
             case ChunkKey(kind=Kind.BASE) as key:
                 self.base.setdefault(partition, set()).add((key.window_start_ms, key.pack_id))

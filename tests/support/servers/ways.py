@@ -28,10 +28,17 @@ Strike = Callable[[CassandraNode], Callable[[], None]]
 
 @contextmanager
 def new_way(
-    log_url: str, history_url: str, recording: Recording, *, seed: int, settings: HistorySettings | None = None
+    log_url: str,
+    history_url: str,
+    recording: Recording,
+    *,
+    seed: int,
+    settings: HistorySettings | None = None,
+    prefix: str | None = None,
 ) -> Iterator[Way]:
-    """A way with new topics and an empty history."""
-    with LogFactory(log_url, f"t{uuid.uuid4().hex[:12]}.") as logs, HistoryFactory(history_url) as histories:
+    """A way with new topics and an empty history. prefix: names of topics begin with it; None: any new one."""
+    prefix = prefix or f"t{uuid.uuid4().hex[:12]}."
+    with LogFactory(log_url, prefix) as logs, HistoryFactory(history_url) as histories:
         logs.create(PARTITIONS, timestamp_type=CREATE_TIME)
         histories.create()
         with Way(logs.open(), histories.open(settings), recording, seed) as way:
