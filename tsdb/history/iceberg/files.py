@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.history.iceberg.rows import BLOCK_ROWS, BucketRows, arrow_blocks, encoded_schema, with_used_texts
+from tsdb.history.iceberg.rows import BLOCK_ROWS, ROW_COLUMNS, BucketRows, arrow_blocks, encoded_schema, with_used_texts
 from tsdb.history.iceberg.state import CHANGED
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.times import DAY_MS
@@ -55,13 +55,14 @@ class Overlap:
 
 def write_group(table: Table, group: BucketRows) -> DataFile:
     """A new file with the rows of a group."""
-    schema = encoded_schema(file_schema(table))
+    schema = encoded_schema(file_schema(table, ROW_COLUMNS))
     return write_file(table, schema, arrow_blocks(group, schema), (group.day, group.bucket))
 
 
-def write_blocks(table: Table, blocks: Iterable[pa.Table], day: int, bucket: int) -> DataFile:
-    """A new file with rows that were read from files of the table, in this order. Dictionaries stay encoded."""
-    schema = encoded_schema(file_schema(table))
+def write_blocks(table: Table, blocks: Iterable[pa.Table], columns: Collection[str], day: int, bucket: int) -> DataFile:
+    """A new file with rows that were read from files of the table, in this order. columns: those that one of these
+    files has. Dictionaries stay encoded."""
+    schema = encoded_schema(file_schema(table, columns))
     return write_file(table, schema, (_with_schema(one, schema) for one in blocks), (day, bucket))
 
 
@@ -71,7 +72,7 @@ def write_without(table: Table, file: DataFile, rows: NDArray[np.int64]) -> Data
         source = pq.ParquetFile(stream)
         if source.metadata.num_rows == len(rows):
             return None
-        schema = file_schema(table)
+        schema = file_schema(table, source.schema_arrow.names)
         place = file.partition[0], file.partition[1]
         return write_file(table, schema, _blocks_without(source, rows, schema), place)
 
@@ -93,9 +94,11 @@ def _with_schema(block: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def file_schema(table: Table) -> pa.Schema:
-    """Arrow's schema of the table's files, which carries the ids of the columns."""
-    return _small(schema_to_pyarrow(table.schema()))
+def file_schema(table: Table, columns: Collection[str] | None = None) -> pa.Schema:
+    """Arrow's schema of a file of the table, which carries the ids of the columns. columns: those of the file; None:
+    all. A column that a file lacks is null to every reader: the fifteen of a histogram cost a tenth of an emission."""
+    whole = _small(schema_to_pyarrow(table.schema()))
+    return whole if columns is None else pa.schema([one for one in whole if one.name in columns])
 
 
 def _small(schema: pa.Schema) -> pa.Schema:

@@ -136,14 +136,14 @@ def _joined(table: Table, files: Sequence[DataFile], day: int, bucket: int) -> F
             )
             for file in files
         ]
-        rank = _ranks(sources)
+        rank, columns = _ranks(sources), {name for source in sources for name in source.schema_arrow.names}
         blocks = _in_blocks(_merged([_Rows(source, rank) for source in sources]))
         added = []
         try:
             while first := next(blocks, None):
                 # The first block decides that there is one more file.
                 rest = islice(blocks, rows_max // BLOCK_ROWS - 1)
-                added.append(write_blocks(table, chain([first], rest), day, bucket))
+                added.append(write_blocks(table, chain([first], rest), columns, day, bucket))
         except _UnsortedError:
             return None
         return added
@@ -170,7 +170,7 @@ def _merged(sources: Sequence[_Rows]) -> Iterator[pa.Table]:
         taken = [source.take(bound) for source in left]
         keys = [np.concatenate([part[1][at] for part in taken]) for at in range(3)]
         order = np.lexsort(keys[::-1])
-        yield _taken(pa.concat_tables([part[0] for part in taken]).unify_dictionaries(), order)
+        yield _taken(_concat([part[0] for part in taken]), order)
 
 
 def _taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
@@ -202,12 +202,17 @@ def _in_blocks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         waiting.append(table)
         rows += len(table)
         if rows >= BLOCK_ROWS:
-            joined = pa.concat_tables(waiting).unify_dictionaries()
+            joined = _concat(waiting)
             whole = rows - rows % BLOCK_ROWS
             yield from (joined.slice(first, BLOCK_ROWS) for first in range(0, whole, BLOCK_ROWS))
             waiting, rows = [joined.slice(whole)], rows - whole
     if rows:
-        yield pa.concat_tables(waiting).unify_dictionaries()
+        yield _concat(waiting)
+
+
+def _concat(tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows, with the same dictionaries. A column that a table lacks is null there."""
+    return pa.concat_tables(tables, promote_options="default").unify_dictionaries()
 
 
 Key = tuple[int, int, int]  # Rank of the metric, series, time.

@@ -22,6 +22,7 @@ from tsdb.model.labels import METRIC_NAME, SEPARATOR, metric_name
 from tsdb.model.times import DAY_MS
 
 TENANT = b"__tenant__"
+ROW_COLUMNS = ("metric", "labels", "series_id", "tenant", "ts", "value", "order")  # Those that an emission fills.
 BLOCK_ROWS = 1 << 17  # Rows of a row group. The labels of a row take some 200 bytes before they are encoded.
 # Rows of a row group as emitted. A read of one series decodes a row group of each file of a day, in 0.4 of the CPU of
 # large ones; the files are 3 % larger until a compaction.

@@ -25,6 +25,7 @@ from support.data.table_rows import (
     state,
 )
 from support.oracles.fragment_twin import fragment_of
+from support.servers.duck import iceberg_connection
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.iceberg import rows as rows_module
 from tsdb.history.iceberg.catalog import load_table, open_catalog
@@ -142,6 +143,18 @@ def test_a_row_group_has_only_the_texts_of_its_rows(kept: Kept, monkeypatch: pyt
             for column in (block["metric"].chunk(0), block["tenant"].chunk(0), labels.keys, labels.items):
                 assert sorted(column.dictionary.to_pylist()) == sorted(column.unique().to_pylist())
     kept.assert_exact()
+
+
+def test_a_column_without_values_is_in_no_file_and_null_to_readers(kept: Kept) -> None:
+    kept.put(fragments(random_rows(8, packs=2, windows=1, samples=20)))
+    for task in kept.table.scan().plan_files():
+        path = task.file.file_path.removeprefix("file://")
+        assert {"histogram", "start_ts"}.isdisjoint(pq.read_schema(path).names)
+    found = kept.table.scan().to_arrow()
+    assert found["histogram"].null_count == found["start_ts"].null_count == len(found) > 0
+    with iceberg_connection() as duck:
+        asked = "SELECT count(*), count(histogram), count(start_ts) FROM iceberg_scan(?)"
+        assert duck.execute(asked, [kept.table.metadata_location]).fetchone() == (len(found), 0, 0)
 
 
 def test_rows_are_sorted_by_metric_series_and_time(kept: Kept) -> None:
