@@ -13,7 +13,7 @@ from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.histogram_pairs import TRIMS, inform_of_types, numbered, pairs_of_histograms, scaled
 from tsdb.promql.evaluate.native.histograms import HistogramCells
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, counted, stacked
-from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, group_starts, joined
+from tsdb.promql.evaluate.vectors.labels import METADATA, METRIC_NAME, LabelSets, are_distinct, group_starts, joined
 from tsdb.promql.syntax.tree import COMPARISONS, Binary, MatchCardinality, Matching
 from tsdb.selector.tokens import PLAIN_LABEL, quoted
 
@@ -131,7 +131,7 @@ def _sides(matching: Matching, left: Block, right: Block) -> Sides:
 def _any(group: NDArray[np.int64], block: Block, groups: int) -> NDArray[np.bool_]:
     """Whether a group has a series at each step, bool (groups, steps)."""
     found = np.zeros((groups, block.steps), np.bool_)
-    if len(block) and len(block) == groups and len(np.unique(group)) == groups:
+    if len(block) == groups and are_distinct(group):
         found[group] = block.present
     else:
         np.logical_or.at(found, group, block.present)
@@ -193,7 +193,7 @@ def _one_side_problem(
     one: Block, group: NDArray[np.int64], sides: Sides, side: str
 ) -> tuple[int, EvaluationError] | None:
     """The first step at which two series of the one side match the same, with the error."""
-    if len(np.unique(group)) == len(group):
+    if are_distinct(group):
         return None
     counts = counted(one.present, group, sides.groups)
     if counts.max(initial=0) <= 1:
@@ -219,7 +219,7 @@ def _check_many_side(
 ) -> None:
     """Check that there is one result for each group, or for each group and set of labels. Results that a comparison
     leaves out count too."""
-    if len(np.unique(group)) == len(group):
+    if are_distinct(group):
         return
     if matching.cardinality is MatchCardinality.ONE_TO_ONE:
         if counted(present, group, groups).max(initial=0) > 1:

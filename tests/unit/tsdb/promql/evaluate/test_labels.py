@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from tsdb.model.labels import canonical_labels
 from tsdb.promql.evaluate.errors import EvaluationError
+from tsdb.promql.evaluate.vectors import labels as vector_labels
 from tsdb.promql.evaluate.vectors.labels import (
     REMEMBERED_BYTES_MAX,
     REMEMBERED_PRODUCT_MAX,
     LabelSets,
     Pool,
     _remembered,
+    are_distinct,
     distinct,
     joined,
     label_sets,
@@ -77,9 +79,18 @@ def test_rows_with_equal_labels_are_one_group(rows: list[dict[str, str]]) -> Non
 
 @given(ROWS)
 def test_the_order_is_that_of_pairs_by_name(rows: list[dict[str, str]]) -> None:
-    order = label_sets(Pool(), rows).order().tolist()
+    sets = label_sets(Pool(), rows)
+    order = sets.order().tolist()
     pairs = [sorted(rows[row].items()) for row in order]
     assert pairs == sorted(sorted(row.items()) for row in rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vector_labels, "SMALL_CELLS", -1)
+        assert sets.order().tolist() == order, "many rows are ordered as few are"
+
+
+@given(st.lists(st.integers(0, 9), max_size=12))
+def test_groups_are_distinct_when_none_comes_twice(groups: list[int]) -> None:
+    assert are_distinct(np.array(groups, np.int64)) == (len(set(groups)) == len(groups))
 
 
 @given(ROWS, ROWS, st.sets(NAMES))
