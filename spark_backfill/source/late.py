@@ -185,4 +185,5 @@ def _of_series(fragment: Fragment, series_id: NDArray[np.uint64]) -> Fragment:
         fragment.ts_ms[rows],
         fragment.value[rows],
         fragment.order[rows],
+        None if fragment.details is None else fragment.details.take(np.flatnonzero(rows)),
     )

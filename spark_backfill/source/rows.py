@@ -24,10 +24,24 @@ from spark_backfill.source.columns import (
     is_version,
 )
 from spark_backfill.source.series_table import ArrowLabels
+from tsdb.model.details import SampleDetails
+from tsdb.model.errors import UnknownVersion
 
 BATCH_ROWS = 65_536  # The rows take about 20 MiB with six labels.
 US_PER_MS = 1_000
 INDEX_BITS = 20  # A record has at most 1 MiB, so fewer samples than this many bits count.
+
+
+def check_floats(details: SampleDetails | None, where: str) -> None:
+    """Raises UnknownVersion (details_unsupported): Spark's rows have a float each, and less than what is stored would
+    be a silent loss."""
+    if details is not None:
+        kind = "start timestamps" if details.histograms is None else "histograms"
+        raise UnknownVersion(
+            f"{where} has samples with {kind}, which Spark jobs of this version do not carry; read them with PromQL, or"
+            " choose series and times without them",
+            reason="details_unsupported",
+        )
 
 
 @dataclass(frozen=True, slots=True)

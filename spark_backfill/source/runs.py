@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
-from spark_backfill.source.rows import BATCH_ROWS, SourceSamples, ids_column, times_column, values_column
+from spark_backfill.source.rows import BATCH_ROWS, SourceSamples, check_floats, ids_column, times_column, values_column
 from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.chunk.chunk import Fragment
 
@@ -35,7 +35,10 @@ class SampleRuns:
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> SampleRuns:
-        """All runs of the fragments, in order. At least one fragment is needed."""
+        """All runs of the fragments, in order. At least one fragment is needed. Raises UnknownVersion
+        (details_unsupported)."""
+        for each in fragments:
+            check_floats(each.details, f"pack {each.pack_id:016x}, window {each.window_start_ms} ms")
         lengths = np.concatenate([np.diff(each.sample_start) for each in fragments])
         return cls(
             np.concatenate([each.series_id for each in fragments]),

@@ -28,6 +28,7 @@ def part(records: DecodedRecords, first: int, last: int) -> DecodedRecords:
         series_id=records.series_id[of_samples],
         ts_ms=records.ts_ms[of_samples],
         value=records.value[of_samples],
+        details=None if records.details is None else records.details.part(of_samples.start, of_samples.stop),
     )
 
 
@@ -47,6 +48,7 @@ def with_samples(records: DecodedRecords, keep: NDArray[np.bool_]) -> DecodedRec
         series_id=records.series_id[keep],
         ts_ms=records.ts_ms[keep],
         value=records.value[keep],
+        details=None if records.details is None else records.details.take(np.flatnonzero(keep)),
     )
 
 

@@ -13,19 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.model.details import SampleDetails, joined_details
 
 SAMPLE_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class LateSamples:
-    """Columns of n late samples in the order of the log: uint64, uint64, int64, float64, int64."""
+    """Columns of n late samples in the order of the log: uint64, uint64, int64, float64, int64, and their details."""
 
     pack_id: NDArray[np.uint64]
     series_id: NDArray[np.uint64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
     order: NDArray[np.int64]
+    details: SampleDetails | None = None
 
     def part(self, first: int, last: int) -> LateSamples:
         """The samples [first, last); columns are shared."""
@@ -35,6 +37,7 @@ class LateSamples:
             self.ts_ms[first:last],
             self.value[first:last],
             self.order[first:last],
+            None if self.details is None else self.details.part(first, last),
         )
 
 
@@ -46,16 +49,19 @@ class LateMinute:
     first_offset: int
     samples: int = 0
     end_ms: int | None = None
+    detail_bytes: int = 0
     _parts: list[LateSamples] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
-        return self.samples * SAMPLE_BYTES
+        return self.samples * SAMPLE_BYTES + self.detail_bytes
 
     def add(self, late: LateSamples) -> None:
         """Add samples. Their records come after those of all samples added before."""
         self._parts.append(late)
         self.samples += len(late.ts_ms)
+        if late.details is not None:
+            self.detail_bytes += late.details.nbytes
 
     def fragments(self, window_ms: int) -> Iterator[Fragment]:
         """One fragment for each (pack, window), ascending. For equal (series, timestamp) the last sample in the log
@@ -63,6 +69,7 @@ class LateMinute:
         if not self._parts:
             return
         pack_id, series_id, ts_ms, value, order = _joined(self._parts)
+        details = joined_details([(len(part.ts_ms), part.details) for part in self._parts])
         window = ts_ms // window_ms
         places = np.lexsort((ts_ms, series_id, window, pack_id))  # Stable: the order of the log is the last key.
         pack_id, series_id, window, ts_ms = pack_id[places], series_id[places], window[places], ts_ms[places]
@@ -71,13 +78,15 @@ class LateMinute:
         last = np.append((new_series | _changes(ts_ms))[1:], True)
         pack_id, series_id, window, ts_ms = pack_id[last], series_id[last], window[last], ts_ms[last]
         value, order = value[places[last]], order[places[last]]
+        if details is not None:
+            details = details.take(places[last])
         # Computed again: a replaced sample may have been the first one of its pack and window.
         starts = np.append(np.flatnonzero(_changes(pack_id, window)), len(ts_ms))
         for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             yield _fragment(
                 int(pack_id[start]),
                 int(window[start]) * window_ms,
-                LateSamples(pack_id, series_id, ts_ms, value, order).part(start, end),
+                LateSamples(pack_id, series_id, ts_ms, value, order, details).part(start, end),
             )
 
 
@@ -92,6 +101,7 @@ def _fragment(pack_id: int, window_start_ms: int, samples: LateSamples) -> Fragm
         samples.ts_ms,
         samples.value,
         samples.order,
+        samples.details,
     )
 
 

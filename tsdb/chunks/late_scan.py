@@ -102,6 +102,7 @@ class LateScan:
             records.ts_ms[late],
             records.value[late],
             offsets[record],
+            None if records.details is None else records.details.take(late),
         )
         self._late.take(offsets, watermarks, record, samples)
         self._watermark_ms = int(watermarks[-1])

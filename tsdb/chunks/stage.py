@@ -272,6 +272,7 @@ class ChunkStage:
             records.ts_ms[late],
             records.value[late],
             order,
+            None if records.details is None else records.details.take(late),
         )
 
     # Emitting.

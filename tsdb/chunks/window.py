@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,9 +55,7 @@ def base_fragments(
     whole = Fragment(0, start_ms, series_id, sample_start, raw.ts_ms, raw.values, order)
     for pack in range(first, last):
         part = whole.part(int(packs.starts[pack]) - at, int(packs.starts[pack + 1]) - at)
-        yield Fragment(
-            int(packs.ids[pack]), start_ms, part.series_id, part.sample_start, part.ts_ms, part.value, part.order
-        )
+        yield replace(part, pack_id=int(packs.ids[pack]))
 
 
 @dataclass(frozen=True, slots=True)

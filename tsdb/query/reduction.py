@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read.gather import Runs, compact
 from tsdb.head.read.step_kernels import aggregate_kernel
+from tsdb.model.errors import InvalidRequest
 
 NO_PACK = 0  # Pack of a fragment that has series of several packs.
 
@@ -25,9 +26,18 @@ class Reduction:
     last_n: int = 0
 
     def apply(self, fragment: Fragment) -> Fragment:
-        """The remaining samples. The orders of aggregates have no meaning."""
+        """The remaining samples. The orders of aggregates have no meaning, and aggregates have no start timestamps.
+
+        Raises InvalidRequest (steps_of_histograms): an aggregate of floats says nothing about a histogram.
+        """
         if not self.step_ms and not self.last_n:
             return fragment
+        details = fragment.details
+        if self.step_ms and details is not None and details.histograms is not None:
+            raise InvalidRequest(
+                "the series have histograms, which have no aggregates of steps: ask for all samples, without a step",
+                reason="steps_of_histograms",
+            )
         starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
         # The aggregation works in place, and the arrays of a fragment may be shared.
         runs = Runs(starts, ends, fragment.ts_ms.copy(), fragment.value.copy(), np.empty(0, np.int64))
@@ -37,7 +47,12 @@ class Reduction:
             )
         raw = compact(runs, last_n=self.last_n)
         counts = raw.counts.astype(np.int64)
-        return packless_fragment(fragment.series_id, counts, raw.ts_ms, raw.values, np.zeros(raw.samples, np.int64))
+        orders = np.zeros(raw.samples, np.int64)
+        reduced = packless_fragment(fragment.series_id, counts, raw.ts_ms, raw.values, orders)
+        if details is None or self.step_ms:
+            return reduced
+        newest = np.repeat(fragment.sample_start[1:] - np.cumsum(counts), counts) + np.arange(raw.samples)
+        return replace(reduced, details=details.take(newest))
 
 
 def packless_fragment(

@@ -17,6 +17,7 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.jobs.downsample.buckets import Buckets, LastValues, buckets_of, last_values, runs
 from spark_backfill.jobs.downsample.sources import DerivedSeries, SourcePack, derived_series
 from spark_backfill.places import Places
+from spark_backfill.source.rows import check_floats
 from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk, decode_cover, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -150,13 +151,19 @@ class _Pack:
         return {} if fragment is None else last_values(fragment, {})
 
     def _read(self, window_start_ms: int) -> Fragment | None:
-        """The merged samples of a window; None when it has no samples, or a chunk does not decode."""
+        """The merged samples of a window; None when it has no samples, or a chunk does not decode.
+        Derived samples have no start timestamps. Raises UnknownVersion (details_unsupported) for histograms."""
         pieces = self._history.read([self._pack.pack_id], WindowRange(window_start_ms, window_start_ms + 1))
         try:
             fragments = [decode_chunk(row.value) for piece in pieces for row in piece]
         except (CorruptData, UnknownVersion):
             return None
-        return merge(fragments) if fragments else None
+        if not fragments:
+            return None
+        merged = merge(fragments)
+        if merged.details is not None and merged.details.histograms is not None:
+            check_floats(merged.details, f"pack {merged.pack_id:016x}, window {window_start_ms} ms")
+        return merged
 
     def _span(self) -> WindowRange:
         start_ms = max(self._pack.start_ms, self._task.span.start_ms)

@@ -13,8 +13,9 @@ from spark_backfill.source.runs import BATCH_SAMPLES, SampleRuns, gathered, run_
 from spark_backfill.source.series_table import SeriesLabels
 from support.data.chunk_cases import START_MS, fragment
 from support.data.column_cases import STALE
+from support.data.detail_cases import detailed_fragments
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.model.errors import InvalidRequest
+from tsdb.model.errors import InvalidRequest, UnknownVersion
 
 ALL = columns_of(sample_schema(runs=True), runs=True)
 
@@ -26,6 +27,13 @@ def fragments() -> list[Fragment]:
         fragment([(1, [START_MS + 9], [3.0], [1])]),
         fragment([(7, [START_MS + 5], [4.0], [1]), (9, [START_MS + 6, START_MS + 7], [5.0, 6.0], [1, 1])], pack_id=8),
     ]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("native_and_starts", "histograms"), ("starts", "start timestamps")])
+def test_samples_with_details_are_refused_by_name(name: str, kind: str) -> None:
+    with pytest.raises(UnknownVersion, match=f"pack 0000000000000007.* has samples with {kind}") as refused:
+        SampleRuns.of([*fragments(), detailed_fragments()[name]])
+    assert refused.value.reason == "details_unsupported"
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from pyiceberg.io import FileIO
 
 from tsdb.history.iceberg.catalog import local_path
 from tsdb.history.iceberg.decoded import CACHED, DECODED, DecodedGroups, DecodedRead, groups_total
+from tsdb.history.iceberg.rows import DETAIL_COLUMNS
 from tsdb.model.errors import CorruptData
 from tsdb.ops.metrics import counter, gauge
 
@@ -47,6 +47,10 @@ fetched_total = counter(
 cached_bytes = gauge("tsdb_history_cache_bytes", "Bytes of the table's files in the cache on disk.")
 
 
+SAMPLE_COLUMNS = ("series_id", "ts", "value", "order")
+_DETAILS = ("start_ts", "histogram.count")  # Paths of columns that are null without details.
+
+
 @dataclass(frozen=True, slots=True)
 class FileRef:
     """A file of the table. Bounds include both ends; None: unknown. ts in microseconds, series_id signed."""
@@ -61,12 +65,14 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """Metadata of a file. series_low, series_high: int64 (g,); metrics: bounds of each row group, None: unknown."""
+    """Metadata of a file. series_low, series_high: int64 (g,); metrics: bounds of each row group, None: unknown.
+    has_details: whether a row may have a histogram or a start timestamp."""
 
     metadata: pq.FileMetaData
     series_low: NDArray[np.int64]
     series_high: NDArray[np.int64]
     metrics: list[tuple[str, str] | None]
+    has_details: bool
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> Footer:
@@ -80,7 +86,8 @@ class Footer:
             low.append(series.min if known else INT64.min)
             high.append(series.max if known else INT64.max)
             metrics.append((metric.min, metric.max) if metric is not None and metric.has_min_max else None)
-        return cls(metadata, np.array(low, np.int64), np.array(high, np.int64), metrics)
+        has_details = any(name in names and _has_values(metadata, names.index(name)) for name in _DETAILS)
+        return cls(metadata, np.array(low, np.int64), np.array(high, np.int64), metrics, has_details)
 
     def groups(self, names: Sequence[str], series: NDArray[np.int64] | None) -> list[int]:
         """Row groups that may have a row of one of these metrics (ascending) and series, ascending; None: of any."""
@@ -90,6 +97,16 @@ class Footer:
         first = np.searchsorted(series, self.series_low)
         has = (first < len(series)) & (series[np.minimum(first, len(series) - 1)] <= self.series_high)
         return [at for at in found if has[at]]
+
+
+def _has_values(metadata: pq.FileMetaData, column: int) -> bool:
+    """Whether a value of the column may not be null."""
+    for number in range(metadata.num_row_groups):
+        found = metadata.row_group(number).column(column)
+        statistics = found.statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count < found.num_values:
+            return True
+    return False
 
 
 def has_between(ascending: Sequence[str], low: str, high: str) -> bool:
@@ -143,33 +160,36 @@ class Blocks:
             with parquet:
                 return parquet.read_row_groups(list(groups), columns=list(columns), use_threads=len(groups) > 1)
 
-    def read_each(
-        self, parts: Sequence[tuple[FileRef, list[int]]], columns: Sequence[str], read: DecodedRead | None
-    ) -> Iterator[pa.Table]:
+    def read_each(self, parts: Sequence[tuple[FileRef, list[int]]], read: DecodedRead | None) -> Iterator[pa.Table]:
         """As `read_samples`, of these row groups of each file; the next files are fetched at once."""
         if self._fetchers is None:
-            yield from (self.read_samples(file, groups, columns, read) for file, groups in parts)
+            yield from (self.read_samples(file, groups, read) for file, groups in parts)
             return
         for first in range(0, len(parts), FETCHES_AT_ONCE):
             share = parts[first : first + FETCHES_AT_ONCE]
             with ExitStack() as stack:
                 # In use, a file stays in the cache until it is read.
                 sources = [stack.enter_context(self._opened(file)) for file, _ in share]
-                list(self._fetchers.map(partial(self._fetch, columns), share, sources))
-                yield from (self.read_samples(file, groups, columns, read) for file, groups in share)
+                list(self._fetchers.map(self._fetch, share, sources))
+                yield from (self.read_samples(file, groups, read) for file, groups in share)
 
-    def _fetch(self, columns: Sequence[str], part: tuple[FileRef, list[int]], source: _LocalFile | _CachedFile) -> None:
+    def _fetch(self, part: tuple[FileRef, list[int]], source: _LocalFile | _CachedFile) -> None:
         file, groups = part
-        needed = [number for number in groups if self.decoded.get((file.path, number, tuple(columns))) is None]
+        columns = self._columns(file)
+        needed = [number for number in groups if self.decoded.get((file.path, number, columns)) is None]
         if needed:
             with _decoding(file):
                 source.fetch(_ranges(self.footer(file).metadata, needed, columns))
 
-    def read_samples(
-        self, file: FileRef, groups: Sequence[int], columns: Sequence[str], read: DecodedRead | None
-    ) -> pa.Table:
-        """As `read`, with the row groups that an earlier read left decoded; `read` gets the others. None: too large."""
-        keys = [(file.path, number, tuple(columns)) for number in groups]
+    def _columns(self, file: FileRef) -> tuple[str, ...]:
+        """Null columns of structs take as long to read as the samples, so only files with details have them read."""
+        return (*SAMPLE_COLUMNS, *DETAIL_COLUMNS) if self.footer(file).has_details else SAMPLE_COLUMNS
+
+    def read_samples(self, file: FileRef, groups: Sequence[int], read: DecodedRead | None) -> pa.Table:
+        """As `read`, of samples, with the row groups that an earlier read left decoded; `read` gets the others. None:
+        too large."""
+        columns = self._columns(file)
+        keys = [(file.path, number, columns) for number in groups]
         found = [self.decoded.get(key) for key in keys]
         missing = [at for at, group in enumerate(found) if group is None]
         if missing and read is None:

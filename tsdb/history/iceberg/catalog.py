@@ -31,6 +31,7 @@ from pyiceberg.table.sorting import NullOrder, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     DoubleType,
     IcebergType,
     IntegerType,
@@ -83,6 +84,7 @@ def _histogram() -> StructType:
         ("negative_counts", _doubles()),
         ("custom_bounds", _doubles()),
         ("reset_hint", StringType()),
+        ("is_integer", BooleanType()),
     )
     return StructType(*(NestedField(0, name, kind, required=False) for name, kind in fields))
 

@@ -30,7 +30,15 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.history.iceberg.rows import BLOCK_ROWS, ROW_COLUMNS, BucketRows, arrow_blocks, encoded_schema, with_used_texts
+from tsdb.history.iceberg.rows import (
+    BLOCK_ROWS,
+    DETAIL_COLUMNS,
+    ROW_COLUMNS,
+    BucketRows,
+    arrow_blocks,
+    encoded_schema,
+    with_used_texts,
+)
 from tsdb.history.iceberg.state import CHANGED
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.times import DAY_MS
@@ -55,7 +63,8 @@ class Overlap:
 
 def write_group(table: Table, group: BucketRows) -> DataFile:
     """A new file with the rows of a group."""
-    schema = encoded_schema(file_schema(table, ROW_COLUMNS))
+    columns = ROW_COLUMNS if group.fragment.details is None else (*ROW_COLUMNS, *DETAIL_COLUMNS)
+    schema = encoded_schema(file_schema(table, columns))
     return write_file(table, schema, arrow_blocks(group, schema), (group.day, group.bucket))
 
 

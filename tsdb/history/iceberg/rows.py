@@ -17,12 +17,15 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.history.histogram_rows import histogram_column, start_column
 from tsdb.history.merge import merge
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.labels import METRIC_NAME, SEPARATOR, metric_name
 from tsdb.model.times import DAY_MS
 
 TENANT = b"__tenant__"
 ROW_COLUMNS = ("metric", "labels", "series_id", "tenant", "ts", "value", "order")  # Those that an emission fills.
+DETAIL_COLUMNS = ("histogram", "start_ts")  # Those of a group in which a sample has details.
 BLOCK_ROWS = 1 << 17  # Rows of a row group. The labels of a row take some 200 bytes before they are encoded.
 # Rows of a row group as emitted. A read of one series decodes a row group of each file of a day, in 0.4 of the CPU of
 # large ones; the files are 3 % larger until a compaction.
@@ -70,6 +73,7 @@ class BucketRows:
             fragment.ts_ms[rows],
             fragment.value[rows],
             fragment.order[rows],
+            None if fragment.details is None else fragment.details.take(np.flatnonzero(rows)),
         )
         return BucketRows(self.day, self.bucket, kept, [self.canonical[at] for at in series.tolist()])
 
@@ -106,6 +110,7 @@ def _group(day: int, bucket: int, parts: Sequence[tuple[Fragment, list[bytes]]])
         np.concatenate([fragment.ts_ms for fragment, _ in parts]),
         np.concatenate([fragment.value for fragment, _ in parts]),
         np.concatenate([fragment.order for fragment, _ in parts]),
+        joined_details([(fragment.samples, fragment.details) for fragment, _ in parts]),
     )
     canonical = [one for _, some in parts for one in some]
     metrics = [metric_name(one) for one in canonical]
@@ -127,6 +132,7 @@ def _taken(fragment: Fragment, series: NDArray[np.int64]) -> Fragment:
         fragment.ts_ms[rows],
         fragment.value[rows],
         fragment.order[rows],
+        None if fragment.details is None else fragment.details.take(rows),
     )
 
 
@@ -197,8 +203,18 @@ def _block(
         "value": pa.array(fragment.value[rows]),
         "order": pa.array(fragment.order[rows]),
     }
+    details = None if fragment.details is None else fragment.details.part(*rows.indices(fragment.samples)[:2])
+    if details is not None:
+        given |= _details(details, len(of_row), schema)
+        if details.histogram_of is not None:
+            given["value"] = pa.array(fragment.value[rows], mask=details.histogram_of >= 0)
     arrays = [given[one.name] if one.name in given else pa.nulls(len(of_row), one.type) for one in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _details(details: SampleDetails, rows: int, schema: pa.Schema) -> dict[str, pa.Array]:
+    histograms = histogram_column(details, rows).cast(schema.field("histogram").type)
+    return {"histogram": histograms, "start_ts": start_column(details, rows)}
 
 
 def _coded(codes: NDArray[np.int32], texts: pa.Array) -> pa.DictionaryArray:

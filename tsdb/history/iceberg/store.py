@@ -26,7 +26,8 @@ from pyiceberg.utils.config import Config
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.iceberg.blocks import Blocks, DiskCache, FileRef, has_between
+from tsdb.history.histogram_rows import read_details
+from tsdb.history.iceberg.blocks import SAMPLE_COLUMNS, Blocks, DiskCache, FileRef, has_between
 from tsdb.history.iceberg.catalog import (
     OWN_CATALOG,
     SERIES_SUFFIX,
@@ -38,18 +39,18 @@ from tsdb.history.iceberg.catalog import (
     translate_table_errors,
 )
 from tsdb.history.iceberg.decoded import DecodedRead
-from tsdb.history.iceberg.rows import MetricBuckets, text_of
+from tsdb.history.iceberg.rows import DETAIL_COLUMNS, MetricBuckets, text_of
 from tsdb.history.iceberg.state import TableState, table_state
 from tsdb.history.iceberg.view import FollowedTable, TableView
 from tsdb.history.interface import HistoryHole, Loaded, SeriesIndexRows, WantedSeries, WindowRange
 from tsdb.history.settings import HistorySettings
 from tsdb.model.clock import Clock, SystemClock
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError
 from tsdb.model.times import DAY_MS
 
 REFRESH_S = 1.0
 BATCH_ROWS = 8 << 20  # Rows that row groups of one batch of series may have; about as many are in memory at once.
-SAMPLE_COLUMNS = ("series_id", "ts", "value", "order")
 ROW_BYTES = 8 * len(SAMPLE_COLUMNS)
 SERIES_COLUMNS = ("metric", "series_id", "pack_id", "partition", "canonical")
 
@@ -204,7 +205,7 @@ class IcebergHistory:
                 parts.append((file, groups))
                 size += ROW_BYTES * sum(footer.metadata.row_group(one).num_rows for one in groups)
         keeps = decoded.fits(size)
-        for block in self._blocks.read_each(parts, SAMPLE_COLUMNS, decoded if keeps else None):
+        for block in self._blocks.read_each(parts, decoded if keeps else None):
             fragment = fragment_of(block, series, number, start_ms)
             if fragment is not None:
                 metrics.read_rows_total.inc(fragment.samples)
@@ -311,8 +312,10 @@ def fragment_of(block: pa.Table, wanted: NDArray[np.int64], number: int, start_m
 
     Rows of our files are sorted by series and time. Those of another program's rewrite may not be, and are sorted here.
     """
+    has_details = "histogram" in block.column_names
     if block["value"].null_count:
-        block = block.filter(block["value"].is_valid())
+        known = block["value"].is_valid()
+        block = block.filter(pc.or_(known, block["histogram"].is_valid()) if has_details else known)
     if not len(block):
         return None
     series = block["series_id"].to_numpy()
@@ -325,24 +328,44 @@ def fragment_of(block: pa.Table, wanted: NDArray[np.int64], number: int, start_m
     unsigned = ids[mine].view(np.uint64)
     by_id = np.argsort(unsigned, kind="stable")
     mine, unsigned = mine[by_id], unsigned[by_id]
-    columns = _columns(block, starts[mine], lengths[mine])
+    rows = _rows(starts[mine], lengths[mine], len(block))
+    ts_ms, value, order = _columns(block, rows)
+    details = _details(block, rows) if has_details else None
+    if details is not None and details.histograms is not None and details.histogram_of is not None:
+        value = value.copy()
+        value[details.histogram_of >= 0] = details.histograms.sums
+    columns = ts_ms, value, order
     sample_start = np.concatenate(([0], np.cumsum(lengths[mine])))
     if not _ascends(unsigned, columns[0], sample_start):
-        return _sorted(np.repeat(unsigned, lengths[mine]), columns, number, start_ms)
-    return Fragment(number, start_ms, unsigned, sample_start, *columns)
+        return _sorted(np.repeat(unsigned, lengths[mine]), columns, details, number, start_ms)
+    return Fragment(number, start_ms, unsigned, sample_start, *columns, details)
 
 
 Columns = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
 
 
-def _columns(block: pa.Table, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Columns:
-    """ts_ms, value and order of these runs of rows, one behind another."""
-    ts, value, order = block["ts"].cast(pa.int64()).to_numpy(), block["value"].to_numpy(), block["order"].to_numpy()
+def _rows(starts: NDArray[np.int64], lengths: NDArray[np.int64], count: int) -> NDArray[np.int64] | None:
+    """The rows of these runs, one run behind another; None for all `count` rows in their order."""
     ends = np.cumsum(lengths)
-    if int(ends[-1]) == len(block) and (np.diff(starts) > 0).all():
+    if int(ends[-1]) == count and (np.diff(starts) > 0).all():
+        return None
+    rows: NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]))
+    return rows
+
+
+def _columns(block: pa.Table, rows: NDArray[np.int64] | None) -> Columns:
+    """ts_ms, value and order of these rows."""
+    ts, value, order = block["ts"].cast(pa.int64()).to_numpy(), block["value"].to_numpy(), block["order"].to_numpy()
+    if rows is None:
         return ts // 1000, value, order
-    rows = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]))
     return ts[rows] // 1000, value[rows], order[rows]
+
+
+def _details(block: pa.Table, rows: NDArray[np.int64] | None) -> SampleDetails | None:
+    chosen = block.select(DETAIL_COLUMNS)
+    if rows is not None:
+        chosen = chosen.take(pa.array(rows))
+    return read_details(chosen["histogram"], chosen["start_ts"])
 
 
 def _ascends(series: NDArray[np.uint64], ts_ms: NDArray[np.int64], sample_start: NDArray[np.int64]) -> bool:
@@ -351,13 +374,16 @@ def _ascends(series: NDArray[np.uint64], ts_ms: NDArray[np.int64], sample_start:
     return bool(rising.all()) and bool((series[1:] > series[:-1]).all())
 
 
-def _sorted(series: NDArray[np.uint64], columns: Columns, number: int, start_ms: int) -> Fragment:
+def _sorted(
+    series: NDArray[np.uint64], columns: Columns, details: SampleDetails | None, number: int, start_ms: int
+) -> Fragment:
     ts_ms, value, order = columns
     rows = np.lexsort((ts_ms, series))
     ids, starts = np.unique(series[rows], return_index=True)
     if (np.diff(ts_ms[rows]) == 0)[np.diff(series[rows]) == 0].any():
         raise CorruptData("a file of the table has a (series, timestamp) twice", reason="tables_changed")
-    return Fragment(number, start_ms, ids, np.append(starts, len(rows)), ts_ms[rows], value[rows], order[rows])
+    kept = None if details is None else details.take(rows)
+    return Fragment(number, start_ms, ids, np.append(starts, len(rows)), ts_ms[rows], value[rows], order[rows], kept)
 
 
 class IcebergAdmin:

@@ -20,6 +20,7 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
@@ -27,12 +28,14 @@ from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.claims import standing, withdrawn_id
+from tsdb.history.histogram_rows import histogram_column, start_column
 from tsdb.history.interface import Loaded, OnDone
 from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
 from tsdb.history.parquet.folder import SinkLayout, check_key
 from tsdb.history.rows import check_size
 from tsdb.history.settings import HistorySettings
 from tsdb.history.writes import ROW_BYTES, reserve, write_budget
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import CorruptData, TsdbError
 from tsdb.model.labels import labels_json
 from tsdb.ops.logs import get_logger
@@ -96,7 +99,8 @@ class ParquetSink:
         except TsdbError as error:
             on_done(metrics.count_failure(error))
             return
-        weight = ROW_BYTES + fragment.samples * SAMPLE_BYTES
+        details = 0 if fragment.details is None else fragment.details.nbytes
+        weight = ROW_BYTES + fragment.samples * SAMPLE_BYTES + details
         self._put(_Write(metrics.CHUNK, weight, on_done, chunk=(key, fragment), size=len(value)))
 
     def delete_covered(self, keys: Sequence[ChunkKey], on_done: OnDone) -> None:
@@ -245,7 +249,8 @@ def _loaded_in(path: Path) -> Loaded:
 
 
 def samples_table(chunks: Sequence[tuple[ChunkKey, Fragment]]) -> pa.Table:
-    """A table with one row per sample, chunk by chunk. At least one chunk is given."""
+    """A table with one row per sample, chunk by chunk. At least one chunk is given. Where a sample has details, two
+    more columns have them."""
     fragments = [fragment for _, fragment in chunks]
     counts = np.array([fragment.samples for fragment in fragments])
     per_series = np.concatenate([np.diff(fragment.sample_start) for fragment in fragments])
@@ -262,7 +267,18 @@ def samples_table(chunks: Sequence[tuple[ChunkKey, Fragment]]) -> pa.Table:
         pa.array(np.repeat(windows, counts)),
         pa.DictionaryArray.from_arrays(pa.array(np.repeat(kind_of, counts)), kinds),
     )
-    return pa.Table.from_arrays(list(columns), names=SAMPLES)
+    table = pa.Table.from_arrays(list(columns), names=SAMPLES)
+    details = joined_details([(fragment.samples, fragment.details) for fragment in fragments])
+    return table if details is None else _with_details(table, details)
+
+
+def _with_details(table: pa.Table, details: SampleDetails) -> pa.Table:
+    if details.histogram_of is not None:
+        values = pa.array(table["value"].to_numpy(), mask=details.histogram_of >= 0)
+        table = table.set_column(SAMPLES.index("value"), "value", values)
+    start_ms = start_column(details, len(table)).cast(pa.int64())
+    table = table.append_column("start_ms", pc.divide(start_ms, 1000))
+    return table.append_column("histogram", histogram_column(details, len(table)))
 
 
 def series_table(announced: Sequence[tuple[Announcement, int]]) -> pa.Table:

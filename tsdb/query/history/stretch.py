@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge import merge
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch_kernels import BROKEN, append_runs_kernel, wanted_runs_kernel
 
@@ -88,6 +89,7 @@ def _same_window(one: Fragment, other: Fragment) -> bool:
 
 def _joined(pieces: list[_Piece], wanted: NDArray[np.uint64], counts: NDArray[np.int64], samples: int) -> Fragment:
     begins = np.cumsum(counts) - counts
+    details = _joined_details(pieces, begins, samples)
     ends = begins.copy()
     ts_ms, value, order = np.empty(samples, np.int64), np.empty(samples, np.float64), np.empty(samples, np.int64)
     for piece in pieces:
@@ -101,7 +103,22 @@ def _joined(pieces: list[_Piece], wanted: NDArray[np.uint64], counts: NDArray[np
     filled = np.flatnonzero(counts)
     starts = np.append(begins[filled], samples)
     first = pieces[0].fragment
-    return Fragment(first.pack_id, first.window_start_ms, wanted[filled], starts, ts_ms, value, order)
+    return Fragment(first.pack_id, first.window_start_ms, wanted[filled], starts, ts_ms, value, order, details)
+
+
+def _joined_details(pieces: list[_Piece], begins: NDArray[np.int64], samples: int) -> SampleDetails | None:
+    """Details of the samples in the order that append_runs_kernel gives them. A series is in a piece once."""
+    if all(piece.fragment.details is None for piece in pieces):
+        return None
+    source, ends, before = np.empty(samples, np.int64), begins.copy(), 0
+    for piece in pieces:
+        lengths = piece.high - piece.low
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        source[np.repeat(ends[piece.slot], lengths) + within] = before + np.repeat(piece.low, lengths) + within
+        ends[piece.slot] += lengths
+        before += piece.fragment.samples
+    joined = joined_details([(piece.fragment.samples, piece.fragment.details) for piece in pieces])
+    return None if joined is None else joined.take(source)
 
 
 def narrow_fragment(fragment: Fragment, wanted: NDArray[np.uint64]) -> Fragment | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from support.data.chunk_cases import START_MS, WINDOW_MS, assert_same
 from support.data.chunk_rows import random_rows
+from support.data.detail_cases import detailed_fragments
 from support.data.table_rows import (
     CHUNKS_ID,
     NAME,
@@ -35,10 +38,12 @@ from tsdb.history.iceberg.series import write_series, written_offsets
 from tsdb.history.iceberg.state import TableState
 from tsdb.history.iceberg.store import IcebergHistory
 from tsdb.history.interface import WantedSeries, WindowRange
+from tsdb.history.merge import merge
 from tsdb.history.open import open_history, open_history_admin, open_history_reads, open_history_sink
 from tsdb.history.settings import HistorySettings
 from tsdb.model.clock import ManualClock
 from tsdb.model.defaults import HISTORY_DECODED_BYTES_MAX
+from tsdb.model.details import same_details
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError, Unavailable
 from tsdb.ops.metrics import registry
 
@@ -175,6 +180,27 @@ def test_files_answer_while_the_catalog_is_away(kept: Kept) -> None:
     kept.step()
     assert history.loaded(TOPIC_ID)[0].position == 100
     assert len(history.series(0, b"m0").series_id) == len([one for one in kept.ids if one % 7 == 0])
+
+
+def test_details_come_back_from_emissions_and_from_a_compaction(kept: Kept) -> None:
+    kept.create()
+    first, *others = (detailed_fragments()[name] for name in ("native_and_starts", "starts", "native"))
+    kept.put([first])
+    kept.put([replace(one, series_id=one.series_id + 100 * at) for at, one in enumerate(others, 1)])
+    want = merge(kept.given)
+    read_back(kept, want)
+    list(compact(kept.catalog, NAME, 2))
+    kept.step()
+    read_back(kept, want)
+
+
+def read_back(kept: Kept, want: Fragment) -> None:
+    wanted = WantedSeries(np.array(kept.ids, np.uint64), lambda: {f"m{number}".encode() for number in range(7)})
+    windows = WindowRange(START_MS, START_MS + WINDOW_MS)
+    with kept.history() as history:
+        got = merge([row.fragment() for piece in history.read([7], windows, wanted) for row in piece])
+    assert_same(replace(got, pack_id=want.pack_id, window_start_ms=want.window_start_ms), want)
+    assert same_details(got.details, want.details)
 
 
 def test_a_hint_that_goes_back_is_passed_over(kept: Kept) -> None:

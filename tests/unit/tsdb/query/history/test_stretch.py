@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from support.data.chunk_cases import START_MS, WINDOW_MS
+from support.data.detail_cases import detailed_fragments
 from support.oracles.fragment_twin import bits, fragment_of, samples_of
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.model.errors import CorruptData
+from tsdb.head.read.step_kernels import LAST
+from tsdb.model.details import joined_details, same_details
+from tsdb.model.errors import CorruptData, InvalidRequest
 from tsdb.query.history.stretch import Stretch, narrow_fragment
+from tsdb.query.reduction import Reduction
 
 Rows = dict[tuple[int, int], tuple[int, int]]
 
@@ -91,3 +98,35 @@ def test_narrowing_leaves_series_that_are_there() -> None:
     assert left is not None
     assert sorted(samples_of(left)) == [(3, 11), (4, 10)]
     assert narrow_fragment(whole, np.array([7], np.uint64)) is None
+
+
+def test_details_follow_samples_through_windows_and_cuts() -> None:
+    given = detailed_fragments()["native_and_starts"]
+    other = replace(given, ts_ms=given.ts_ms + WINDOW_MS, window_start_ms=START_MS + WINDOW_MS, details=None)
+    last = replace(given, ts_ms=given.ts_ms + 2 * WINDOW_MS, window_start_ms=START_MS + 2 * WINDOW_MS)
+    low, high = int(given.ts_ms[4]), int(last.ts_ms[8])
+    stretch = stretch_of(0, 14, start_ms=low, end_ms=high)
+    for one in (given, other, last):
+        stretch.add(one)
+    got = stretch.take()
+    assert got is not None
+    want = []
+    for series in (0, 2):
+        for one in (given, other, last):
+            part = one.part(series, series + 1)
+            kept = np.flatnonzero((part.ts_ms >= low) & (part.ts_ms < high))
+            want.append((len(kept), None if part.details is None else part.details.take(kept)))
+    assert got.series_id.tolist() == [0, 14]
+    assert same_details(got.details, joined_details(want))
+
+
+def test_the_newest_samples_keep_their_details_and_steps_of_histograms_are_refused() -> None:
+    given = detailed_fragments()["native_and_starts"]
+    newest = Reduction(START_MS, last_n=2).apply(given)
+    want = [given.part(at, at + 1).details for at in range(3)]
+    assert newest.ts_ms.tolist() == given.ts_ms.reshape(3, 12)[:, -2:].ravel().tolist()
+    assert same_details(newest.details, joined_details([(2, one and one.part(10, 12)) for one in want]))
+    with pytest.raises(InvalidRequest, match="no aggregates of steps") as refused:
+        Reduction(START_MS, 60_000, LAST).apply(given)
+    assert refused.value.reason == "steps_of_histograms"
+    assert Reduction(START_MS, 60_000, LAST).apply(detailed_fragments()["starts"]).details is None
