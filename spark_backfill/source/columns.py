@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     IntegerType,
@@ -45,6 +46,28 @@ VERSION: dict[str, DataType] = {
     OFFSET: LongType(),
     BROKER_TIME: TimestampType(),
 }
+HISTOGRAM, START_TS = "histogram", "start_ts"
+_SPANS = ArrayType(StructType([StructField("offset", IntegerType()), StructField("length", IntegerType())]))
+# Columns of samples with more than a float, in no default schema: a query names them with `.schema(...)`.
+DETAILS: dict[str, DataType] = {
+    HISTOGRAM: StructType(
+        [
+            StructField("schema", IntegerType()),
+            StructField("zero_threshold", DoubleType()),
+            StructField("zero_count", DoubleType()),
+            StructField("count", DoubleType()),
+            StructField("sum", DoubleType()),
+            StructField("positive_spans", _SPANS),
+            StructField("positive_counts", ArrayType(DoubleType())),
+            StructField("negative_spans", _SPANS),
+            StructField("negative_counts", ArrayType(DoubleType())),
+            StructField("custom_bounds", ArrayType(DoubleType())),
+            StructField("reset_hint", StringType()),
+            StructField("is_integer", BooleanType()),
+        ]
+    ),
+    START_TS: TimestampType(),
+}
 ARROW_MAP = pa.map_(pa.string(), pa.string())
 ARROW_TS = pa.timestamp("us", tz="UTC")
 # Types for rows that are runs: a row has all samples of one series in one window.
@@ -53,6 +76,7 @@ _SPARK_RUNS = {
     TS: ArrayType(TimestampType(), containsNull=False),
     VALUE: ArrayType(DoubleType(), containsNull=False),
 }
+_DETAIL_RUNS: dict[str, DataType] = {name: ArrayType(of) for name, of in DETAILS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +97,12 @@ class SampleColumns:
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the columns that show one label each."""
-        return tuple(of.name for of in self.arrow if of.name not in _SPARK and not is_version(of))
+        return tuple(of.name for of in self.arrow if of.name not in _SPARK and not is_version(of) and not is_detail(of))
+
+    @property
+    def details(self) -> frozenset[str]:
+        """Those of DETAILS that are among the columns."""
+        return frozenset(of.name for of in self.arrow if is_detail(of))
 
     @property
     def need_labels(self) -> bool:
@@ -86,9 +115,17 @@ def is_version(of: pa.Field) -> bool:
     return of.name in VERSION and not pa.types.is_string(of.type)
 
 
-def sample_schema(wide: Sequence[str] = (), *, runs: bool = False, versions: bool = False) -> StructType:
+def is_detail(of: pa.Field) -> bool:
+    """Whether the column is one of DETAILS, and not a label with such a name."""
+    return of.name in DETAILS and not pa.types.is_string(of.type)
+
+
+def sample_schema(
+    wide: Sequence[str] = (), *, runs: bool = False, versions: bool = False, details: bool = False
+) -> StructType:
     """The default schema: all our columns. With `wide`, one column for each of these labels in place of `labels`, which
-    stays if it is among them. With `versions`, those of VERSION too, except for names that `wide` has.
+    stays if it is among them. With `versions` and `details`, those of VERSION and of DETAILS too, except for names that
+    `wide` has.
 
     Raises InvalidRequest (bad_option) for a name that is a column already or given twice.
 
@@ -103,6 +140,9 @@ def sample_schema(wide: Sequence[str] = (), *, runs: bool = False, versions: boo
     fields = [StructField(name, types.get(name, StringType())) for name in names]
     if versions:
         fields += [StructField(name, of) for name, of in VERSION.items() if name not in names]
+    if details:
+        types = _DETAIL_RUNS if runs else DETAILS
+        fields += [StructField(name, of) for name, of in types.items() if name not in names]
     return StructType(fields)
 
 
@@ -112,7 +152,11 @@ def columns_of(schema: StructType, *, runs: bool = False, versions: bool = False
     Raises InvalidRequest (bad_schema) for a wrong type, or a label that is not text.
     """
     types = _SPARK_RUNS if runs else _SPARK
+    details = _DETAIL_RUNS if runs else DETAILS
     for field in schema.fields:
+        if field.name in details and field.dataType != StringType():
+            _check_type(field, details[field.name])
+            continue
         of_version = field.name in VERSION and field.dataType != StringType()
         if of_version and not versions:
             raise InvalidRequest(
@@ -120,9 +164,11 @@ def columns_of(schema: StructType, *, runs: bool = False, versions: bool = False
                 reason="bad_schema",
             )
         wanted = VERSION[field.name] if of_version else types.get(field.name, StringType())
-        if field.dataType.simpleString() != wanted.simpleString():
-            raise InvalidRequest(
-                f"column {field.name} is {field.dataType.simpleString()}; want {wanted.simpleString()}",
-                reason="bad_schema",
-            )
+        _check_type(field, wanted)
     return SampleColumns(to_arrow_schema(schema, timezone="UTC"), runs)
+
+
+def _check_type(field: StructField, wanted: DataType) -> None:
+    got, want = field.dataType.simpleString(), wanted.simpleString()
+    if got != want:
+        raise InvalidRequest(f"column {field.name} is {got}; want {want}", reason="bad_schema")

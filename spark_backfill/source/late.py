@@ -169,6 +169,7 @@ def _fragment(samples: SourceSamples, window_start_ms: int) -> Fragment:
         samples.ts_ms,
         samples.value,
         offset_of(samples.versions.order),
+        samples.details,
     )
 
 

@@ -18,7 +18,7 @@ from spark_backfill.source.filters import Narrowing
 from spark_backfill.source.newest import newest
 from spark_backfill.source.options import TimeSpan
 from spark_backfill.source.partition_series import PartitionSeries, worker_series
-from spark_backfill.source.rows import SourceSamples, Versions, check_floats, order_of, record_batches
+from spark_backfill.source.rows import SourceSamples, Versions, order_of, record_batches
 from spark_backfill.source.series_table import ABSENT
 from spark_backfill.worker_log import batches_between
 from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
@@ -179,7 +179,6 @@ def _check(batch: RecordBatch, records: DecodedRecords, allow_holes: bool, count
     if len(unknown):
         offset = int(batch.offsets[unknown[0]])
         raise UnknownVersion(f"partition {batch.partition}, record {offset}: a newer writer's record")
-    check_floats(records.details, f"partition {batch.partition}, a record from {int(batch.offsets[0])} on")
     corrupt = np.flatnonzero(records.status == STATUS_CORRUPT)
     if len(corrupt) and not allow_holes:
         offset = int(batch.offsets[corrupt[0]])
@@ -194,7 +193,7 @@ def _narrowed(batch: RecordBatch, records: DecodedRecords, narrowing: Narrowing,
     index = np.arange(len(records.ts_ms)) - np.repeat(records.sample_start[:-1], counts)
     versions = Versions(batch.partition, order_of(np.repeat(batch.offsets, counts), index), broker_ms)
     pack_id = np.repeat(records.pack_id, records.pack_length)
-    samples = SourceSamples(records.series_id, pack_id, records.ts_ms, records.value, versions)
+    samples = SourceSamples(records.series_id, pack_id, records.ts_ms, records.value, versions, records.details)
     kept: NDArray[np.bool_] = samples.ts_ms <= broker_ms + ahead_ms
     kept &= inside(samples, narrowing.span)
     if narrowing.pack_ids is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.source.rows import SourceSamples, Versions
+from tsdb.model.details import joined_details
 from tsdb.model.errors import Overloaded
 
 
@@ -59,6 +60,7 @@ def joined(parts: list[SourceSamples]) -> SourceSamples:
             np.concatenate([each.order for each in versions]),
             np.concatenate([each.broker_ms for each in versions]),
         ),
+        joined_details([(len(part), part.details) for part in parts]),
     )
 
 

@@ -13,34 +13,42 @@ from numpy.typing import NDArray
 from spark_backfill.source.columns import (
     ARROW_TS,
     BROKER_TIME,
+    HISTOGRAM,
     OFFSET,
     ORDER,
     PACK_ID,
     PARTITION,
     SERIES_ID,
+    START_TS,
     TS,
     VALUE,
     SampleColumns,
+    is_detail,
     is_version,
 )
 from spark_backfill.source.series_table import ArrowLabels
+from tsdb.history.histogram_rows import histogram_column, start_column
 from tsdb.model.details import SampleDetails
-from tsdb.model.errors import UnknownVersion
+from tsdb.model.errors import InvalidRequest
 
 BATCH_ROWS = 65_536  # The rows take about 20 MiB with six labels.
 US_PER_MS = 1_000
 INDEX_BITS = 20  # A record has at most 1 MiB, so fewer samples than this many bits count.
 
 
-def check_floats(details: SampleDetails | None, where: str) -> None:
-    """Raises UnknownVersion (details_unsupported): Spark's rows have a float each, and less than what is stored would
-    be a silent loss."""
-    if details is not None:
-        kind = "start timestamps" if details.histograms is None else "histograms"
-        raise UnknownVersion(
-            f"{where} has samples with {kind}, which Spark jobs of this version do not carry; read them with PromQL, or"
-            " choose series and times without them",
-            reason="details_unsupported",
+def check_details(details: SampleDetails | None, columns: SampleColumns) -> None:
+    """Raises InvalidRequest (no_column) where a sample has a histogram or a start timestamp and no column shows it:
+    rows without them would be a silent loss."""
+    if details is None:
+        return
+    found = {HISTOGRAM: details.histograms, START_TS: details.start_ms}
+    missing = [name for name, column in found.items() if column is not None and name not in columns.details]
+    if missing:
+        names = " and ".join(missing)
+        raise InvalidRequest(
+            f"samples have {names}, and no column shows that: read with the schema `sample_schema(details=True)` of"
+            " spark_backfill.source.columns, or choose other series and times",
+            reason="no_column",
         )
 
 
@@ -61,13 +69,15 @@ class Versions:
 @dataclass(frozen=True, slots=True)
 class SourceSamples:
     """n samples: series_id, pack_id uint64 (n,); ts_ms int64 (n,); value float64 (n,). versions: only for samples of
-    the log."""
+    the log. details: None
+    where no sample has any."""
 
     series_id: NDArray[np.uint64]
     pack_id: NDArray[np.uint64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
     versions: Versions | None = None
+    details: SampleDetails | None = None
 
     def __len__(self) -> int:
         return len(self.ts_ms)
@@ -83,7 +93,9 @@ class SourceSamples:
     def at(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> SourceSamples:
         """The samples of these rows."""
         versions = None if self.versions is None else self.versions.at(rows)
-        return SourceSamples(self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows], versions)
+        details = None if self.details is None else self.details.take(np.arange(len(self))[rows])
+        columns = self.series_id[rows], self.pack_id[rows], self.ts_ms[rows], self.value[rows]
+        return SourceSamples(*columns, versions, details)
 
 
 def record_batches(
@@ -95,6 +107,7 @@ def record_batches(
     """
     for start in range(0, len(samples), BATCH_ROWS):
         part = samples.part(start, start + BATCH_ROWS)
+        check_details(part.details, columns)
         rows = table.find(part.series_id) if table is not None and columns.need_labels else None
         arrays = [_column(of, part, table, rows) for of in columns.arrow]
         yield pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)
@@ -110,7 +123,9 @@ def _column(
     if of.name == TS:
         return times_column(samples.ts_ms)
     if of.name == VALUE:
-        return values_column(samples.value)
+        return values_column(samples.value, samples.details)
+    if is_detail(of):
+        return details_column(of.name, samples.details, len(samples)).cast(of.type)
     if is_version(of):
         assert samples.versions is not None, f"column {of.name} of samples without a place in the log"
         return _version_column(of, samples.versions)
@@ -148,6 +163,13 @@ def times_column(ts_ms: NDArray[np.int64]) -> pa.Array:
     return pa.array(ts_ms * US_PER_MS).cast(ARROW_TS)
 
 
-def values_column(value: NDArray[np.float64]) -> pa.Array:
-    """Values bit for bit, payloads of NaN included: `from_pandas=True` would turn NaN into null."""
-    return pa.array(value, from_pandas=False)
+def values_column(value: NDArray[np.float64], details: SampleDetails | None) -> pa.Array:
+    """Values bit for bit, payloads of NaN included: `from_pandas=True` would turn NaN into null. Histograms have
+    null."""
+    has_histogram = None if details is None or details.histogram_of is None else details.histogram_of >= 0
+    return pa.array(value, mask=has_histogram, from_pandas=False)
+
+
+def details_column(name: str, details: SampleDetails | None, samples: int) -> pa.Array:
+    """The column `name` of DETAILS, null where a sample has nothing there."""
+    return (histogram_column if name == HISTOGRAM else start_column)(details, samples)

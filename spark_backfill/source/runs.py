@@ -12,10 +12,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns
-from spark_backfill.source.rows import BATCH_ROWS, SourceSamples, check_floats, ids_column, times_column, values_column
+from spark_backfill.source.columns import PACK_ID, SERIES_ID, TS, VALUE, SampleColumns, is_detail
+from spark_backfill.source.rows import (
+    BATCH_ROWS,
+    SourceSamples,
+    check_details,
+    details_column,
+    ids_column,
+    times_column,
+    values_column,
+)
 from spark_backfill.source.series_table import SeriesLabels
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.model.details import SampleDetails, joined_details
 
 BATCH_SAMPLES = BATCH_ROWS  # In smaller batches the overhead of a batch is larger than its work.
 
@@ -32,13 +41,11 @@ class SampleRuns:
     start: NDArray[np.int64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+    details: SampleDetails | None = None
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> SampleRuns:
-        """All runs of the fragments, in order. At least one fragment is needed. Raises UnknownVersion
-        (details_unsupported)."""
-        for each in fragments:
-            check_floats(each.details, f"pack {each.pack_id:016x}, window {each.window_start_ms} ms")
+        """All runs of the fragments, in order. At least one fragment is needed."""
         lengths = np.concatenate([np.diff(each.sample_start) for each in fragments])
         return cls(
             np.concatenate([each.series_id for each in fragments]),
@@ -46,6 +53,7 @@ class SampleRuns:
             _starts(lengths),
             np.concatenate([each.ts_ms for each in fragments]),
             np.concatenate([each.value for each in fragments]),
+            joined_details([(each.samples, each.details) for each in fragments]),
         )
 
     def __len__(self) -> int:
@@ -61,7 +69,11 @@ class SampleRuns:
         """The same samples, with the ids repeated for each sample; ts_ms and value share memory."""
         lengths = self.lengths
         return SourceSamples(
-            np.repeat(self.series_id, lengths), np.repeat(self.pack_id, lengths), self.ts_ms, self.value
+            np.repeat(self.series_id, lengths),
+            np.repeat(self.pack_id, lengths),
+            self.ts_ms,
+            self.value,
+            details=self.details,
         )
 
     def where(self, kept: NDArray[np.bool_]) -> SampleRuns:
@@ -70,9 +82,9 @@ class SampleRuns:
             return self
         counts = np.diff(np.append(0, np.cumsum(kept))[self.start])
         left = counts > 0
-        return SampleRuns(
-            self.series_id[left], self.pack_id[left], _starts(counts[left]), self.ts_ms[kept], self.value[kept]
-        )
+        details = None if self.details is None else self.details.take(np.flatnonzero(kept))
+        columns = self.ts_ms[kept], self.value[kept], details
+        return SampleRuns(self.series_id[left], self.pack_id[left], _starts(counts[left]), *columns)
 
     def within(self, start_ms: int, end_ms: int) -> SampleRuns:
         """The samples of [start_ms, end_ms), without empty runs. Returns itself when all are inside, the usual case."""
@@ -84,7 +96,9 @@ class SampleRuns:
         """Runs [first, last), sharing memory."""
         runs, samples = slice(first, last), slice(int(self.start[first]), int(self.start[last]))
         start = self.start[first : last + 1] - self.start[first]
-        return SampleRuns(self.series_id[runs], self.pack_id[runs], start, self.ts_ms[samples], self.value[samples])
+        details = None if self.details is None else self.details.part(samples.start, samples.stop)
+        columns = self.ts_ms[samples], self.value[samples], details
+        return SampleRuns(self.series_id[runs], self.pack_id[runs], start, *columns)
 
 
 def gathered(fragments: Iterable[Fragment]) -> Iterator[SampleRuns]:
@@ -112,6 +126,7 @@ def run_batches(runs: SampleRuns, columns: SampleColumns, table: SeriesLabels | 
         if runs.start[-1] - runs.start[first] >= 2 * BATCH_SAMPLES:
             last = int(np.searchsorted(runs.start, runs.start[first] + BATCH_SAMPLES))
         part = runs.part(first, last)
+        check_details(part.details, columns)
         yield pa.RecordBatch.from_arrays([_column(of, part, table) for of in columns.arrow], schema=columns.arrow)
         first = last
 
@@ -121,11 +136,19 @@ def _column(of: pa.Field, runs: SampleRuns, table: SeriesLabels | None) -> pa.Ar
         return ids_column(runs.series_id)
     if of.name == PACK_ID:
         return ids_column(runs.pack_id)
-    if of.name in (TS, VALUE):
-        samples = times_column(runs.ts_ms) if of.name == TS else values_column(runs.value)
+    if of.name in (TS, VALUE) or is_detail(of):
+        samples = _samples_column(of, runs)
         return pa.ListArray.from_arrays(pa.array(runs.start.astype(np.int32)), samples, type=of.type)
     assert table is not None, f"column {of.name} without a table of series"
     return table.labels(of, table.find(runs.series_id))
+
+
+def _samples_column(of: pa.Field, runs: SampleRuns) -> pa.Array:
+    if of.name == TS:
+        return times_column(runs.ts_ms)
+    if of.name == VALUE:
+        return values_column(runs.value, runs.details)
+    return details_column(of.name, runs.details, len(runs.ts_ms)).cast(of.type.value_type)
 
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -17,7 +17,6 @@ from spark_backfill.failures import quoted_errors
 from spark_backfill.jobs.downsample.buckets import Buckets, LastValues, buckets_of, last_values, runs
 from spark_backfill.jobs.downsample.sources import DerivedSeries, SourcePack, derived_series
 from spark_backfill.places import Places
-from spark_backfill.source.rows import check_floats
 from spark_backfill.writing.appender import TaskAppender
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk, decode_cover, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, encode_key
@@ -25,7 +24,7 @@ from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.history.merge import merge
 from tsdb.log.interface import CHUNKS, SERIES
-from tsdb.model.errors import CorruptData, UnknownVersion
+from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 from tsdb.model.placement import PlacementRule
 from tsdb.model.resolution import AGGREGATES, RESOLUTIONS_MS
 from tsdb.model.window import index_epoch
@@ -152,7 +151,7 @@ class _Pack:
 
     def _read(self, window_start_ms: int) -> Fragment | None:
         """The merged samples of a window; None when it has no samples, or a chunk does not decode.
-        Derived samples have no start timestamps. Raises UnknownVersion (details_unsupported) for histograms."""
+        Derived samples have no start timestamps. Raises InvalidRequest (histograms_not_downsampled)."""
         pieces = self._history.read([self._pack.pack_id], WindowRange(window_start_ms, window_start_ms + 1))
         try:
             fragments = [decode_chunk(row.value) for piece in pieces for row in piece]
@@ -162,7 +161,11 @@ class _Pack:
             return None
         merged = merge(fragments)
         if merged.details is not None and merged.details.histograms is not None:
-            check_floats(merged.details, f"pack {merged.pack_id:016x}, window {window_start_ms} ms")
+            raise InvalidRequest(
+                f"pack {merged.pack_id:016x}, window {window_start_ms} ms has histograms, which this version does not"
+                " downsample: queries take their samples instead",
+                reason="histograms_not_downsampled",
+            )
         return merged
 
     def _span(self) -> WindowRange:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructField, StructType, TimestampType
 
 from spark_backfill.source.columns import columns_of, sample_schema
 from spark_backfill.source.options import source_options
+from spark_backfill.source.rows import record_batches
 from spark_backfill.source.runs import BATCH_SAMPLES, SampleRuns, gathered, run_batches
 from spark_backfill.source.series_table import SeriesLabels
 from support.data.chunk_cases import START_MS, fragment
 from support.data.column_cases import STALE
 from support.data.detail_cases import detailed_fragments
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.model.errors import InvalidRequest, UnknownVersion
+from tsdb.history.histogram_rows import read_details
+from tsdb.model.details import joined_details, same_details
+from tsdb.model.errors import InvalidRequest
 
 ALL = columns_of(sample_schema(runs=True), runs=True)
 
@@ -29,11 +33,49 @@ def fragments() -> list[Fragment]:
     ]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("native_and_starts", "histograms"), ("starts", "start timestamps")])
-def test_samples_with_details_are_refused_by_name(name: str, kind: str) -> None:
-    with pytest.raises(UnknownVersion, match=f"pack 0000000000000007.* has samples with {kind}") as refused:
-        SampleRuns.of([*fragments(), detailed_fragments()[name]])
-    assert refused.value.reason == "details_unsupported"
+@pytest.mark.parametrize(("name", "kind"), [("native_and_starts", "histogram and start_ts"), ("starts", "start_ts")])
+@pytest.mark.parametrize("runs", [False, True])
+def test_samples_with_details_are_refused_where_no_column_shows_them(name: str, kind: str, runs: bool) -> None:
+    found = SampleRuns.of([*fragments(), detailed_fragments()[name]])
+    columns = columns_of(StructType([*sample_schema(runs=runs).fields[1:]]), runs=runs)
+    with pytest.raises(InvalidRequest, match=f"samples have {kind}, and no column shows that") as refused:
+        list(run_batches(found, columns, None) if runs else record_batches(found.samples, columns, None))
+    assert refused.value.reason == "no_column"
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_details_come_back_from_their_columns(runs: bool) -> None:
+    given = [*fragments(), detailed_fragments()["native_and_starts"], detailed_fragments()["native_custom"].part(0, 2)]
+    found = SampleRuns.of(given)
+    asked = [field for field in sample_schema(runs=runs, details=True).fields if field.name != "labels"]
+    columns = columns_of(StructType(asked), runs=runs)
+    batches = list(run_batches(found, columns, None) if runs else record_batches(found.samples, columns, None))
+    table = pa.Table.from_batches(batches)
+    histograms, starts = table["histogram"], table["start_ts"]
+    if runs:
+        histograms, starts = pc.list_flatten(histograms), pc.list_flatten(starts)
+    assert same_details(read_details(histograms, starts), found.details)
+    values = pc.list_flatten(table["value"]) if runs else table["value"]
+    assert values.is_null().to_pylist() == histograms.is_valid().to_pylist()
+
+
+def test_a_cut_run_keeps_the_details_of_its_samples() -> None:
+    given = detailed_fragments()["native_and_starts"]
+    runs = SampleRuns.of([given, given])
+    kept = np.arange(72) % 5 < 3
+    assert given.details is not None
+    want = joined_details([(36, given.details), (36, given.details)])
+    assert want is not None
+    assert same_details(runs.where(kept).details, want.take(np.flatnonzero(kept)))
+    assert same_details(runs.part(3, 6).details, given.details)
+    assert same_details(runs.samples.at(kept).details, want.take(np.flatnonzero(kept)))
+
+
+def test_a_column_of_details_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="column histogram is double; want struct") as refused:
+        columns_of(StructType([StructField("histogram", DoubleType())]))
+    assert refused.value.reason == "bad_schema"
+    assert columns_of(StructType([StructField("histogram", StringType())])).labels == ("histogram",)
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[object, ...]]:
