@@ -129,12 +129,14 @@ class StoreReads:
         return answer
 
     def is_small(self, spec: SelectSpec) -> bool:
-        """Whether a select begins without a wait and finds its series at once: they are known, or the store has few.
-        The limits of the spec bound their samples."""
+        """Whether a select begins without a wait and finds its series at once: no writer holds a head, and the series
+        are known, or the store has few. The limits of the spec bound their samples."""
         options = spec.options
         if options.after or (self._max_lag_ms if options.max_lag_ms is None else options.max_lag_ms) is not None:
             return False
         heads = [partition.head for partition in self.partitions.values()]
+        if any(head.contents.is_held for head in heads):
+            return False
         series = sum([head.index.series for head in heads])
         return series <= FEW_SERIES or self._memory.selections.has_current(heads, spec)
 

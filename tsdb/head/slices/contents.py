@@ -100,6 +100,14 @@ class Contents:
         """Counter of all changes that a read can see. Two Contents never have the same value."""
         return self._changes + self.open.closes + self.late.cuts
 
+    @property
+    def is_held(self) -> bool:
+        """Whether another thread has the lock now, so that a read would wait."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+            return False
+        return True
+
     def change_locked(self) -> None:
         """Count a change. Removals from open slices and the late list are counted by taken_out."""
         self._changes += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from tsdb.reader.read_call import ReadCalls, SelectLimits
 from tsdb.selector.selectors import parse_selector
 from tsdb.store.reads import FEW_SERIES
 
+WITHIN_S = 10.0
 SELECTOR = '{job="test"}'
 
 
@@ -61,6 +64,25 @@ def test_a_read_that_may_wait_for_watermarks_is_not_small() -> None:
     seam = Seam()
     with pytest.raises(NotSmall):
         read(seam.sources, SELECTOR, seam.coverage_ms, END_MS, ReadOptions(max_lag_ms=10))
+
+
+def test_a_read_that_would_wait_for_the_writer_is_not_small() -> None:
+    seam = Seam()
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with seam.head.contents.lock:
+            is_held.set()
+            may_end.wait(WITHIN_S)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert is_held.wait(WITHIN_S)
+    with pytest.raises(NotSmall):
+        read(seam.sources, SELECTOR, seam.coverage_ms, END_MS)
+    may_end.set()
+    writer.join()
+    assert len(read(seam.sources, SELECTOR, seam.coverage_ms, END_MS).labels) > 0
 
 
 def test_a_read_of_many_series_is_refused() -> None:
