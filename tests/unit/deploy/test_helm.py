@@ -27,6 +27,8 @@ from support.deploy_files import (
 )
 from tsdb.config.load import ROLES
 
+pytestmark = pytest.mark.slow  # Helm renders the chart dozens of times.
+
 CHART = DEPLOY / "helm/kafka-tsdb"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SMALL = "chunkStage=chunker,store.zones=preferred"

@@ -315,6 +315,7 @@ def test_rows_in_memory_are_imported_as_a_block_with_them(ground: ImportGround) 
     assert (done.inputs, done.duplicates, done.rows_valid) == (1, 1, len(rows))
 
 
+@pytest.mark.slow
 def test_nothing_of_spark_is_imported() -> None:
     code = (
         "import sys; import spark_backfill.jobs.imports.local, tsdb.cli.import_samples;"

@@ -104,6 +104,7 @@ for number in range(20_000):
 """
 
 
+@pytest.mark.slow
 def test_a_signal_may_interrupt_the_wait_for_it_anywhere() -> None:
     root = Path(__file__).resolve().parents[4]
     subprocess.run([sys.executable, "-c", STORM], cwd=root, env={"PYTHONPATH": str(root)}, timeout=60, check=True)

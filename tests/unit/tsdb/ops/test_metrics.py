@@ -103,6 +103,7 @@ for _ in range(2):  # Closed and opened again.
 """
 
 
+@pytest.mark.slow
 def test_public_objects_may_be_made_twice_in_a_process() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]

@@ -306,6 +306,7 @@ def test_a_member_at_its_bound_pauses_and_keeps_polling() -> None:
     assert not simulation.source.paused
 
 
+@pytest.mark.slow
 def test_a_partition_whose_map_would_outgrow_a_commit_is_paused_alone() -> None:
     broker = MemoryBroker(2, TOPIC)
     for partition in range(2):

@@ -175,6 +175,7 @@ def _differs(expected: int | None, found: int | None) -> bool:
     return found not in (None, STALE_BITS) if expected is None else found != expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_results_are_those_of_all_samples_whenever_they_came(seed: int) -> None:
     run = Run(seed)

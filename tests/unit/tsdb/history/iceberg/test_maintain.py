@@ -121,6 +121,7 @@ def test_a_commit_of_the_keeper_in_between_is_kept(catalog: Catalog, monkeypatch
     assert table_state(load_table(catalog, NAME)) == state(7)
 
 
+@pytest.mark.slow
 def test_files_that_the_keeper_replaced_meanwhile_are_left(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     some = filled(catalog, 5)
     newer = [fragment_of({key: (10_000, 1)}, window_start_ms=key[1] - key[1] % 14_400_000) for key in expected(some)]
@@ -144,6 +145,7 @@ def test_a_table_of_another_program_is_not_compacted(catalog: Catalog) -> None:
         list(compact(catalog, NAME, 2))
 
 
+@pytest.mark.slow
 def test_expiry_deletes_the_files_of_old_snapshots_alone(catalog: Catalog, tmp_path: Path) -> None:
     some = filled(catalog, 7)
     list(compact(catalog, NAME, 2))

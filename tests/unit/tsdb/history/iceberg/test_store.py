@@ -152,6 +152,7 @@ def test_a_commit_is_seen_and_one_view_stays_between_looks(kept: Kept) -> None:
     assert history.index_version() != version
 
 
+@pytest.mark.slow
 def test_a_compaction_and_an_expiry_under_a_read_change_nothing(kept: Kept) -> None:
     kept.create()
     some = rows(2)
@@ -284,11 +285,12 @@ def test_a_half_written_file_is_corrupt_by_name(kept: Kept, damage: str) -> None
     assert ".parquet" in found.message
 
 
+@pytest.mark.slow
 def test_one_damaged_file_of_a_day_of_many_is_corrupt_by_name(kept: Kept) -> None:
     kept.create()
     some = rows(15)
-    for first in range(0, len(some), 4):
-        kept.put(some[first : first + 4])
+    for first in range(0, len(some), 12):
+        kept.put(some[first : first + 12])
     history = kept.history()
     damaged = kept.current()[-1]
     whole = damaged.read_bytes()
@@ -394,6 +396,7 @@ def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     found.catalog.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 1, 4, 1000])
 def test_repeated_reads_are_equal_with_any_size_of_the_cache(unchanged: Kept, share: int) -> None:
     everything = expected(unchanged.given)
@@ -457,6 +460,7 @@ def test_many_threads_share_decoded_row_groups(unchanged: Kept) -> None:
     assert right == [True] * 16
 
 
+@pytest.mark.slow
 def test_a_compaction_and_an_expiry_between_reads_change_nothing(tmp_path: Path) -> None:
     kept = filled_in(tmp_path)
     history = kept.history()
@@ -470,6 +474,7 @@ def test_a_compaction_and_an_expiry_between_reads_change_nothing(tmp_path: Path)
     kept.catalog.close()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_corrupt_by_name_beside_decoded_ones(tmp_path: Path) -> None:
     kept = filled_in(tmp_path)
     history = kept.history()

@@ -43,6 +43,7 @@ def upkeep(folder: Path, options: UpkeepOptions, *, now_ms: int, is_kept: bool =
     return TableUpkeep(settings_in(folder), options, lambda: is_kept, ManualClock(now_ms))
 
 
+@pytest.mark.slow
 def test_a_turn_joins_files_and_expires_snapshots(catalog: Catalog, tmp_path: Path) -> None:
     want = filled(catalog)
     before = len(list(load_table(catalog, NAME).scan().plan_files()))

@@ -145,6 +145,7 @@ def test_a_clean_end_leaves_no_copy_and_the_next_member_continues_exactly_there(
     assert not world.open
 
 
+@pytest.mark.slow
 def test_a_clean_end_waits_for_the_acknowledgements_of_all_null_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
