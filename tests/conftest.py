@@ -37,6 +37,7 @@ load_profiles()
 def pytest_configure(config: pytest.Config) -> None:
     """Start the guard in the process that begins the run. Workers of xdist are covered by it."""
     if hasattr(config, "workerinput"):
+        config.pluginmanager.register(run_order.CpuMeter())
         return
     leftovers.guard()
     if config.getoption("dist", "no") == "loadfile":

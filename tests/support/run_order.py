@@ -2,14 +2,16 @@
 
 `tests/durations.json` has the seconds of each file of a recorded run, on 2 cores. Every run of more than one process
 writes its own seconds to `build/test-durations.json`, slowest first; CI keeps that file. Copy it over the recorded
-one when the order no longer fits.
+one when the order no longer fits. `build/test-cpu.json` has the CPU seconds of each file, with those of its processes
+that have ended. A file with many delays all tests that run beside it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests/durations.json"
 WRITTEN = ROOT / "build/test-durations.json"
+CPU_WRITTEN = ROOT / "build/test-cpu.json"
 SHORTEST_S = 1.0  # A shorter file is not recorded.
 NEW_S = 20.0  # A file that is not recorded, where tests start servers.
 WITHOUT_SERVERS = ("tests/unit/", "tests/property/")
@@ -102,18 +105,40 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
         return {nodeid: place for place, nodeid in enumerate(self.collection)}
 
 
+class CpuMeter:
+    """A pytest plugin of each process that runs tests: each report gets the CPU seconds since the last one."""
+
+    def __init__(self) -> None:
+        self._spent_s = _cpu_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        before_s, self._spent_s = self._spent_s, _cpu_s()
+        report.cpu_s = self._spent_s - before_s  # type: ignore[attr-defined]  # xdist sends all attributes.
+        return report
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
 class Recorder:
     """A pytest plugin of the process that begins a run: adds up the seconds of each file."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._cpu_s: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[_file(report.nodeid)] += report.duration
+        self._cpu_s[_file(report.nodeid)] += getattr(report, "cpu_s", 0.0)
 
     def pytest_sessionfinish(self) -> None:
         WRITTEN.parent.mkdir(exist_ok=True)
         WRITTEN.write_text(_text(self._seconds.items()))
+        CPU_WRITTEN.write_text(_text(self._cpu_s.items()))
 
 
 def _text(seconds: Iterable[tuple[str, float]]) -> str:
