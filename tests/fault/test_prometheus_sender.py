@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from stack.kafka import KafkaCluster
 from support.drills.outages import GATEWAY_FLAGS, stop
 from support.senders.prometheus_drill import sending
@@ -24,6 +26,7 @@ def test_standalone_has_what_prometheus_sent_across_a_kill_and_a_restart_of_the_
         assert deployment.gateway.terminate() == 0
 
 
+@pytest.mark.soak  # In each run tests/fault/test_kafka_outage.py has the outage, with other senders.
 def test_kafka_has_what_prometheus_sent_across_a_kill_and_an_outage_of_the_log(
     broker: KafkaCluster, tmp_path: Path
 ) -> None:

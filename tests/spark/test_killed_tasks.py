@@ -32,6 +32,7 @@ WINDOWS = Windows(FIRST_MS, FIRST_MS + 3 * DEMO.window_ms)
 FOLD = MergeLateOptions(apply=True, fragments_max=1, delete_after_ms=0, loader_timeout_ms=120_000, tasks=8)
 
 
+@pytest.mark.soak  # In each run workers of a pipeline, of an import and of folds are killed.
 @pytest.mark.parametrize("log_factory", ["sqlite"], indirect=True)
 def test_a_rebuild_with_killed_workers_writes_the_records_of_the_log(
     spark: SparkSession, log_factory: LogFactory, tmp_path: Path

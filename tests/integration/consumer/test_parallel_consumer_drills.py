@@ -17,7 +17,7 @@ from support.shared_servers import SharedBroker
 
 
 def test_members_that_come_and_go_lose_nothing_and_keep_the_order(kafka: SharedBroker) -> None:
-    members_come_and_go(kafka.bootstrap, 12.0, 1.5, seed=1)
+    members_come_and_go(kafka.bootstrap, 6.0, 1.5, seed=1)
 
 
 def test_members_of_the_consumer_protocol_that_come_and_go_lose_nothing_and_keep_the_order(kafka: SharedBroker) -> None:

@@ -77,6 +77,7 @@ def test_every_aggregate_equals_that_of_a_loop_and_includes_late_data(either: St
     assert all(span.start_ms <= FIRST_WINDOW * WINDOW_MS < span.end_ms for span in said.values())
 
 
+@pytest.mark.soak  # In each run tests/spark/test_killed_tasks.py has both for folds, which write the same way.
 def test_workers_that_die_and_twins_derive_the_same(pair: StormPair, spark: SparkSession, tmp_path: Path) -> None:
     graves = tmp_path / GRAVES
     with pair.loading():

@@ -72,7 +72,7 @@ def held_of(labels: Sequence[str], ts_ms: NDArray[np.int64], values: NDArray[np.
     return {place: sorted(samples.items()) for place, samples in held.items()}
 
 
-@pytest.mark.variant("servers")
+# tests/spark/test_outages.py imports on servers in each run.
 def test_an_import_equals_its_files_and_a_second_one_changes_nothing(
     spark: SparkSession, ground: ImportGround, tmp_path: Path
 ) -> None:
