@@ -77,13 +77,17 @@ def kafka(flags: Sequence[str] = (), folder: Path | None = None) -> Iterator[Ing
 
 
 @contextmanager
-def prometheus(binary: str, folder: Path | None = None, more_flags: Sequence[str] = ()) -> Iterator[IngestTarget]:
-    """The control: a Prometheus server that takes remote write. folder: see `standalone`."""
+def prometheus(
+    binary: str, folder: Path | None = None, more_flags: Sequence[str] = (), more_config: str = ""
+) -> Iterator[IngestTarget]:
+    """The control: a Prometheus server that takes remote write. folder: see `standalone`. more_config: lines of its
+    configuration.
+    """
     with ExitStack() as stack, Ports(1) as ports:
         made = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-prometheus-")))
         address = f"127.0.0.1:{ports.numbers[0]}"
         config = made / "prometheus.yml"
-        config.write_text(PROMETHEUS_CONFIG)
+        config.write_text(PROMETHEUS_CONFIG + more_config)
         flags = [f"--config.file={config}", f"--storage.tsdb.path={made}/data", f"--web.listen-address={address}"]
         with _process(
             [binary, *flags, *more_flags, "--web.enable-remote-write-receiver", "--log.level=warn"], address
