@@ -32,6 +32,7 @@ from tsdb.rules.notifier import Notifier
 from tsdb.rules.repair import Repaired, RepairNote, RepairStep, StepRepair
 from tsdb.rules.restart import evaluated_steps, restored_state
 from tsdb.rules.schedule import RuleSchedule, ScheduledGroup
+from tsdb.rules.selections import GroupSelections, GroupStretches
 from tsdb.rules.shares import AllShares, Shares
 from tsdb.rules.vectors import vector_of
 from tsdb.selector.selectors import METRIC_NAME
@@ -161,6 +162,7 @@ class Ruler(Periodic):
         self._late = LateMarks(
             ports.follower, ports.labels, ports.clock, self._offset_ms, options.repair_ms, options.lookback_ms
         )
+        self._stretches: dict[str, tuple[RuleGroup, GroupStretches]] = {}
         self._follows = True  # Whether the last look at the log succeeded.
         self._restored: list[ScheduledGroup] = []  # Groups for which the log is still to be read again.
         self._lock = threading.Lock()  # Guards the lists below, which the API reads.
@@ -268,6 +270,7 @@ class Ruler(Periodic):
         before = {one.group.key for one in self._schedule.groups}
         self._files = files
         self._schedule.renew(files)
+        self._stretches.clear()
         self._late.renew(self._schedule.groups)
         self._restored = [
             one for one in self._schedule.groups if one.group.key in {old.group.key for old in self._restored}
@@ -381,7 +384,8 @@ class Ruler(Periodic):
 
         clock, offset_ms = self._ports.clock, self._offset_ms(one.group)
         begin = clock.monotonic()
-        surroundings = self._surroundings(memory, write, whole=not missing)
+        selections = GroupSelections(self._stretches_of(one.group), at_ms - offset_ms)
+        surroundings = self._surroundings(memory, write, selections, whole=not missing)
         state = evaluate_group(one.group, one.state, at_ms, offset_ms, surroundings)
         one.seconds = clock.monotonic() - begin
         settled_ms = self._late.settled_ms()
@@ -522,19 +526,32 @@ class Ruler(Periodic):
             self._schedule.ended.remove((series, next_ms))
 
     def _surroundings(
-        self, newer: MemoryStorage, write: Callable[[Sequence[RuleSample]], None], *, whole: bool = True
+        self,
+        newer: MemoryStorage,
+        write: Callable[[Sequence[RuleSample]], None],
+        selections: GroupSelections | None = None,
+        *,
+        whole: bool = True,
     ) -> RuleSurroundings:
-        """newer: samples that the log does not have yet. whole: whether reads must have all samples."""
+        """newer: samples that the log does not have yet. selections: those that all queries share. whole: whether reads
+        must have all samples."""
 
         def query(text: str, at_ms: int) -> list[VectorSample]:
             with self._ports.open_read(self._late.after() if whole else None) as read:
-                result = instant_query(text, OverlaidStorage(read.storage, newer), at_ms, read.options)
+                stored = read.storage if selections is None else selections.over(read.storage)
+                result = instant_query(text, OverlaidStorage(stored, newer), at_ms, read.options)
                 return vector_of(result, options.series_max)
 
         options = self._options
         return RuleSurroundings(
             query, write, options.external_labels, options.external_url, self._ports.clock.monotonic
         )
+
+    def _stretches_of(self, group: RuleGroup) -> GroupStretches:
+        known = self._stretches.get(group.key)
+        if known is None or known[0] is not group:
+            known = self._stretches[group.key] = group, GroupStretches.of(group, self._options.lookback_ms)
+        return known[1]
 
     def _offset_ms(self, group: RuleGroup) -> int:
         own_ms = group.query_offset_ms

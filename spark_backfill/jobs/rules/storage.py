@@ -77,7 +77,7 @@ class HistoryStorage:
         while self._kept_samples > KEPT_SAMPLES_MAX and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
             self._kept_samples -= len(oldest.ts_ms)
-        return _within(found, start_ms, end_ms)
+        return found.within(start_ms, end_ms)
 
     def _read(self, matchers: tuple[Matcher, ...], start_ms: int, end_ms: int) -> StoredSeries:
         found = self._index.find(Choice(matchers), start_ms, end_ms, self._loaded, self._orders)
@@ -129,17 +129,6 @@ class HistoryStorage:
         for number, fragment, row in sorted(found, key=lambda one: one[0]):
             part = slice(int(fragment.sample_start[row]), int(fragment.sample_start[row + 1]))
             yield fragment, labels[number], part
-
-
-def _within(found: StoredSeries, start_ms: int, end_ms: int) -> StoredSeries:
-    """The samples in [start_ms, end_ms] of the series that have some there."""
-    keeps = (found.ts_ms >= start_ms) & (found.ts_ms <= end_ms)
-    if keeps.all():
-        return found
-    before = np.concatenate(([0], np.cumsum(keeps)))[found.starts]
-    some = np.flatnonzero(np.diff(before))
-    labels = [found.labels[row] for row in some.tolist()]
-    return StoredSeries(labels, before[np.append(some, len(before) - 1)], found.ts_ms[keeps], found.values[keeps])
 
 
 def _raise(row: HistoryRow, error: CorruptData) -> None:

@@ -81,6 +81,17 @@ def test_the_server_takes_every_object_of_the_chart_without_a_warning(server: Ap
     check_taken(server.apply(objects, trial=True), len(objects))
 
 
+@pytest.mark.parametrize("security", ["false", "true"])
+def test_the_server_takes_the_rulers_of_the_chart(server: ApiServer, security: str) -> None:
+    rules = ("--set-file", f"ruler.files.rules\\.yaml={KUBERNETES / 'components/ruler/rules.yaml'}")
+    more = ("--set", "namespace.create=true", "--set", f"security.enabled={security}", "--set", "ruler.enabled=true")
+    objects = known(parsed("helm", run_tool("helm", "template", *chart("chunker", *more, *rules))))
+    assert "ruler" in {one.name for one in objects if one.value["kind"] == "Deployment"}
+    check_taken(server.apply(objects, trial=True), len(objects))
+    pods = [pod for one in objects if one.name == "ruler" and (pod := pod_of(one)) is not None]
+    check_taken(server.apply(pods, trial=True), 1)
+
+
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_the_server_takes_the_components_that_are_in_no_overlay(server: ApiServer, name: str) -> None:
     objects = [

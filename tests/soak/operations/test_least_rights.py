@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 
 from stack.cassandra import CassandraNode
 from stack.kafka import KafkaCluster
-from support.deploy_files import DEPLOY, overlays
+from support.deploy_files import DEPLOY, KUBERNETES, overlays, parsed
 from support.servers.logs import wait_until
 from support.servers.processes import Role, tsdb_json, tsdb_ok
 from tsdb.client import WriteBatch, connect
@@ -38,10 +38,13 @@ pytestmark = pytest.mark.soak
 
 PARTITIONS = 3
 PASSWORD = "s3cret"
-ROLES = ("gateway", "store", "chunker", "loader", "querier")
-USERS = [one for one in overlays()["overlays/secure-small"] if one.value["kind"] == "KafkaUser"]
+ROLES = ("gateway", "store", "chunker", "loader", "querier", "ruler")
+USERS = [
+    *(one for one in overlays()["overlays/secure-small"] if one.value["kind"] == "KafkaUser"),
+    *parsed("ruler", (KUBERNETES / "components/secure-ruler/user.yaml").read_text()),
+]
 NAMES = {role: f"kafka-{'chunk-stage' if role == 'chunker' else role}" for role in (*ROLES, "setup")}
-READY_WITHIN_S = 600.0  # Of five roles that start together on a busy machine.
+READY_WITHIN_S = 600.0  # Of six roles that start together on a busy machine.
 LOADED_WITHIN_S = 300.0
 LOGIN_WITHIN_S = 90.0
 
@@ -80,7 +83,7 @@ def variables(role: str) -> dict[str, str]:
         "TSDB_KAFKA_SASL_MECHANISM": "PLAIN",
         "TSDB_KAFKA_SASL_USERNAME": NAMES[role],
         "TSDB_KAFKA_SASL_PASSWORD": PASSWORD,
-        "TSDB_CASSANDRA_USERNAME": f"tsdb_{role}",
+        "TSDB_CASSANDRA_USERNAME": f"tsdb_{'querier' if role == 'ruler' else role}",
         "TSDB_CASSANDRA_PASSWORD": PASSWORD,
     }
 
@@ -164,12 +167,15 @@ def test_every_role_works_with_its_user(broker: KafkaCluster, node: CassandraNod
     setup = variables("setup")
     _with(setup, "topics", "create", *log, "--partitions", str(PARTITIONS), "--replication", "1")
     _with(setup, "history", "create", *log[:2], *history, "--replication", "1")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("groups: [{name: g, interval: 2s, rules: [{record: total, expr: count(m)}]}]\n")
     with ExitStack() as stack:
         roles: dict[str, Role] = {}
         for name in ROLES:
-            more = history if name in ("loader", "querier") else ()
-            stores = ("--stores", roles["store"].grpc) if name == "querier" else ()
-            roles[name] = stack.push(Role(tmp_path, name, *log, *more, *stores, env=variables(name)))
+            more = history if name in ("loader", "querier", "ruler") else ()
+            stores = ("--stores", roles["store"].grpc) if name in ("querier", "ruler") else ()
+            files = ("--rules", str(rules), "--rules-grace-s", "2") if name == "ruler" else ()
+            roles[name] = stack.push(Role(tmp_path, name, *log, *more, *stores, *files, env=variables(name)))
             roles[name].start(ready=False)
         for role in roles.values():
             role.wait_ready(READY_WITHIN_S)
@@ -183,6 +189,8 @@ def test_every_role_works_with_its_user(broker: KafkaCluster, node: CassandraNod
         assert {row.get("ready") for row in rows["partitions"]} == {True}
         with connect(roles["querier"].grpc, timeout_s=60.0) as client:
             assert client.select("m", written_ms, written_ms + 1).samples == 50
+            end_ms = written_ms + 600_000
+            wait_until(lambda: client.select("total", written_ms, end_ms).samples > 0, LOADED_WITHIN_S)
         for name, role in roles.items():
             assert "AUTHORIZATION" not in role.log_file.read_text().upper(), name
             assert role.terminate() == 0
@@ -202,6 +210,8 @@ def _with(env: Mapping[str, str], *arguments: str) -> None:
 @pytest.mark.parametrize(
     ("role", "topic"),
     [
+        ("ruler", "meta"),
+        ("ruler", "chunks"),
         ("store", "metrics"),
         ("querier", "meta"),
         ("gateway", "chunks"),

@@ -30,6 +30,23 @@ class StoredSeries:
     warnings: Sequence[str] = ()
     details: SampleDetails | None = None
 
+    def within(self, start_ms: int, end_ms: int) -> StoredSeries:
+        """The samples in [start_ms, end_ms], and the series that have some there. Histograms are shared."""
+        keeps = (self.ts_ms >= start_ms) & (self.ts_ms <= end_ms)
+        if keeps.all():
+            return self
+        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(keeps)))[self.starts]
+        some = np.flatnonzero(np.diff(before))
+        return StoredSeries(
+            [self.labels[row] for row in some.tolist()],
+            before[np.append(some, len(before) - 1)],
+            self.ts_ms[keeps],
+            self.values[keeps],
+            self.warnings,
+            self.histograms,
+            None if self.histogram_of is None else self.histogram_of[keeps],
+        )
+
 
 class Storage(Protocol):
     """Used by one query, on one thread."""

@@ -139,6 +139,26 @@ def test_an_expression_gives_a_bounded_number_of_series() -> None:
     assert "2 series; the limit is 1 (rules_series_max)" in process.process.groups()[0].state.rules[0].error
 
 
+def test_what_several_rules_of_a_group_select_is_read_once() -> None:
+    rules = ["sum(x)", "x", "sum_over_time(x[20s])", "x offset 10s", "last_over_time(x[15m])", "sum(first)"]
+    names = ["first", *(f"r{number}" for number in range(1, len(rules)))]
+    texts = [f"{{record: {name}, expr: '{text}'}}" for name, text in zip(names, rules, strict=True)]
+    together = Process(f"groups: [{{name: g, interval: 10s, rules: [{', '.join(texts)}]}}]")
+    apart = Process(
+        f"groups: [{', '.join(f'{{name: g{at}, interval: 10s, rules: [{text}]}}' for at, text in enumerate(texts))}]"
+    )
+    for process in (together, apart):
+        process.settle()
+        for number in range(12):
+            process.run(5, float(number))
+    for name in names:
+        assert together.values(name=name) == apart.values(name=name)
+        assert len(together.values(name=name)) >= 5
+    reads = together.reads
+    together.run(10, 1.0)
+    assert together.reads - reads == 2, "x once, and first"
+
+
 def test_a_group_waits_for_the_records_that_it_reads() -> None:
     reader = "{name: r, interval: 10s, rules: [{record: b, expr: a * 2}]}"
     process = Process(f"groups: [{reader}, {RECORD.removeprefix('groups: [')}")
