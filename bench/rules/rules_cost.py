@@ -98,11 +98,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return found
 
 
-def rule_file(rules: int) -> str:
+def rule_file(rules: int, interval: str = "1m") -> str:
     """A group for each metric, with ten rules."""
     lines = ["groups:"]
     for number in range(-(-rules // len(EXPRESSIONS))):
-        lines += [f"- name: g{number}", "  interval: 1m", "  rules:"]
+        lines += [f"- name: g{number}", f"  interval: {interval}", "  rules:"]
         for at, expression in enumerate(EXPRESSIONS):
             kind = "alert" if at >= len(EXPRESSIONS) - ALERTS else "record"
             text = expression.format(m=f"metric_{number % METRICS:03d}", n=number)
@@ -116,7 +116,7 @@ def send(address: str, series: int) -> None:
 
 
 async def _send(address: str, series: int) -> None:
-    labels = [_labels(number, series) for number in range(series)]
+    labels = [series_labels(number, series) for number in range(series)]
     sender, encode = HttpSender(address), RemoteWriteBodies(labels)
     now_ms = int(time.time() * 1000)
     times = np.arange(now_ms - BEFORE_MS, now_ms + AFTER_MS, STEP_MS, dtype=np.int64)
@@ -135,7 +135,8 @@ async def _send(address: str, series: int) -> None:
     await sender.close()
 
 
-def _labels(number: int, series: int) -> bytes:
+def series_labels(number: int, series: int) -> bytes:
+    """Canonical labels of a series among `series`, which are spread over METRICS metrics."""
     metric, instance = divmod(number, max(series // METRICS, 1))
     return canonical_labels(
         {

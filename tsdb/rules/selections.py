@@ -6,11 +6,12 @@ Rules of a group mostly select the same series, for instance for a rate, a sum a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tsdb.model.selector import Matcher
 from tsdb.promql.evaluate.query import LOOKBACK_MS
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
+from tsdb.promql.evaluate.vectors.labels import SharedLabels
 from tsdb.rules.files import RuleGroup
 from tsdb.rules.reach import reaches_of
 
@@ -67,7 +68,8 @@ class GroupSelections:
             return storage.select(matchers, start_ms, end_ms)
         wide = self._found.get((matchers, first_ms, last_ms))
         if wide is None:
-            wide = self._kept((matchers, first_ms, last_ms), storage.select(matchers, first_ms, last_ms))
+            wide = storage.select(matchers, first_ms, last_ms)
+            wide = self._kept((matchers, first_ms, last_ms), replace(wide, labels=SharedLabels(wide.labels)))
         return wide if (start_ms, end_ms) == (first_ms, last_ms) else self._kept(key, wide.within(start_ms, end_ms))
 
     def _kept(self, key: tuple[Matchers, int, int], found: StoredSeries) -> StoredSeries:

@@ -38,7 +38,7 @@ class StoredSeries:
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(keeps)))[self.starts]
         some = np.flatnonzero(np.diff(before))
         return StoredSeries(
-            [self.labels[row] for row in some.tolist()],
+            self.labels if len(some) == len(self.labels) else [self.labels[row] for row in some.tolist()],
             before[np.append(some, len(before) - 1)],
             self.ts_ms[keeps],
             self.values[keeps],

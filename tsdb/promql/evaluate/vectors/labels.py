@@ -88,8 +88,7 @@ class Pool:
         return self._texts
 
     def take_over(self, other: Pool) -> bool:
-        """Number the texts as `other` does, which has few and short ones. False when this pool has texts already,
-        or too little capacity."""
+        """Number the texts as `other` does. False when this pool has texts already, or too little capacity."""
         if len(self._texts) > 1 or other._chars > self._chars_max:
             return False
         self._numbers, self._texts, self._chars = other._numbers.copy(), other._texts.copy(), other._chars
@@ -277,14 +276,35 @@ def no_labels(pool: Pool, rows: int) -> LabelSets:
     return LabelSets(pool, (), np.zeros((rows, 0), np.int32))
 
 
+class SharedLabels(list[bytes]):
+    """Canonical labels of a selection that several queries use, on one thread. The first of them parses the labels."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self, canonical: Sequence[bytes]) -> None:
+        super().__init__(canonical)
+        self._sets: LabelSets | None = None
+
+    def label_sets(self) -> LabelSets:
+        """Label sets with a pool that has their values alone. Raises EvaluationError."""
+        if self._sets is None:
+            self._sets = _parsed(Pool(), self)
+        return self._sets
+
+
 def parsed(pool: Pool, canonical: Sequence[bytes]) -> LabelSets:
     """Parse canonical labels to label sets. Those of a small selection are remembered by their bytes."""
+    if isinstance(canonical, SharedLabels):
+        return _of_pool(pool, canonical.label_sets())
     if len(canonical) > REMEMBERED_BYTES_MAX:  # Nothing goes through the labels of many series for this alone.
         return _parsed(pool, canonical)
     size = sum(map(len, canonical))
     if size > REMEMBERED_BYTES_MAX or size * len(canonical) > REMEMBERED_PRODUCT_MAX:
         return _parsed(pool, canonical)
-    known = _remembered(tuple(canonical))
+    return _of_pool(pool, _remembered(tuple(canonical)))
+
+
+def _of_pool(pool: Pool, known: LabelSets) -> LabelSets:
     pool.admit(len(known), len(known.names))
     if pool.take_over(known.pool):
         return LabelSets(pool, known.names, known.numbers, known.is_distinct)
