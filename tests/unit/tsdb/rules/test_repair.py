@@ -250,7 +250,11 @@ class Quiet(Run):
 def test_a_late_sample_repairs_exactly_the_steps_that_it_can_reach(expression: str, steps: list[int]) -> None:
     run = Quiet(f"{{record: a, expr: '{expression}'}}")
     run.minutes(3, 1.0)
+    counted = ("tsdb_ruler_repaired_steps_total", "tsdb_ruler_evaluations_total")
+    before = [counters.sample(name) for name in counted]
     assert run.late(START_MS + 57_500, 5.0) == steps
+    # One new step came meanwhile.
+    assert [counters.sample(name) - known for name, known in zip(counted, before, strict=True)] == [len(steps), 1]
 
 
 def test_a_sample_beyond_the_horizon_is_counted_and_repairs_nothing() -> None:
