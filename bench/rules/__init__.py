@@ -1,1 +1,1 @@
-"""Benches of rules: their evaluation each minute beside Prometheus and vmalert, and a backfill on Spark."""
+"""Benches measure rules: each minute beside Prometheus and vmalert, and over days of history on Spark."""

@@ -1,5 +1,5 @@
-"""Backfill of rules on Spark: wall and CPU seconds of `spark_backfill.evaluate_rules` over days of history, and the
-ratio of real time to wall time.
+"""Measures a backfill of rules on Spark: seconds of `spark_backfill.evaluate_rules` over days of history, and the ratio
+of real time to wall time.
 
 History has 100 metrics of some instances every 15 s; each metric has a group of ten rules, two of them alerts, which
 are evaluated every 15 s. A loader in this process brings what the job writes.

@@ -1,4 +1,4 @@
-"""Rules each minute: CPU of standalone with `--rules`, of a Prometheus, and of vmalert over the HTTP API of standalone.
+"""Measures rules each minute: CPU of standalone with `--rules`, of a Prometheus, and of vmalert over standalone.
 
 Each target gets the same series by remote write, with samples up to minutes after the measurement, so that nothing is
 written meanwhile but results. Then it gets the rules. After a first evaluation its CPU is measured over whole minutes,

@@ -548,7 +548,8 @@ class _Replaced:
         if keeps.all():
             return found
         starts = np.concatenate(([0], np.cumsum(keeps)))[found.starts]
-        return StoredSeries(found.labels, starts, found.ts_ms[keeps], found.values[keeps], found.warnings)
+        details = found.details and found.details.take(np.flatnonzero(keeps))
+        return StoredSeries(found.labels, starts, found.ts_ms[keeps], found.values[keeps], found.warnings, details)
 
     def _of(self, matchers: tuple[Matcher, ...]) -> list[_RuleRun]:
         known = self._readable.get(matchers)

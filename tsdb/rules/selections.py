@@ -55,7 +55,7 @@ class GroupSelections:
         return _Remembered(self, storage)
 
     def select(self, storage: Storage, matchers: Matchers, start_ms: int, end_ms: int) -> StoredSeries:
-        """As Storage.select."""
+        """The samples as Storage.select gives them, from memory where they are there."""
         stretch = self._stretches.get(matchers)
         if stretch is None:
             return storage.select(matchers, start_ms, end_ms)

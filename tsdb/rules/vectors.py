@@ -19,14 +19,9 @@ def vector_of(result: EvaluationResult, series_max: int | None = None) -> list[V
     if not isinstance(value, Block):
         raise RuleError("rule result is not a vector or scalar")
     if result.has_histograms:
-        raise RuleError(
-            "the result has native histograms, and rules record and compare numbers alone: apply histogram_quantile(),"
-            " histogram_avg(), histogram_count() or histogram_sum()"
-        )
+        raise native_histogram()
     if series_max is not None and len(value) > series_max:
         raise too_many_series(len(value), series_max)
-    if value.native is not None and value.is_histogram.any():
-        raise native_histogram()
     names, texts = value.labels.names, value.labels.pool.texts
     rows = zip(value.labels.numbers.tolist(), value.values[:, 0].tolist(), strict=True)
     return [VectorSample(_labels(names, texts(numbers)), number) for numbers, number in rows]
@@ -39,7 +34,10 @@ def too_many_series(count: int, series_max: int) -> RuleError:
 
 def native_histogram() -> RuleError:
     """The error of an expression with native histograms."""
-    return RuleError("the result has native histograms, which rules do not record: take a count, a sum or a quantile")
+    return RuleError(
+        "the result has native histograms, and rules record and compare numbers alone: apply histogram_quantile(),"
+        " histogram_avg(), histogram_count() or histogram_sum()"
+    )
 
 
 def _labels(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from tsdb.history.interface import (
     WantedSeries,
     WindowRange,
 )
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import CorruptData, Overloaded
 from tsdb.model.selector import Matcher
 from tsdb.model.window import ceil_to, floor_to
@@ -85,6 +86,7 @@ class HistoryStorage:
         counts: list[NDArray[np.int64]] = []
         times: list[NDArray[np.int64]] = []
         values: list[NDArray[np.float64]] = []
+        details: list[tuple[int, SampleDetails | None]] = []
         for partition, series in sorted(found.items()):
             samples = sum(map(len, times))
             for one, canonical, part in self._of_partition(partition, series, start_ms, end_ms, samples):
@@ -92,10 +94,13 @@ class HistoryStorage:
                 counts.append(np.array([part.stop - part.start], np.int64))
                 times.append(one.ts_ms[part])
                 values.append(one.value[part])
+                own = one.details
+                details.append((part.stop - part.start, own and own.part(part.start, part.stop)))
         if not labels:
             return NO_SERIES
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
-        return StoredSeries(labels, starts, np.concatenate(times), np.concatenate(values))
+        found_details = joined_details(details)
+        return StoredSeries(labels, starts, np.concatenate(times), np.concatenate(values), (), found_details)
 
     def _of_partition(
         self, partition: int, series: HistorySeries, start_ms: int, end_ms: int, before: int

@@ -31,7 +31,7 @@ class StoredSeries:
     details: SampleDetails | None = None
 
     def within(self, start_ms: int, end_ms: int) -> StoredSeries:
-        """The samples in [start_ms, end_ms], and the series that have some there. Histograms are shared."""
+        """The samples in [start_ms, end_ms], and the series that have some there."""
         keeps = (self.ts_ms >= start_ms) & (self.ts_ms <= end_ms)
         if keeps.all():
             return self
@@ -43,8 +43,7 @@ class StoredSeries:
             self.ts_ms[keeps],
             self.values[keeps],
             self.warnings,
-            self.histograms,
-            None if self.histogram_of is None else self.histogram_of[keeps],
+            self.details and self.details.take(np.flatnonzero(keeps)),
         )
 
 
