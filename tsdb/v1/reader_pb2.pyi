@@ -320,6 +320,8 @@ class RawFrame(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     ORDERS_FIELD_NUMBER: _builtins.int
     OVERLAY_FIELD_NUMBER: _builtins.int
+    START_TIMES_FIELD_NUMBER: _builtins.int
+    HISTOGRAMS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     first_series: _builtins.int
     """Index into the SeriesBlock of counts[0]."""
@@ -333,6 +335,11 @@ class RawFrame(_message.Message):
     """i64[], offset in the log of each sample below coverage, -1 above it; only with partial."""
     overlay: _builtins.bool
     """In a COLUMNS answer: these samples win over columns at an equal timestamp."""
+    start_times: _builtins.bytes
+    """Details of the samples, as sections of docs/formats/details.md: a group is the samples of one series here. Absent
+    where no sample has any. The value of a histogram is its sum. Samples in columns have no details.
+    """
+    histograms: _builtins.bytes
     def __init__(
         self,
         *,
@@ -343,10 +350,12 @@ class RawFrame(_message.Message):
         values: _builtins.bytes = ...,
         orders: _builtins.bytes = ...,
         overlay: _builtins.bool = ...,
+        start_times: _builtins.bytes = ...,
+        histograms: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "first_series", b"first_series", "orders", b"orders", "overlay", b"overlay", "partition", b"partition", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "first_series", b"first_series", "histograms", b"histograms", "orders", b"orders", "overlay", b"overlay", "partition", b"partition", "start_times", b"start_times", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,6 +28,7 @@ from tsdb.answer.answer import (
 )
 from tsdb.answer.spec import SelectSpec
 from tsdb.answer.state import MemoryState
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.v1 import common_pb2, reader_pb2
 from tsdb.wire.fields import F64, I64, U8, U32, U64, Fields, unpack
@@ -41,6 +43,8 @@ from tsdb.wire.state import (
 
 FRAME_SAMPLES_MAX = 64 * 1024  # 1 MiB of (timestamp, value).
 FRAME_BYTES_MAX = 1 << 20
+BUCKETS_A_SAMPLE = 2  # So many bucket counts fill a frame as one sample does.
+FRAME_BUCKETS_MAX = 4 * FRAME_SAMPLES_MAX  # More than such frames have, one last wide histogram included.
 
 _RESPONSE = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name
 _HEADER, _SERIES, _RAW, _COLUMNS, _TRAILER = (
@@ -49,9 +53,12 @@ _HEADER, _SERIES, _RAW, _COLUMNS, _TRAILER = (
 _STATES, _WARNINGS = (
     reader_pb2.SelectHeader.DESCRIPTOR.fields_by_name[name].number for name in ("partitions", "warnings")
 )
-_COUNTS, _TS_MS, _VALUES, _ORDERS = (
-    reader_pb2.RawFrame.DESCRIPTOR.fields_by_name[name].number for name in ("counts", "ts_ms", "values", "orders")
+_COUNTS, _TS_MS, _VALUES, _ORDERS, _START_TIMES, _HISTOGRAMS = (
+    reader_pb2.RawFrame.DESCRIPTOR.fields_by_name[name].number
+    for name in ("counts", "ts_ms", "values", "orders", "start_times", "histograms")
 )
+# The fields of the sections of details, by their tag.
+_SECTIONS = {1: ("start_times", _START_TIMES), 2: ("histograms", _HISTOGRAMS)}
 _ARRAYS = tuple(field.name for field in fields(SealedColumns) if field.name != "samples")
 _OVERLAY = reader_pb2.RawFrame(overlay=True).SerializeToString()
 _ARRAY_FIELDS = [reader_pb2.ColumnsFrame.DESCRIPTOR.fields_by_name[name].number for name in _ARRAYS]
@@ -202,26 +209,38 @@ def _frames(part: PartitionAnswer, *, by_field: bool) -> Iterator[tuple[int, Fie
 
 
 def raw_frames(partition: int, raw: RawResult, *, overlay: bool = False, by_field: bool = False) -> Iterator[Fields]:
-    """RawFrames of samples, cut at FRAME_SAMPLES_MAX. A larger series continues in the next frame. Arrays are
-    referenced, not copied, until the frame is joined."""
+    """RawFrames of samples, cut at FRAME_SAMPLES_MAX; histograms count by their buckets. A larger series continues in
+    the next frame. Arrays are referenced, not copied, until the frame is joined."""
     if not raw.samples:
         return
     # Protobuf writes `overlay` after the arrays.
     head, tail = (b"", _OVERLAY if overlay else b"") if by_field else (_OVERLAY if overlay else b"", b"")
-    if raw.samples <= FRAME_SAMPLES_MAX:
-        yield _raw_frame(partition, raw, 0, raw.counts, slice(None), head, tail)
+    edges = _edges(raw)
+    if len(edges) == 2:
+        yield _raw_frame(partition, raw, 0, raw.counts, slice(0, raw.samples), head, tail)
         return
     counts = raw.counts.astype(np.int64)
     ends = np.cumsum(counts)
-    total = int(ends[-1])
-    for start in range(0, total, FRAME_SAMPLES_MAX):
-        end = min(start + FRAME_SAMPLES_MAX, total)
+    for start, end in pairwise(edges):
         first = int(np.searchsorted(ends, start, side="right"))
         last = int(np.searchsorted(ends, end, side="left"))
         part = np.minimum(ends[first : last + 1], end) - np.maximum(
             ends[first : last + 1] - counts[first : last + 1], start
         )
         yield _raw_frame(partition, raw, first, part, slice(start, end), head, tail)
+
+
+def _edges(raw: RawResult) -> list[int]:
+    """The first sample of each frame, and the number of samples."""
+    total, details = raw.samples, raw.details
+    if details is None or details.histograms is None or details.histogram_of is None:
+        return [*range(0, total, FRAME_SAMPLES_MAX), total]
+    sizes = np.ones(total, np.int64)
+    where = details.histogram_of >= 0
+    sizes[where] += np.diff(details.histograms.starts)[details.histogram_of[where]] // BUCKETS_A_SAMPLE
+    before = np.cumsum(sizes) - sizes
+    starts = np.searchsorted(before, np.arange(0, int(before[-1]) + 1, FRAME_SAMPLES_MAX))
+    return [*np.unique(starts).tolist(), total]
 
 
 def _raw_frame(
@@ -236,7 +255,20 @@ def _raw_frame(
         frame.add_array(_ORDERS, raw.orders[samples])
     if tail:
         frame.add_fields(Fields(tail))
+    details = raw.details and raw.details.part(samples.start, samples.stop)
+    if details is not None:
+        # Imported here, because readers of RAW need no library of kernels.
+        from tsdb.codec.columns.details import EncodedDetails
+
+        of_frame = raw.ts_ms[samples], raw.values[samples], _starts_of(counts)
+        for tag, section in EncodedDetails(details, *of_frame, dense=False).sections(0, len(counts)):
+            frame.add_bytes(_SECTIONS[tag][1], section)
     return frame
+
+
+def _starts_of(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """The first sample of each series, and the number of samples."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
 def column_frames(partition: int, columns: SealedColumns) -> Iterator[Fields]:
@@ -369,13 +401,24 @@ def decode_raw(frame: reader_pb2.RawFrame) -> RawResult:
     """Raises CorruptData (answer_malformed)."""
     counts = unpack(frame.counts, U32, "counts")
     total = int(counts.sum(dtype=np.int64))
-    return RawResult(
+    found = RawResult(
         counts,
         unpack(frame.ts_ms, I64, "ts_ms", total),
         unpack(frame.values, F64, "values", total),
         unpack(frame.orders, I64, "orders", total) if frame.orders else None,
         frame.first_series,
     )
+    if frame.start_times or frame.histograms:
+        found.details = _decode_details(frame, found)
+    return found
+
+
+def _decode_details(frame: reader_pb2.RawFrame, raw: RawResult) -> SampleDetails:
+    from tsdb.codec.columns.details import Tag, decode_details
+
+    sections = [(Tag(tag), getattr(frame, name)) for tag, (name, _) in _SECTIONS.items()]
+    columns = raw.ts_ms.copy(), raw.values.copy(), _starts_of(raw.counts)  # Kernels take arrays that can be written.
+    return decode_details([one for one in sections if one[1]], *columns, bucket_counts_max=FRAME_BUCKETS_MAX)
 
 
 def decode_columns(frame: reader_pb2.ColumnsFrame) -> SealedColumns:
