@@ -444,6 +444,24 @@ def raw_joined(parts: Sequence[RawResult]) -> RawResult:
     )
 
 
+def overlaid_details(samples: RawResult, overlay: RawResult) -> SampleDetails | None:
+    """The details of samples that are those of an overlay and of columns. Both have the same series; the samples of the
+    overlay that are in the range are all among them, and columns have no details."""
+    if overlay.details is None:
+        return None
+    series = [np.repeat(np.arange(len(one.counts)), one.counts) for one in (overlay, samples)]
+    times = np.concatenate((overlay.ts_ms, samples.ts_ms))
+    order = np.lexsort((times, np.concatenate(series)))  # A sample of the overlay comes before its equal.
+    of, ts_ms = np.concatenate(series)[order], times[order]
+    is_pair = np.zeros(len(order), np.bool_)
+    is_pair[1:] = (of[1:] == of[:-1]) & (ts_ms[1:] == ts_ms[:-1])
+    # All other samples take those of one more sample, which has none.
+    rows = np.full(samples.samples, overlay.samples)
+    rows[order[is_pair] - overlay.samples] = order[np.flatnonzero(is_pair) - 1]
+    padded = joined_details([(overlay.samples, overlay.details), (1, None)])
+    return padded and padded.take(rows)
+
+
 def flat(parts: Sequence[Any], dtype: Any) -> Any:
     """The concatenation; a single array is not copied."""
     if len(parts) == 1:

@@ -26,12 +26,12 @@ from tsdb.answer.answer import (
     SealedColumns,
     blocks_of,
     malformed,
+    overlaid_details,
     raw_joined,
     raw_of,
     raw_series,
     with_samples,
 )
-from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import CorruptData
 from tsdb.ops.cores import on_cores
 
@@ -96,7 +96,7 @@ def _trimmed(joined: JoinedSamples, start_ms: int, end_ms: int) -> RawResult:
         values,
     )
     found = RawResult(counts, ts[:total], values[:total])
-    found.details = _details_of(found, overlay)
+    found.details = overlaid_details(found, overlay)
     return found
 
 
@@ -128,26 +128,8 @@ def joined_series(
     if any(piece.details is not None for piece in overlays):
         whole = [raw_of(part.overlay, part.series) for part in framed]
         admit(found.payload_bytes + sum(one.details.nbytes for one in whole if one.details is not None))
-        found.details = _details_of(found, raw_joined(whole))
+        found.details = overlaid_details(found, raw_joined(whole))
     return with_samples(blocks, found)
-
-
-def _details_of(samples: RawResult, overlay: RawResult) -> SampleDetails | None:
-    """The details of samples that are those of an overlay and of columns. Both have the same series; the samples of the
-    overlay that are in the range are all among them, and columns have no details."""
-    if overlay.details is None:
-        return None
-    series = [np.repeat(np.arange(len(one.counts)), one.counts) for one in (overlay, samples)]
-    times = np.concatenate((overlay.ts_ms, samples.ts_ms))
-    order = np.lexsort((times, np.concatenate(series)))  # A sample of the overlay comes before its equal.
-    of, ts_ms = np.concatenate(series)[order], times[order]
-    is_pair = np.zeros(len(order), np.bool_)
-    is_pair[1:] = (of[1:] == of[:-1]) & (ts_ms[1:] == ts_ms[:-1])
-    # All other samples take those of one more sample, which has none.
-    rows = np.full(samples.samples, overlay.samples)
-    rows[order[is_pair] - overlay.samples] = order[np.flatnonzero(is_pair) - 1]
-    padded = joined_details([(overlay.samples, overlay.details), (1, None)])
-    return padded and padded.take(rows)
 
 
 def decode_partitions(

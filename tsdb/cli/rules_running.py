@@ -232,7 +232,7 @@ class _ClientStorage:
 
         found = self._client.select(matchers, start_ms, end_ms + 1)
         self.warnings += found.warnings
-        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, found.warnings)
+        return StoredSeries(found.canonical, found.starts, found.ts_ms, found.values, found.warnings, found.details)
 
 
 class _Run:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.client.tables import samples_arrow, samples_pandas
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2
@@ -45,7 +46,8 @@ class SelectResult:
     series_ids: uint64 (s,). canonical: their labels. starts: int64 (s + 1,), series i has samples
     [starts[i], starts[i + 1]) of ts_ms and values. orders: only with `partial`, else None: int64 (n,), offset in the
     log of each sample below coverage, -1 for those above. partitions: state of each partition at the answer. warnings:
-    a sentence for each partition that lags so that samples of the range may be missing.
+    a sentence for each partition that lags so that samples of the range may be missing. details: start timestamps and
+    histograms of the samples, None where they have none; the value of a histogram is its sum.
     """
 
     series_ids: NDArray[np.uint64]
@@ -56,6 +58,7 @@ class SelectResult:
     orders: NDArray[np.int64] | None
     partitions: Sequence[common_pb2.PartitionState]
     warnings: Sequence[str] = ()
+    details: SampleDetails | None = None
 
     def __repr__(self) -> str:
         return f"SelectResult({len(self.series_ids)} series, {self.samples} samples)"
@@ -88,7 +91,7 @@ class SelectResult:
 
     def to_arrow(self) -> pyarrow.Table:
         """One row for each sample: labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64 bit for bit."""
-        self._need_labels()
+        self._need_table()
         return samples_arrow(self.canonical, self.starts, self.ts_ms, self.values)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -96,9 +99,15 @@ class SelectResult:
 
         Columns and errors: tsdb.client.tables.samples_pandas.
         """
-        self._need_labels()
+        self._need_table()
         return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)
 
-    def _need_labels(self) -> None:
+    def _need_table(self) -> None:
+        if self.details is not None and self.details.histograms is not None:
+            raise InvalidRequest(
+                "this select has native histograms, which a table of numbers does not show: use its details, or send a"
+                " query",
+                reason="native_histograms",
+            )
         if any(not canonical for canonical in self.canonical):
             raise InvalidRequest("this select has no labels: select with labels=True", reason="no_labels")

@@ -150,6 +150,7 @@ class SelectAnswer:
             ts_ms=found.ts_ms,
             values=found.values,
             orders=found.orders,
+            details=found.details,
             partitions=[state for state in self._header.partitions if self._is_wanted(state.partition)],
             warnings=tuple(self._header.warnings),
         )

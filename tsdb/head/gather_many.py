@@ -15,9 +15,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import RawResult, SealedColumns
+from tsdb.answer.answer import RawResult, SealedColumns, raw_joined
+from tsdb.head.details import DetailsView
 from tsdb.head.head import Head
-from tsdb.head.read.gather import COLLECT_PER_REF, NO_ORDERS, Admit, Runs, admit_all, check_samples, compact
+from tsdb.head.read.gather import (
+    COLLECT_PER_REF,
+    NO_ORDERS,
+    Admit,
+    Runs,
+    admit_all,
+    check_samples,
+    compact,
+    empty_raw,
+)
 from tsdb.head.read.gather_columns_kernels import (
     NEED_AXES,
     NEED_AXIS_DATA,
@@ -65,13 +75,26 @@ class SeriesSnapshot:
     """Chosen series of several heads, all at the same moment. states, held: one per head.
 
     held: sealed slices, which never change. overlay: tidy open and late samples of the range, of all heads together.
-    unsealed: all open and late samples, for the next snapshot of the same series.
+    unsealed: all open and late samples, for the next snapshot of the same series. details: the details of each head;
+    None where no head has any.
     """
 
     states: list[HeadState]
     held: list[SealedSlices]
     overlay: RawResult
     unsealed: UnsealedCache
+    details: list[DetailsView | None] | None
+
+    def detailed(self, refs: ManyRefs, start_ms: int, end_ms: int, admit: Admit = admit_all) -> RawResult | None:
+        """The samples of [start_ms, end_ms) of series that have details, in the order of refs; None where no sample has
+        details."""
+        if self.details is None:
+            return None
+        parts = [
+            (view and view.of(of_head, start_ms, end_ms, admit)) or empty_raw(len(of_head))
+            for view, of_head in zip(self.details, refs.parts(), strict=True)
+        ]
+        return raw_joined(parts) if any(part.details for part in parts) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +147,17 @@ def snapshot_many(
             part.lock.acquire()
             taken.append(part.lock)
         now, held = (last or HeadsSnapshotCache()).locked(parts), [part.held for part in parts]
+        details = (
+            [part.details.view_locked() for part in parts] if any(part.details.is_used for part in parts) else None
+        )
         capture = UnsealedCapture.locked(now.point, refs.refs, refs.ends, start_ms, end_ms, before)
     finally:
         for lock in taken:
             lock.release()
     unsealed = capture.cache()
     is_small = unsealed.raw.samples <= untrimmed_max
-    return SeriesSnapshot(now.states, held, unsealed.raw if is_small else unsealed.within(start_ms, end_ms), unsealed)
+    overlay = unsealed.raw if is_small else unsealed.within(start_ms, end_ms)
+    return SeriesSnapshot(now.states, held, overlay, unsealed, details)
 
 
 def columns_many(

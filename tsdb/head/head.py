@@ -13,10 +13,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.answer.answer import RawResult
+from tsdb.answer.answer import RawResult, overlaid_details
 from tsdb.codec.records.exemplar_record import Exemplars
 from tsdb.codec.records.log_record import DecodedRecords
 from tsdb.codec.records.series_record import DecodedAnnouncements
+from tsdb.head.details import DetailsView, with_detailed
 from tsdb.head.exemplars import HeadExemplars
 from tsdb.head.maintain import Maintenance
 from tsdb.head.memory import HeadMemory
@@ -183,9 +184,14 @@ class Head:
             )
         refs = np.ascontiguousarray(refs, np.uint32)
         admit(self.open_bytes_expected(len(refs)))
-        held, overlay, coverage_ms = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
+        held, overlay, coverage_ms, details = self._snapshot(refs, start_ms, end_ms, with_orders=partial)
         collect_bytes = overlay.ts_ms.nbytes + overlay.values.nbytes + overlay.orders.nbytes
-        return gather_raw(
+        detailed = None if details is None else details.of(refs, start_ms, end_ms, admit)
+        if detailed is not None:
+            collect_bytes += detailed.payload_bytes
+            if step_ms:
+                check_no_histograms(detailed)
+        raw = gather_raw(
             held,
             refs,
             start_ms,
@@ -198,6 +204,9 @@ class Head:
             samples_max=samples_max,
             admit=lambda size: admit(collect_bytes + size),
         )
+        if detailed is not None and not step_ms:
+            raw.details = overlaid_details(raw, detailed)
+        return raw
 
     def open_bytes_expected(self, series: int) -> int:
         """Estimated bytes that a gather needs for the open samples of `series` series, from the average series."""
@@ -215,22 +224,31 @@ class Head:
         return int(capacities.sum()) * SAMPLE_BYTES
 
     def gather_columns(
-        self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, samples_max: int = SAMPLES_MAX
+        self,
+        refs: NDArray[np.uint32],
+        start_ms: int,
+        end_ms: int,
+        *,
+        samples_max: int = SAMPLES_MAX,
+        admit: Admit = admit_all,
     ) -> ColumnsResult:
-        """Whole sealed columns of the slices that touch [start_ms, end_ms); the range's other samples as an overlay.
+        """Whole sealed columns of the slices that touch [start_ms, end_ms); the range's other samples as an overlay,
+        with all those that have details.
 
-        Raises Overloaded (samples_limit), InvalidRequest (bad_range).
+        admit: called before memory for details is taken. Raises Overloaded (samples_limit), InvalidRequest (bad_range).
         """
         check_range(start_ms, end_ms)
         refs = np.ascontiguousarray(refs, np.uint32)
-        held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
+        held, overlay, _, details = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         overlay.tidy()
         if len(held.below):
             overlay = merge_overlay(
                 SealedSlices(_NO_SLICES, held.below, held.slices), refs, start_ms, end_ms, overlay, with_orders=False
             )
         columns = gather_columns(held.sealed, refs, start_ms, end_ms, samples_max=samples_max)
-        result = ColumnsResult(columns, compact(overlay))
+        others = compact(overlay)
+        detailed = None if details is None else details.of(refs, start_ms, end_ms, admit)
+        result = ColumnsResult(columns, others if detailed is None else with_detailed(others, detailed))
         check_samples(result.samples, samples_max)
         return result
 
@@ -241,7 +259,7 @@ class Head:
         samples."""
         check_range(start_ms, end_ms)
         refs = np.ascontiguousarray(refs, np.uint32)
-        held, overlay, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
+        held, overlay, _, _ = self._snapshot(refs, start_ms, end_ms, with_orders=False)
         return seen(held, refs, start_ms, end_ms, overlay)
 
     def exemplars_of(self, refs: NDArray[np.uint32], start_ms: int, end_ms: int) -> Exemplars:
@@ -276,13 +294,23 @@ class Head:
 
     def _snapshot(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, *, with_orders: bool
-    ) -> tuple[SealedSlices, Runs, int]:
-        """(sealed slices, a copy of open and late samples, coverage), all of one moment."""
+    ) -> tuple[SealedSlices, Runs, int, DetailsView | None]:
+        """(sealed slices, a copy of open and late samples, coverage, details), all of one moment."""
         contents = self.contents
         with contents.lock:
             rows = contents.open.rows[: contents.open.count]
             overlay = collect(refs, start_ms, end_ms, rows, contents.late.row, with_orders=with_orders)
-            return contents.held, overlay, contents.coverage_start_ms
+            return contents.held, overlay, contents.coverage_start_ms, contents.details.view_locked()
+
+
+def check_no_histograms(samples: RawResult) -> None:
+    """Raises InvalidRequest (native_histograms) for samples with histograms, of which steps would leave sums."""
+    if samples.details is not None and samples.details.histograms is not None:
+        raise InvalidRequest(
+            "the series have native histograms, which have no values of steps: leave step_ms and aggregation out, or"
+            " send a query",
+            reason="native_histograms",
+        )
 
 
 def check_range(start_ms: int, end_ms: int) -> None:
@@ -338,6 +366,8 @@ class Expiry:
         if len(refs):
             self._index.forget(refs)
             self._forgotten()
+            with self._contents.lock:
+                self._contents.details.forget_locked(refs)
             self._release_in = RELEASE_AFTER
         return len(refs)
 

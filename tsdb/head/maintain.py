@@ -237,7 +237,7 @@ class Maintenance:
             if slice_.newest_broker_ms >= watermark - self._hold_ms and over <= 0:
                 break
             gone.append(slice_)
-            over -= slice_.bytes
+            over -= slice_.bytes + contents.details.bytes_between(slice_.start_ms, slice_.end_ms)
         if gone:
             self._drop_slices(tuple(gone), gone[-1].end_ms, contents.since_offset)
             done.dropped += len(gone)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from tsdb.answer.answer import (
     JOINED_SAMPLES_MAX,
@@ -36,6 +37,7 @@ from tsdb.answer.spec import (
     partitions_of,
 )
 from tsdb.answer.state import MemoryState
+from tsdb.head.details import with_detailed
 from tsdb.head.gather_many import HeadsSnapshotCache, ManyRefs, columns_many, snapshot_many
 from tsdb.head.head import Head, HeadState
 from tsdb.head.read.gather import COLLECT_PER_REF, SAMPLE_BYTES
@@ -313,8 +315,12 @@ def _columns(
             selection.keep(number, kept)
             known[number] = kept
     overlay = snapshot.overlay
-    if query.untrimmed and not may_join(known):
+    taken = selection.bytes
+    detailed = snapshot.detailed(selection.refs, query.start_ms, query.end_ms, lambda size: work.hold(taken + size))
+    if (query.untrimmed and not may_join(known)) or detailed is not None:
         overlay = snapshot.unsealed.within(query.start_ms, query.end_ms)
+    if detailed is not None:
+        overlay = with_detailed(overlay, detailed)
     body = selection.body_of(known, overlay)
     if body is None:
         body = _body(heads, selection, known, overlay.split(selection.refs.ends))
@@ -338,7 +344,13 @@ def _columns_each(
         work.check_going()
         held = head.contents.held
         with _limited(limits):
-            result = head.gather_columns(part.refs, query.start_ms, query.end_ms, samples_max=limits.samples_max)
+            result = head.gather_columns(
+                part.refs,
+                query.start_ms,
+                query.end_ms,
+                samples_max=limits.samples_max,
+                admit=partial(_hold_beside, work, taken),
+            )
         touched = Touched.by(held, query.start_ms, query.end_ms)
         found.append(KeptColumns.of(held, touched, result.columns, copy=False))
         overlays.append(result.overlay)
@@ -346,6 +358,10 @@ def _columns_each(
         taken += COPIES * result.payload_bytes
         work.hold(taken)
     return states, _body(heads, selection, found, overlays)
+
+
+def _hold_beside(work: ReadWork, before: int, size: int) -> None:
+    work.hold(before + size)
 
 
 def _raw(

@@ -43,7 +43,7 @@ from tsdb.wire.state import (
 
 FRAME_SAMPLES_MAX = 64 * 1024  # 1 MiB of (timestamp, value).
 FRAME_BYTES_MAX = 1 << 20
-BUCKETS_A_SAMPLE = 2  # So many bucket counts fill a frame as one sample does.
+BUCKETS_A_SAMPLE = 2  # Two bucket counts fill a frame as one sample does.
 FRAME_BUCKETS_MAX = 4 * FRAME_SAMPLES_MAX  # More than such frames have, one last wide histogram included.
 
 _RESPONSE = reader_pb2.SelectResponse.DESCRIPTOR.fields_by_name

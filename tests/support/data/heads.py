@@ -13,6 +13,8 @@ from tsdb.codec.records.log_record import DecodedRecords, decode_records, encode
 from tsdb.codec.records.series_record import decode_announcements, encode_announcement
 from tsdb.head.head import Head
 from tsdb.head.state import Applied, HeadLimits
+from tsdb.model.details import SampleDetails
+from tsdb.model.histograms import CUSTOM_BOUNDS, HistogramColumns, HistogramShape
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import SliceLengths, TimeSet
@@ -28,12 +30,46 @@ Sample = tuple[int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the log. samples: in the record's order. tick: whether the record is the tick of an import."""
+    """A record of the log. samples: in the record's order. tick: whether the record is the tick of an import. details:
+    numbers of the samples' details, as `details_of` has them; empty where no sample has any."""
 
     offset: int
     broker_ms: int
     samples: tuple[Sample, ...] = ()
     tick: bool = False
+    details: tuple[int, ...] = ()
+
+
+def details_of(numbers: Sequence[int], values: NDArray[np.float64]) -> SampleDetails | None:
+    """Details that follow from a number: 0 none, an odd one a start timestamp, one above 1 a histogram of its value."""
+    found = np.array(numbers, np.int64)
+    where = found > 1
+    starts = np.where(found % 2 == 1, found * 1000, 0)
+    of = np.full(len(found), -1, np.int64)
+    of[where] = np.arange(where.sum())
+    shape_of = (found[where] % 3 == 0).astype(np.int32)
+    lengths = np.array([3, 2])[shape_of]
+    ends = np.cumsum(lengths, dtype=np.int64)
+    own = np.repeat(found[where], lengths) + np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
+    columns = HistogramColumns(
+        SHAPES,
+        shape_of,
+        np.concatenate((np.zeros(1, np.int64), ends)),
+        own.astype(np.float64),
+        np.add.reduceat(own, ends - lengths).astype(np.float64) if len(ends) else np.zeros(0),
+        values[where],
+        np.zeros(len(ends)),
+        (found[where] % 4).astype(np.uint8),
+        found[where] % 5 == 0,
+    )
+    # Taken, because that leaves out what says nothing.
+    return SampleDetails(starts, columns, of).take(np.arange(len(found)))
+
+
+SHAPES = (
+    HistogramShape(1, 0.5, ((0, 2),), ((1, 1),)),
+    HistogramShape(CUSTOM_BOUNDS, positive=((0, 2),), bounds=(1.0, 2.0)),
+)
 
 
 def canonical_of(number: int) -> bytes:
@@ -136,12 +172,14 @@ def _encode(record: Record) -> bytes:
         return encode_tick(record.tick)
     ids = np.array([id_of(number) for number, _, _ in record.samples], np.uint64)
     pack = np.array([sum(number for number, _, _ in record.samples)], np.uint64)
+    values = np.array([value for _, _, value in record.samples], np.float64)
     return encode_record(
         pack,
         np.array([len(ids)], np.uint32),
         ids,
         np.array([ts for _, ts, _ in record.samples], np.int64),
-        np.array([value for _, _, value in record.samples], np.float64),
+        values,
+        details_of(record.details, values) if record.details else None,
     )
 
 

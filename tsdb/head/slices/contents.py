@@ -12,6 +12,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.head.details import HeadDetails
 from tsdb.head.holes import Holes
 from tsdb.head.slices.images import ContentsImage
 from tsdb.head.slices.late_list import LateList
@@ -50,6 +51,7 @@ class Contents:
         self.late = LateList()
         self.holes = Holes(limits.holes_max)
         self.ring = Ring(limits.ring_samples_max, since_offset)
+        self.details = HeadDetails(slices.large_ms)
         self.clock: NDArray[np.int64] = np.array([NEVER_MS, NEVER_MS, coverage_start_ms], np.int64)
         self.since_offset = since_offset
         self.next_offset = since_offset
@@ -87,8 +89,9 @@ class Contents:
 
     @property
     def bytes(self) -> int:
-        """Memory of slices, late list and ring."""
-        return self.open.bytes + self.late.bytes + self.ring.bytes + self.sealed_bytes + self._below_bytes
+        """Memory of slices, late list, ring and details."""
+        slices = self.open.bytes + self.late.bytes + self.sealed_bytes + self._below_bytes
+        return slices + self.ring.bytes + self.details.bytes
 
     @property
     def taken_out(self) -> int:
@@ -159,6 +162,7 @@ class Contents:
         self.since_offset = max(self.since_offset, since_offset)
         self.from_start = False
         self.holes.drop(self.coverage_start_ms, self.since_offset)
+        self.details.drop_locked(self.coverage_start_ms, self.since_offset)
 
     def image(self) -> ContentsImage:
         """An image of everything now. The writer thread calls it."""
@@ -176,6 +180,7 @@ class Contents:
             ring=self.ring.image(),
             sealed=self.sealed,
             below=self.below,
+            details=self.details.image(),
         )
 
     def restore(self, image: ContentsImage, refs_size: int) -> None:
@@ -190,6 +195,7 @@ class Contents:
             self.late.restore(image.late, refs_size)
             self.ring.restore(image.ring)
             self.swap_locked(image.sealed, image.below)
+            self.details.restore(image.details)
 
     def marked(self, refs_size: int) -> NDArray[np.bool_]:
         """Whether slices, late list or ring have a sample of a ref, for each ref below refs_size."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.head.details import DetailEntries
 from tsdb.head.slices.sealed_slice import SealedSlice
 from tsdb.head.state import Hole
 
@@ -50,7 +51,8 @@ class RingImage(NamedTuple):
 
 
 class ContentsImage(NamedTuple):
-    """Image of Contents, with the same names. usual_entries: the usual size of an open slice."""
+    """Image of Contents, with the same names. usual_entries: the usual size of an open slice. details: see
+    HeadDetails.image."""
 
     since_offset: int
     next_offset: int
@@ -64,3 +66,4 @@ class ContentsImage(NamedTuple):
     ring: RingImage
     sealed: tuple[SealedSlice, ...]
     below: tuple[SealedSlice, ...]
+    details: tuple[DetailEntries, ...] = ()

@@ -12,6 +12,7 @@ from tsdb.head.holes import corrupt_holes, unknown_holes
 from tsdb.head.maintain import Maintenance
 from tsdb.head.memory import HeadMemory
 from tsdb.head.slices.contents import Contents
+from tsdb.head.slices.rows import IGNORED_REF
 from tsdb.head.state import Applied, Hole, Maintained
 from tsdb.head.write.apply_kernels import (
     CURSOR_RECORD,
@@ -187,11 +188,25 @@ class Apply:
             records.ts_ms,
             records.value,
         )
+        if records.details is not None or contents.details.is_used:
+            self._add_details_locked(batch, offsets, end)
         contents.applied_offset = int(offsets[-1])
         contents.next_offset = contents.applied_offset + 1
         holes = batch.holes(end, self._time_set)
         contents.holes.add(holes)
         batch.publish(end, len(holes))
+
+    def _add_details_locked(self, batch: _Batch, offsets: NDArray[np.int64], end: int) -> None:
+        """Keep the details of the records [published, end), whose offsets are given."""
+        records = batch.records
+        starts = records.sample_start[batch.published : end + 1]
+        first = int(starts[0])
+        rows = np.flatnonzero(batch.refs[first : int(starts[-1])] < IGNORED_REF)  # The others are not visible.
+        orders = np.repeat(offsets, np.diff(starts))[rows]
+        rows += first
+        details = records.details and records.details.take(rows)
+        columns = batch.refs[rows], records.ts_ms[rows], records.value[rows]
+        self._contents.details.add_locked(*columns, orders, details)
 
 
 class _Batch:

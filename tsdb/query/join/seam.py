@@ -6,7 +6,7 @@ The higher order of a sample wins. Above coverage memory is complete and history
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tsdb.answer.answer import PartitionAnswer, RawResult, malformed, raw_of
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge import merge
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData
 from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.reduction import Reduction, packless_fragment
@@ -31,6 +32,7 @@ class StoreSamples:
 
     series_ids: uint64 (s,), ascending. labels: canonical, one per series. counts: int64 (s,). ts_ms: int64 (n,),
     ascending within a series. values: float64 (n,). orders: int64 (n,), a sample's offset below coverage, -1 above.
+    details: start timestamps and histograms of the samples, None where they have none.
     """
 
     series_ids: NDArray[np.uint64]
@@ -39,6 +41,7 @@ class StoreSamples:
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
     orders: NDArray[np.int64]
+    details: SampleDetails | None = None
 
     @classmethod
     def of(cls, part: PartitionAnswer) -> StoreSamples:
@@ -54,6 +57,7 @@ class StoreSamples:
             _writable(raw.ts_ms),
             _writable(raw.values),
             _writable(orders),
+            raw.details,
         )
 
     def since(self, start_ms: int) -> StoreSamples:
@@ -61,9 +65,9 @@ class StoreSamples:
         keep = self.ts_ms >= start_ms
         series = np.repeat(np.arange(len(self.counts)), self.counts)[keep]
         counts = np.bincount(series, minlength=len(self.counts)).astype(np.int64)
-        return StoreSamples(
-            self.series_ids, self.labels, counts, self.ts_ms[keep], self.values[keep], self.orders[keep]
-        )
+        columns = self.ts_ms[keep], self.values[keep], self.orders[keep]
+        details = self.details and self.details.take(np.flatnonzero(keep))
+        return StoreSamples(self.series_ids, self.labels, counts, *columns, details)
 
 
 NO_SAMPLES = StoreSamples(
@@ -143,7 +147,7 @@ def merged_raw(fragments: list[Fragment], series_ids: NDArray[np.uint64]) -> Raw
     if not np.array_equal(series_ids[places[places < len(series_ids)]], whole.series_id):
         raise CorruptData("samples of a series that no index knows", reason="unindexed_series")
     counts[places] = np.diff(whole.sample_start)
-    return RawResult(counts, whole.ts_ms, whole.value)
+    return RawResult(counts, whole.ts_ms, whole.value, details=whole.details)
 
 
 def fragment_of(held: StoreSamples) -> Fragment | None:
@@ -151,4 +155,5 @@ def fragment_of(held: StoreSamples) -> Fragment | None:
     if not len(held.ts_ms):
         return None
     orders = np.where(held.orders < 0, _ABOVE_COVERAGE, held.orders)
-    return packless_fragment(held.series_ids, held.counts, held.ts_ms, held.values, orders)
+    found = packless_fragment(held.series_ids, held.counts, held.ts_ms, held.values, orders)
+    return found if held.details is None else replace(found, details=held.details)

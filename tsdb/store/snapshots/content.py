@@ -1,19 +1,21 @@
 """Snapshot content: encodes a head image with its position in the log as a JSON document and named arrays, and decodes
 it.
 
-Names, types and fields: docs/formats/snapshot.md, version 1.
+Names, types and fields: docs/formats/snapshot.md, versions 1 and 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tsdb.codec.columns.details import EncodedDetails, Tag, decode_details
+from tsdb.head.details import DetailEntries
 from tsdb.head.exemplars import ExemplarsImage
 from tsdb.head.head_image import HeadImage, ProgressImage
 from tsdb.head.slices.images import ContentsImage, LateImage, OpenImage, RingImage
@@ -43,6 +45,15 @@ RING = {
     "value": "f8",
 }
 EXEMPLARS = dict(zip(ExemplarsImage._fields, ("u8", "i8", "f8", "i8", "u1", "i8"), strict=True))
+DETAILS = {
+    "ref": "u4",
+    "ts_ms": "i8",
+    "value": "f8",
+    "order": "i8",
+    "start_times": "u1",
+    "histograms": "u1",
+    "bucket_counts": "i8",
+}
 SEALED = {
     "column_end": "u4",
     "axis_of": "u4",
@@ -102,6 +113,8 @@ def groups_of(image: HeadImage) -> Iterator[Group]:
     yield "ring", _named(RING, contents.ring)
     if image.exemplars is not None:
         yield "exemplars", _named(EXEMPLARS, image.exemplars)
+    for number, entries in enumerate(contents.details):
+        yield f"details.{number}", _named(DETAILS, _DetailsArrays.of(entries))
     for kind, slices in (("sealed", contents.sealed), ("below", contents.below)):
         for number, slice_ in enumerate(slices):
             yield f"slice.{kind}.{number}", _named(SEALED, slice_)
@@ -112,7 +125,11 @@ def document_of(image: HeadImage, place: SnapshotPosition, key: Mapping[str, Any
     contents = image.contents
     # A snapshot of a head without exemplars has the bytes that it had before there were any.
     exemplars = {} if image.exemplars is None else {"exemplars": len(image.exemplars.series_id)}
-    return exemplars | {
+    # So has one of a head without details.
+    details = {"details": len(contents.details)} if contents.details else {}
+    return {
+        **exemplars,
+        **details,
         "key": key,
         "place": list(astuple(place)),
         "since_offset": contents.since_offset,
@@ -153,9 +170,55 @@ def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
         ring=RingImage(document["ring_lost_through"], *arrays.arrays("ring", RING)),
         sealed=_slices("sealed", document["sealed"], arrays),
         below=_slices("below", document["below"], arrays),
+        details=tuple(
+            _DetailsArrays(*arrays.arrays(f"details.{number}", DETAILS)).entries()
+            for number in range(document.get("details", 0))
+        ),
     )
     exemplars = ExemplarsImage(*arrays.arrays("exemplars", EXEMPLARS)) if document.get("exemplars") else None
     return HeadImage(contents, ProgressImage(*document["progress"]), _index(document, arrays), exemplars)
+
+
+class _DetailsArrays(NamedTuple):
+    """Entries as arrays. start_times, histograms: sections of docs/formats/details.md, empty without one; a group is a
+    stretch of entries of one series. bucket_counts: one number, the counts in the histograms."""
+
+    ref: NDArray[np.uint32]
+    ts_ms: NDArray[np.int64]
+    value: NDArray[np.float64]
+    order: NDArray[np.int64]
+    start_times: NDArray[np.uint8]
+    histograms: NDArray[np.uint8]
+    bucket_counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, entries: DetailEntries) -> _DetailsArrays:
+        found: dict[Tag, bytes] = {}
+        counts, details = 0, entries.details
+        if details is not None:
+            groups = _groups(entries.refs)
+            columns = entries.ts_ms, entries.values, groups
+            found = dict(EncodedDetails(details, *columns, dense=False).sections(0, len(groups) - 1))
+            counts = 0 if details.histograms is None else len(details.histograms.buckets)
+        starts, histograms = (np.frombuffer(found.get(tag, b""), np.uint8) for tag in (Tag.STARTS, Tag.HISTOGRAMS))
+        plain = entries.refs, entries.ts_ms, entries.values, entries.orders
+        return cls(*plain, starts, histograms, np.array([counts], np.int64))
+
+    def entries(self) -> DetailEntries:
+        """Raises CorruptData."""
+        given = ((Tag.STARTS, self.start_times), (Tag.HISTOGRAMS, self.histograms))
+        sections = [(tag, data.tobytes()) for tag, data in given if len(data)]
+        details = None
+        if sections:
+            columns, most = (self.ts_ms, self.value, _groups(self.ref)), int(self.bucket_counts[0])
+            details = decode_details(sections, *columns, bucket_counts_max=most)
+        return DetailEntries(self.ref, self.ts_ms, self.value, self.order, details)
+
+
+def _groups(refs: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Where the entries of each series begin, and the number of entries."""
+    firsts = np.flatnonzero(np.diff(refs, prepend=refs[:1] + 1)) if len(refs) else np.empty(0, np.int64)
+    return np.append(firsts, len(refs)).astype(np.int64)
 
 
 def _index(document: Mapping[str, Any], arrays: Arrays) -> IndexImage:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tsdb.codec.crc32c import crc32c
 from tsdb.model.errors import CorruptData, UnknownVersion
 from tsdb.store.snapshots.content import OPTIONAL
-from tsdb.store.snapshots.file_writer import HEADER, HEADER_BYTES, MAGIC, SLACK_BYTES, VERSION
+from tsdb.store.snapshots.file_writer import HEADER, HEADER_BYTES, MAGIC, SLACK_BYTES, VERSION, VERSION_DETAILS
 from tsdb.store.snapshots.reasons import DAMAGED, HALF_WRITTEN
 from tsdb.store.snapshots.reasons import VERSION as OTHER_VERSION
 
@@ -85,8 +85,9 @@ class SnapshotFile:
         magic, version, size, offset, file_bytes, crc = HEADER.unpack_from(header)
         if magic != MAGIC:
             raise _damaged("the file does not begin as a snapshot")
-        if version != VERSION:
-            raise UnknownVersion(f"format version is {version}; known: {VERSION}", reason=OTHER_VERSION)
+        if version not in (VERSION, VERSION_DETAILS):
+            known = f"{VERSION} and {VERSION_DETAILS}"
+            raise UnknownVersion(f"format version is {version}; known: {known}", reason=OTHER_VERSION)
         if struct.unpack_from("<I", header, HEADER.size)[0] != crc32c(header[: HEADER.size]):
             raise _damaged("the header's checksum does not fit")
         if file_bytes != self.bytes:

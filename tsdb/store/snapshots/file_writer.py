@@ -1,7 +1,7 @@
 """Writes a snapshot file: into a new file, which is synchronised with the disk and then renamed. The old file is never
 changed.
 
-Layout: docs/formats/snapshot.md, version 1.
+Layout: docs/formats/snapshot.md, versions 1 and 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tsdb.codec.crc32c import crc32c
 from tsdb.store.snapshots.content import Group
 
 MAGIC = b"TSDBHEAD"
-VERSION = 1
+VERSION, VERSION_DETAILS = 1, 2  # The second has details, so that a reader that knows none passes it over.
 HEADER = struct.Struct("<8sIIQQI")  # Magic, version, directory bytes and offset, file bytes, directory CRC; then a CRC.
 HEADER_BYTES = 64
 PAGE_BYTES = 4096  # A mapped group begins at a page; all arrays begin at multiples of ARRAY_BYTES.
@@ -71,7 +71,8 @@ class _Writing:
         self._align(ARRAY_BYTES)
         offset = self._at
         self._put(data)
-        fields = HEADER.pack(MAGIC, VERSION, len(data), offset, self._at, crc32c(data))
+        version = VERSION_DETAILS if "details" in document else VERSION
+        fields = HEADER.pack(MAGIC, version, len(data), offset, self._at, crc32c(data))
         # The header was zeros so far: a file with a header is whole.
         os.pwrite(self._file.fileno(), fields + struct.pack("<I", crc32c(fields)), 0)
         return self._at

@@ -62,7 +62,7 @@ def test_a_frame_that_ends_with_a_series_leaves_the_next_to_the_next() -> None:
 
 
 def detailed(counts: list[int], seed: int, *, buckets: int, share: float = 0.5) -> RawResult:
-    """Samples some of which are histograms of so many buckets, or have a start timestamp."""
+    """Samples; some are histograms with `buckets` buckets, some have a start timestamp."""
     rng, raw = np.random.default_rng(seed), raw_of(counts)
     shapes = (
         HistogramShape(3, 0.001, ((0, buckets),), ((-2, 1), (3, 2))),
