@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from support.data.exemplars import plain, records_of
-from support.data.heads import Record, apply, id_of, new_head, refs_of
+from support.data.heads import Record, apply, details_of, id_of, new_head, refs_of
 from support.data.snapshots import place_of_image, read_head, write_head
 from tsdb.head.head import Head
 from tsdb.head.head_image import image_of
+from tsdb.model.details import same_details
 from tsdb.model.errors import CorruptData, TsdbError, UnknownVersion
 from tsdb.store.snapshots.content import document_of, groups_of
 from tsdb.store.snapshots.file_reader import SnapshotFile
@@ -157,7 +158,17 @@ def test_a_byte_that_changed_is_noticed_or_belongs_to_nothing(head: Head, tmp_pa
     assert noticed > FLIPS // 4
 
 
-@pytest.mark.parametrize("version", [0, 2, 255])
+@pytest.mark.parametrize(("kind", "version"), [(0, 1), (1, 2), (8, 2)])
+def test_a_head_with_details_has_another_version(tmp_path: Path, kind: int, version: int) -> None:
+    path, head = tmp_path / "one", new_head(series=1)
+    apply(head, [Record(0, 100, ((0, 100, 4.0),), details=(kind,) if kind else ())])
+    write_head(head, path)
+    assert path.read_bytes()[8] == version
+    found = read_head(path).gather_raw(refs_of(head, [0]), 0, 1000)
+    assert same_details(found.details, details_of([kind], found.values))
+
+
+@pytest.mark.parametrize("version", [0, 3, 255])
 def test_another_version_is_passed_over(head: Head, tmp_path: Path, version: int) -> None:
     path = tmp_path / "one"
     write_head(head, path)
