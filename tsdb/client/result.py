@@ -102,12 +102,17 @@ class SelectResult:
         self._need_table()
         return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)
 
-    def _need_table(self) -> None:
+    def check_floats(self, where: str) -> None:
+        """Raises InvalidRequest (native_histograms) where a sample is a native histogram. where: what shows numbers
+        alone."""
         if self.details is not None and self.details.histograms is not None:
             raise InvalidRequest(
-                "this select has native histograms, which a table of numbers does not show: use its details, or send a"
-                " query",
+                f"the selected series have native histograms, and {where} shows numbers alone: select other series, use"
+                " the details of the result, or send a query with histogram_quantile() or histogram_count()",
                 reason="native_histograms",
             )
+
+    def _need_table(self) -> None:
+        self.check_floats("a table")
         if any(not canonical for canonical in self.canonical):
             raise InvalidRequest("this select has no labels: select with labels=True", reason="no_labels")

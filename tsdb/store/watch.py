@@ -16,7 +16,7 @@ from tsdb.answer.answer import AnswerSeries, PackedLabels, WatchAnswer
 from tsdb.head.head import Head
 from tsdb.head.slices.ring import RingBatch
 from tsdb.index.matching import conditions_of
-from tsdb.model.errors import OutOfCoverage
+from tsdb.model.errors import InvalidRequest, OutOfCoverage
 from tsdb.model.selector import Matcher
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.store.applied import AppliedSignal
@@ -51,7 +51,7 @@ class Watch:
         a read.
 
         Raises OutOfCoverage with the last offset when the ring has moved past it, Unavailable when the store ends,
-        Overloaded (read_timeout).
+        Overloaded (read_timeout), InvalidRequest (native_histograms).
         """
 
         def select(head: Head) -> NDArray[np.uint32]:
@@ -110,6 +110,7 @@ class Watch:
         if not len(picked):
             return None
         refs = batch.refs[picked]
+        _check_floats(head, refs, batch.ts_ms[picked])
         series_ids = head.index.series_ids_of(refs)
         partition, series = self._partitions[number], None
         fresh = self._not_described(number, refs, series_ids)
@@ -138,6 +139,21 @@ class Watch:
         fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]
         described.update(ids.tolist())
         return refs[fresh]
+
+
+def _check_floats(head: Head, refs: NDArray[np.uint32], ts_ms: NDArray[np.int64]) -> None:
+    """Raises InvalidRequest (native_histograms) where one of these series has a histogram between these times."""
+    contents = head.contents
+    if not contents.details.is_used:
+        return
+    with contents.lock:
+        view = contents.details.view_locked()
+    found = None if view is None else view.of(np.unique(refs), int(ts_ms.min()), int(ts_ms.max()) + 1)
+    if found is not None and found.details is not None and found.details.histograms is not None:
+        raise InvalidRequest(
+            "the watched series have native histograms, which a watch does not send: watch others, or query these",
+            reason="native_histograms",
+        )
 
 
 def _warning(partition: Partition) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from support.promql.histograms import HistogramValue
 from tsdb.client.result import SelectResult
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 
@@ -80,3 +84,13 @@ def test_an_empty_result_is_an_empty_table() -> None:
 def test_a_table_without_labels_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="labels=True"):
         result((b"", b"")).to_arrow()
+
+
+def test_a_table_of_histograms_is_refused_by_name() -> None:
+    histograms = HistogramValue(0, 1.0, 1.0).columns()
+    with_histogram = replace(result(), details=SampleDetails(None, histograms, np.array([-1, 0, -1])))
+    for table in (with_histogram.to_arrow, with_histogram.to_pandas):
+        with pytest.raises(InvalidRequest, match="histogram_quantile") as refused:
+            table()
+        assert refused.value.reason == "native_histograms"
+    replace(result(), details=SampleDetails(np.array([1, 0, 0]))).to_arrow()

@@ -177,3 +177,12 @@ def test_bad_matchers_are_refused_before_the_first_message(selector: str) -> Non
     bench = Bench(new_head(series=1))
     with pytest.raises(InvalidRequest):
         bench.stream(selector)
+
+
+def test_a_histogram_is_refused_by_name_and_other_series_are_sent() -> None:
+    bench = Bench(new_head(series=2))
+    apply(bench.partition.head, [Record(0, 0, ((0, 1, 8.0), (1, 1, 3.0)), details=(8, 1))])
+    with pytest.raises(InvalidRequest, match="native histograms") as refused:
+        next(bench.stream(after=-1))
+    assert refused.value.reason == "native_histograms"
+    assert values_of(next(bench.stream("m_1", after=-1))) == [3.0]
