@@ -19,7 +19,7 @@ from support.kubernetes.api_server import ApiServer, Done
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 CHART = DEPLOY / "helm/kafka-tsdb"
-COMPONENTS = {"canary": KUBERNETES / "components/canary", "jobs": JOBS}
+COMPONENTS = {name: KUBERNETES / "components" / name for name in ("canary", "tables")} | {"jobs": JOBS}
 # Kinds of operators. Their definitions are not part of Kubernetes, and no registry of packages has them.
 OPERATORS = {
     "cert-manager.io/v1/Certificate",
