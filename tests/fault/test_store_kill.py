@@ -96,6 +96,7 @@ def kill_in_replay(store: Role, rng: random.Random) -> str:
         share = rng.uniform(0.05, 0.6)
         while (seen := replayed(store)) is None or (seen[0] < share * seen[1] and seen[1] > 0):
             assert store.process.poll() is None, "the store ended by itself"
+            time.sleep(0.005)  # Interval of checks of another process. The loop's condition is the claim.
         if 0 < seen[0] < seen[1]:
             store.kill()
             return f"{seen[0]}/{seen[1]}"

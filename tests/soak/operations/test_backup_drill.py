@@ -37,7 +37,7 @@ def node() -> Iterator[CassandraNode]:
 def test_a_dropped_keyspace_comes_back_from_a_backup_while_samples_flow(
     kafka: SharedBroker, node: CassandraNode, tmp_path: Path
 ) -> None:
-    log = create_topics(kafka.bootstrap, partitions=PARTITIONS, time_set="demo")
+    log = create_topics(kafka.bootstrap, partitions=PARTITIONS, time_set=DEMO)
     history = f"cassandra://{node.host}:{node.port}/drill"
     places = (*log, "--time-set", "demo", "--history", history)
     make_history = ("history", "create", *log, "--history", history, "--replication", "1")

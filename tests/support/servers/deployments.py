@@ -8,8 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.servers.processes import Role, tsdb_ok
+from support.servers.processes import Role
 from tsdb.client import Client, connect
+from tsdb.log import topics
+from tsdb.log.meta import ensure_meta
+from tsdb.log.open import open_log, open_topics
+from tsdb.model.meta import MetaSettings
+from tsdb.model.time_set import PRODUCTION, TimeSet
 
 PARTITIONS = 3
 TIMEOUT_S = 60.0  # Timeout of clients. It outlasts a restart with its replay on a busy machine.
@@ -57,10 +62,12 @@ def on_kafka(
 
 
 def create_topics(
-    bootstrap: str, *, replication: int = 1, partitions: int = PARTITIONS, time_set: str = "production"
+    bootstrap: str, *, replication: int = 1, partitions: int = PARTITIONS, time_set: TimeSet = PRODUCTION
 ) -> Sequence[str]:
-    """Create topics under a new prefix. Returns the arguments that name them."""
-    log = ("--log", f"kafka://{bootstrap}", "--log-prefix", f"e{uuid.uuid4().hex[:12]}.")
-    sizes = ("--partitions", str(partitions), "--replication", str(replication))
-    tsdb_ok("topics", "create", *log, *sizes, "--time-set", time_set)
-    return log
+    """Create topics under a new prefix, as `tsdb topics create` does. Returns the arguments that name them."""
+    url, prefix = f"kafka://{bootstrap}", f"e{uuid.uuid4().hex[:12]}."
+    with open_topics(url, prefix=prefix) as admin:
+        topics.create_topics(admin, topics.topic_specs(partitions, replication=replication))
+    with open_log(url, prefix=prefix) as log:
+        ensure_meta(log, MetaSettings(partitions, time_set=time_set))
+    return ("--log", url, "--log-prefix", prefix)
