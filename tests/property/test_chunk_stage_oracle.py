@@ -64,20 +64,23 @@ advance = st.one_of(
     st.sampled_from([-6, -30, 0, 150, 900, 5_000]),
     st.integers(-20, 15).map(Edge),
 )
-parts = st.tuples(advance, st.integers(0, 2), samples, st.integers(0, 30).map(lambda n: n == 0))
+# Numbers of the details of a record's samples; most records have none.
+details = st.one_of(st.just(()), st.just(()), st.tuples(*[st.integers(0, 11)] * 6))
+parts = st.tuples(advance, st.integers(0, 2), samples, st.integers(0, 30).map(lambda n: n == 0), details)
 
 
-def log_of(made: list[tuple[int | Edge, int, list[Sample], bool]]) -> list[Record]:
+def log_of(made: list[tuple[int | Edge, int, list[Sample], bool, tuple[int, ...]]]) -> list[Record]:
     """Records with rising offsets, broker times that may step back, and samples stamped from them."""
     records: list[Record] = []
     offset, broker_ms = 0, START_MS
-    for forward, gap, drawn, tick in made:
+    for forward, gap, drawn, tick, numbers in made:
         if isinstance(forward, Edge):
             broker_ms = window_end(broker_ms + forward.before_ms, SMALL_TIMES.window_ms) - forward.before_ms
         else:
             broker_ms += forward
         stamped = tuple((number, broker_ms + late, value) for number, late, value in drawn)
-        records.append(Record(offset, broker_ms, () if tick else stamped, tick))
+        found = () if tick else numbers[: len(stamped)]
+        records.append(Record(offset, broker_ms, () if tick else stamped, tick, found))
         offset += 1 + gap
     return records
 

@@ -52,7 +52,7 @@ def base_fragments(
     series_id = head.index.id_of_ref[refs]
     sample_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(raw.counts, dtype=np.int64)])
     order = np.full(raw.samples, decision_offset - 1, np.int64)
-    whole = Fragment(0, start_ms, series_id, sample_start, raw.ts_ms, raw.values, order)
+    whole = Fragment(0, start_ms, series_id, sample_start, raw.ts_ms, raw.values, order, raw.details)
     for pack in range(first, last):
         part = whole.part(int(packs.starts[pack]) - at, int(packs.starts[pack + 1]) - at)
         yield replace(part, pack_id=int(packs.ids[pack]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from support.data.heads import Record, canonical_of, id_of
+from support.data.heads import Record, canonical_of, details_of, id_of
 from tsdb.codec.chunk.chunk import PART_BYTES_MAX, Fragment, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind, WindowKey, encode_key
 from tsdb.codec.chunk.marker import WindowMarker, encode_window_marker
@@ -15,8 +15,8 @@ from tsdb.model.placement import PlacementRule
 from tsdb.model.time_set import TimeSet
 
 Written = set[tuple[bytes, bytes]]
-ByTime = dict[tuple[int, int], tuple[float, int]]
-"""(series id, ts_ms) -> (value, order)."""
+ByTime = dict[tuple[int, int], tuple[float, int, int]]
+"""(series id, ts_ms) -> (value, order, number of its details)."""
 
 
 def pack_of(number: int) -> int:
@@ -52,7 +52,8 @@ class ChunkTwin:
         late: defaultdict[tuple[int, int, int], ByTime] = defaultdict(dict)
         minutes = self._minutes()
         for record in self._records:
-            for number, ts, value in record.samples:
+            numbers = record.details or (0,) * len(record.samples)
+            for (number, ts, value), details in zip(record.samples, numbers, strict=True):
                 window = ts // self._times.window_ms * self._times.window_ms
                 if ts > record.broker_ms + self._times.ahead_ms:
                     continue
@@ -61,9 +62,9 @@ class ChunkTwin:
                 if window < self._first_ms or (decision is not None and record.offset >= decision):
                     first_offset, ended = minutes[record.offset]
                     if ended:
-                        late[pack_of(number), window, first_offset][at] = (value, record.offset)
+                        late[pack_of(number), window, first_offset][at] = (value, record.offset, details)
                 elif decision is not None:
-                    base[pack_of(number), window][at] = (value, decision - 1)
+                    base[pack_of(number), window][at] = (value, decision - 1, details)
         return self._base_records(base) | self._late_records(late)
 
     def _minutes(self) -> dict[int, tuple[int, bool]]:
@@ -109,12 +110,14 @@ def fragment_of(pack: int, window_ms: int, samples: ByTime) -> Fragment:
     places = sorted(samples)
     ids = sorted({series for series, _ in places})
     starts = np.searchsorted([series for series, _ in places], ids).tolist()
+    value = np.array([samples[place][0] for place in places], np.float64)
     return Fragment(
         pack,
         window_ms,
         np.array(ids, np.uint64),
         np.array([*starts, len(places)], np.int64),
         np.array([ts for _, ts in places], np.int64),
-        np.array([samples[place][0] for place in places], np.float64),
+        value,
         np.array([samples[place][1] for place in places], np.int64),
+        details_of([samples[place][2] for place in places], value),
     )
