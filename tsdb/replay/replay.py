@@ -16,13 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.codec.records.log_record import (
-    FLAG_DETAILS,
-    STATUS_CORRUPT,
-    STATUS_UNKNOWN_VERSION,
-    DecodedRecords,
-    decode_records,
-)
+from tsdb.codec.records.log_record import STATUS_CORRUPT, STATUS_UNKNOWN_VERSION, DecodedRecords, decode_records
 from tsdb.head.head import Applied
 from tsdb.log.interface import METRICS, EndOfLog, Event, RecordBatch
 from tsdb.model.clock import Clock
@@ -294,10 +288,9 @@ class Replay(Generic[AnyTarget]):
         """The decoded records before the first that stops the partition, and the error of that one."""
         records = decode_records(batch.values, batch.value_starts)
         latest_ms = self._clock.now_ms() + CLOCK_AHEAD_MAX_MS
-        if records.all_ok and records.details is None and batch.broker_ms.max(initial=latest_ms) <= latest_ms:
+        if records.all_ok and batch.broker_ms.max(initial=latest_ms) <= latest_ms:
             return batch, records, None
-        # Heads keep no details, and a head without them would give poorer answers.
-        unknown = (records.status == STATUS_UNKNOWN_VERSION) | (records.flags & FLAG_DETAILS != 0)
+        unknown = records.status == STATUS_UNKNOWN_VERSION
         bad = np.flatnonzero(unknown | (batch.broker_ms > latest_ms))
         if not len(bad):
             return batch, records, None

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from support.counters import sample
+from support.data.detail_cases import histograms
 from support.data.heads import SMALL_TIMES, canonical_of, id_of, new_head, refs_of, samples_of
 from support.fakes.replay_log import ReplayLog, encoded, of_newer_version
-from tsdb.codec.records.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_record, encode_tick
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.head.head import Head
 from tsdb.head.state import HeadLimits
 from tsdb.log.interface import METRICS, SERIES
 from tsdb.model.clock import ManualClock
+from tsdb.model.details import SampleDetails, same_details
 from tsdb.model.errors import LostOffsets, TsdbError, Unavailable, WrongTopic
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.resolution import derived_labels
@@ -90,6 +92,23 @@ def test_every_record_is_applied_once_in_order_however_it_is_fetched(records_max
     assert (bench.progress().records, bench.progress().samples) == (7, 7)
     assert (bench.progress().next_offset, bench.head().applied_offset) == (7, 6)
     assert bench.progress().applied_broker_ms == NOW_MS
+
+
+def test_records_with_and_without_details_are_applied() -> None:
+    bench = Bench()
+    bench.log.announce(0, 1)
+    columns = histograms([0], 1)
+    details = SampleDetails(np.array([NOW_MS - 9]), columns, np.zeros(1, np.int64))
+    one, length = np.array([7], np.uint64), np.array([1], np.uint32)
+    ids, times = np.array([id_of(1)], np.uint64), np.array([NOW_MS])
+    bench.log.put_samples((0, NOW_MS, 1.0))
+    bench.log.put(encode_record(one, length, ids, times, columns.sums, details))
+    bench.log.put_samples((0, NOW_MS + 1, 2.0))
+    bench.run()
+    assert not bench.progress().stopped
+    assert bench.samples(0) == {0: {NOW_MS: 1.0, NOW_MS + 1: 2.0}}
+    head = bench.head()
+    assert same_details(head.gather_raw(refs_of(head, [1]), NOW_MS, NOW_MS + 1).details, details)
 
 
 def test_offsets_of_no_record_at_the_end_count_as_read() -> None:
