@@ -28,15 +28,16 @@ class Reduction:
     def apply(self, fragment: Fragment) -> Fragment:
         """The remaining samples. The orders of aggregates have no meaning, and aggregates have no start timestamps.
 
-        Raises InvalidRequest (steps_of_histograms): an aggregate of floats says nothing about a histogram.
+        Raises InvalidRequest (native_histograms): an aggregate of floats says nothing about a histogram.
         """
         if not self.step_ms and not self.last_n:
             return fragment
         details = fragment.details
         if self.step_ms and details is not None and details.histograms is not None:
             raise InvalidRequest(
-                "the series have histograms, which have no aggregates of steps: ask for all samples, without a step",
-                reason="steps_of_histograms",
+                "the series have native histograms, which have no values of steps: leave step_ms and aggregation out,"
+                " or send a query",
+                reason="native_histograms",
             )
         starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
         # The aggregation works in place, and the arrays of a fragment may be shared.

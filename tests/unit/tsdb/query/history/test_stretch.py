@@ -126,7 +126,7 @@ def test_the_newest_samples_keep_their_details_and_steps_of_histograms_are_refus
     want = [given.part(at, at + 1).details for at in range(3)]
     assert newest.ts_ms.tolist() == given.ts_ms.reshape(3, 12)[:, -2:].ravel().tolist()
     assert same_details(newest.details, joined_details([(2, one and one.part(10, 12)) for one in want]))
-    with pytest.raises(InvalidRequest, match="no aggregates of steps") as refused:
+    with pytest.raises(InvalidRequest, match="no values of steps") as refused:
         Reduction(START_MS, 60_000, LAST).apply(given)
-    assert refused.value.reason == "steps_of_histograms"
+    assert refused.value.reason == "native_histograms"
     assert Reduction(START_MS, 60_000, LAST).apply(detailed_fragments()["starts"]).details is None
