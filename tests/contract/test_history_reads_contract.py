@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,14 @@ import pytest
 
 from support.data.chunk_rows import random_rows
 from support.data.chunk_topics import Entry, append_entries, chunk_entry, marker_entry
+from support.data.detail_cases import detailed_fragments
 from support.data.table_rows import NAME, labels_of, settings_in
 from support.oracles.fragment_twin import merged_twin, samples_of
 from support.servers.histories import META, WINDOW_MS, Answers, HistoryFactory, announcement, write_rows, written
 from support.servers.logs import LogFactory
 from support.shared_servers import contract_history
-from tsdb.codec.chunk.chunk import decode_chunk
-from tsdb.codec.chunk.key import HoleKey, encode_key
+from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
+from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, encode_key
 from tsdb.codec.chunk.marker import HoleRecord, ProgressMarker, encode_hole
 from tsdb.codec.records.series_record import Announcement, encode_announcement
 from tsdb.history.iceberg.catalog import create_table, open_catalog
@@ -29,6 +30,7 @@ from tsdb.history.open import open_history_admin, open_history_reads
 from tsdb.history.shared_settings import history_differences, shared_rows
 from tsdb.log.interface import CHUNKS, METRICS, SERIES
 from tsdb.model.clock import SystemClock
+from tsdb.model.details import same_details
 from tsdb.model.meta import MetaSettings
 from tsdb.model.time_set import PRODUCTION
 from tsdb.query.history.samples import HistoryQuery, history_samples
@@ -54,12 +56,25 @@ class Content:
 
 
 def content(seed: int) -> Content:
-    rows = random_rows(seed, packs=5, windows=8, samples=80)
+    rows = [*random_rows(seed, packs=5, windows=8, samples=80), *detailed_rows()]
     packs = {one: row.key.pack_id for row in rows for one in decode_chunk(row.value).series_id.tolist()}
     announced = [(Announcement(one, 0, pack, labels_of(one)), pack % PARTITIONS) for one, pack in packs.items()]
     some = [announcement(5, name="up", job="a", instance=str(number)) for number in range(100)]
     more = [announcement(5, name="down"), announcement(6, name="up", job="a", instance="0"), announcement(-1, job="x")]
     return Content(rows, announced + [(one, 2) for one in [*some, *more, *some[:3]]])
+
+
+def detailed() -> Fragment:
+    """Series with histograms and start timestamps, in the window behind the others."""
+    given = detailed_fragments()["native_and_starts"]
+    start_ms = 8 * WINDOW_MS
+    return replace(given, ts_ms=given.ts_ms - given.window_start_ms + start_ms, window_start_ms=start_ms)
+
+
+def detailed_rows() -> list[ChunkRow]:
+    given = detailed()
+    (value,) = encode_chunk(given, window_ms=WINDOW_MS)
+    return [ChunkRow(ChunkKey(given.pack_id, given.window_start_ms, Kind.BASE, 10, 0), value)]
 
 
 def marks(topic_id: str) -> list[Loaded]:
@@ -175,6 +190,15 @@ def test_ends_of_a_range_are_exact(history: History) -> None:
         assert (series, ts_ms) in history.samples([series], ts_ms, ts_ms + 1)
         assert (series, ts_ms) not in history.samples([series], ts_ms - WINDOW_MS, ts_ms)
         assert (series, ts_ms) not in history.samples([series], ts_ms + 1, ts_ms + WINDOW_MS)
+
+
+def test_histograms_and_start_timestamps_come_back(history: History) -> None:
+    want = detailed()
+    names = [labels_of(one) for one in want.series_id.tolist()]
+    query = HistoryQuery([want.pack_id], want.series_id, names, 8 * WINDOW_MS, 9 * WINDOW_MS)
+    (got,) = history_samples(history.reads, query, WINDOW_MS, fail, lambda _: None)
+    assert samples_of(got) == samples_of(want)
+    assert same_details(got.details, want.details)
 
 
 def test_series_that_are_not_there_have_no_samples(history: History) -> None:
