@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
 from support.promql.histograms import HistogramValue, histogram_points, values_of
+from support.promql.shown_histograms import ShownHistogram
 from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.native.histograms import HistogramCells
 from tsdb.promql.evaluate.query import EvaluationResult
@@ -28,6 +29,9 @@ class Mismatch(Exception):
         super().__init__(f"expected {expected}\n     got {got}")
 
 
+Point: TypeAlias = float | HistogramValue | ShownHistogram
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """points: values by time in milliseconds. That of an instant vector's only point is 0: it counts where and not
@@ -35,15 +39,15 @@ class Row:
     """
 
     labels: Labels
-    points: Mapping[int, float | HistogramValue]
+    points: Mapping[int, Point]
 
     def __str__(self) -> str:
         shown = (f"{_shown_point(value)}@{ts}" for ts, value in self.points.items())
         return f"{shown_labels(self.labels)} {' '.join(shown)}"
 
 
-def _shown_point(value: float | HistogramValue) -> str:
-    return str(value) if isinstance(value, HistogramValue) else f"{value:.17g}"
+def _shown_point(value: Point) -> str:
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 
 def check_result(evaluation: Evaluation, result: EvaluationResult) -> None:
@@ -65,7 +69,7 @@ def check_result(evaluation: Evaluation, result: EvaluationResult) -> None:
             check_rows(expected, _expected_rows(expected.series, evaluation.times), rows)
 
 
-def check_scalar(expected: Expectation, value: float | HistogramValue) -> None:
+def check_scalar(expected: Expectation, value: Point) -> None:
     """Raises Mismatch."""
     matches = expected.scalar is not None and _is_same(expected.scalar, value)
     _check(matches, f"the scalar {expected.scalar}", f"the scalar {value!r}")
@@ -168,11 +172,11 @@ def _expected_rows(series: Sequence[SeriesPoints], times: Times) -> list[Row]:
     return rows
 
 
-def _same_points(first: Mapping[int, float | HistogramValue], second: Mapping[int, float | HistogramValue]) -> bool:
+def _same_points(first: Mapping[int, Point], second: Mapping[int, Point]) -> bool:
     return first.keys() == second.keys() and all(_is_same(value, second[ts]) for ts, value in first.items())
 
 
-def _is_same(expected: float | HistogramValue, got: float | HistogramValue) -> bool:
+def _is_same(expected: Point, got: Point) -> bool:
     """A hint counts where the script gives one."""
     if not isinstance(expected, HistogramValue) or not isinstance(got, HistogramValue):
         return isinstance(expected, float) and isinstance(got, float) and almost_equal(expected, got)

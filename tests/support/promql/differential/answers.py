@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.promql.comparison import Row
+from support.promql.shown_histograms import ShownHistogram, histogram_of_json
 from tsdb.rules.unit_tests.notation import labels_of
 
 
@@ -62,11 +63,19 @@ def answer_of(body: dict[str, Any]) -> Answer:
         case "scalar":
             rows = [Row((), dict([_point(result)]))]
         case "vector":
-            rows = [Row(labels_of(one["metric"]), dict([_point(one["value"])])) for one in result]
+            rows = [Row(labels_of(one["metric"]), dict([_point(_only(one))])) for one in result]
         case _:
-            rows = [Row(labels_of(one["metric"]), dict(map(_point, one["values"]))) for one in result]
+            rows = [
+                Row(labels_of(one["metric"]), dict(map(_point, [*one.get("values", ()), *one.get("histograms", ())])))
+                for one in result
+            ]
     return Answer(kind, rows, warnings=warnings, infos=infos)
 
 
-def _point(pair: Sequence[Any]) -> tuple[int, float]:
-    return round(pair[0] * 1000), float(pair[1])
+def _only(one: dict[str, Any]) -> Sequence[Any]:
+    found: Sequence[Any] = one["value"] if "value" in one else one["histogram"]
+    return found
+
+
+def _point(pair: Sequence[Any]) -> tuple[int, float | ShownHistogram]:
+    return round(pair[0] * 1000), float(pair[1]) if isinstance(pair[1], str) else histogram_of_json(pair[1])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support.promql.differential import prometheus, standalone
-from support.promql.differential.dataset import BASE_MS, StoredSamples, dataset
+from support.promql.differential.dataset import BASE_MS, StoredHistograms, StoredSamples, dataset, native_dataset
 from support.promql.differential.queries.dialect import RENAMED, dialect_of
 from support.promql.differential.queries.generator import Generator
 from support.promql.differential.queries.selectors import Times
@@ -34,9 +34,10 @@ class Choice:
 
 def compare_evaluator(program: Path | str, folder: Path, choice: Choice, *, delays_names: bool = False) -> Report:
     """The evaluator in this process, beside a server that is started in a folder."""
-    series = dataset()
+    series, natives = dataset(), native_dataset()
     options = QueryOptions(features=ALL_FEATURES, delays_name_removal=delays_names)
-    return _compare(InProcess(series, options), program, folder, choice, BASE_MS, series, delays_names=delays_names)
+    ours = InProcess(series, options, natives)
+    return _compare(ours, program, folder, choice, BASE_MS, series, delays_names=delays_names, natives=lambda: natives)
 
 
 def compare_standalone(program: Path | str, folder: Path, choice: Choice, *, delays_names: bool = False) -> Report:
@@ -60,13 +61,16 @@ def _compare(
     *,
     delays_names: bool,
     more_rules: Sequence[Rule] = (),
+    natives: Callable[[], Sequence[StoredHistograms]] = list,
 ) -> Report:
     features = (*prometheus.FEATURES, DELAYED_NAMES) if delays_names else prometheus.FEATURES
-    with prometheus.prometheus(program, folder, series, features) as address:
+    with prometheus.prometheus(program, folder, series, features, natives) as address:
         version = prometheus.version_of(address)
         is_left_open = version >= THREE
+        is_native = version >= prometheus.UPSTREAM_VERSION and bool(natives())
         with closing(HttpTarget(address, {} if is_left_open else RENAMED)) as theirs:
-            generator = Generator(choice.seed, dialect_of(theirs), Times(base_ms, aligned=is_left_open))
+            dialect = replace(dialect_of(theirs), has_native_histograms=is_native)
+            generator = Generator(choice.seed, dialect, Times(base_ms, aligned=is_left_open))
             rules = [*rules_for(version), *more_rules]
             run = Run(ours, theirs, rules, with_annotations=version >= ANNOTATED)
             return run.compare(generator.queries(choice.queries), differences_max=choice.differences_max)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from support.promql.histograms import HistogramValue
+from tsdb.model.histograms import CUSTOM_BOUNDS, GAUGE
 from tsdb.model.stale import STALE
 from tsdb.rules.unit_tests.notation import Labels, labels_of
 from tsdb.selector.selectors import METRIC_NAME
@@ -26,6 +28,7 @@ BOUNDS = ("0.1", "0.5", "1", "2.5", "+Inf")
 BOTH = [{"job": job, "instance": instance} for job, instance in product(("api", "web"), ("a:9100", "b:9100"))]
 
 Points = list[tuple[int, float]]
+MixedPoints = list[tuple[int, float | HistogramValue]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,14 @@ class StoredSamples:
 
     labels: Labels
     samples: Points
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistograms:
+    """samples: time in milliseconds and value, ascending, floats and native histograms."""
+
+    labels: Labels
+    samples: MixedPoints
 
 
 def dataset(base_ms: int = BASE_MS) -> list[StoredSamples]:
@@ -207,3 +218,69 @@ class _Maker:
 
 def _stored(name: str, labels: dict[str, str], samples: Points) -> StoredSamples:
     return StoredSamples(labels_of({METRIC_NAME: name, **labels}), samples)
+
+
+def native_dataset(base_ms: int = BASE_MS) -> list[StoredHistograms]:
+    """Series with native histograms, for servers that store them. base_ms: as for `dataset`."""
+    return sorted(_NativeMaker(base_ms).everything(), key=lambda one: one.labels)
+
+
+class _NativeMaker:
+    """Counters of several schemas, gauges, custom bounds, negative buckets, and a series that changes its kind."""
+
+    def __init__(self, base_ms: int) -> None:
+        self._base_ms = base_ms
+        self._random = random.Random(SEED)
+
+    def everything(self) -> Iterator[StoredHistograms]:
+        for number, labels in enumerate(BOTH):
+            yield self._counter("native_latency", labels, schema=(0, 3)[number % 2], restarts=0.01)
+            yield self._counter("native_wide", labels, schema=number - 1, sides=("positive", "negative"))
+            yield self._counter("native_custom", labels, schema=CUSTOM_BOUNDS, bounds=(0.1, 0.5, 1.0 + number // 2))
+            yield self._gauge("native_gauge", labels)
+        floats = [(ts_ms, float(number)) for number, (ts_ms, _) in enumerate(self._counter("x", {}, schema=1).samples)]
+        for labels in BOTH:
+            histograms = self._counter("native_mixed", labels, schema=1).samples
+            edge = self._random.randrange(60, 180)
+            mixed = [*histograms[:edge], *floats[edge : edge + 40], *histograms[edge + 40 :]]
+            yield StoredHistograms(labels_of({METRIC_NAME: "native_mixed", **labels}), mixed)
+
+    def _times(self) -> Iterator[int]:
+        yield from range(self._base_ms + GRID_REMAINDER_MS, self._base_ms + LENGTH_MS, GRID_MS)
+
+    def _counter(
+        self,
+        name: str,
+        labels: dict[str, str],
+        *,
+        schema: int,
+        restarts: float = 0.0,
+        bounds: tuple[float, ...] = (),
+        sides: Sequence[str] = ("positive",),
+    ) -> StoredHistograms:
+        chance = self._random
+        found: MixedPoints = []
+        counts: dict[str, dict[int, float]] = {side: {} for side in sides}
+        total, zeros = 0.0, 0.0
+        for ts_ms in self._times():
+            if chance.random() < restarts:
+                counts, total, zeros = {side: {} for side in sides}, 0.0, 0.0
+            for side in sides:
+                for _ in range(chance.randrange(6)):
+                    index = chance.randrange(len(bounds) + 1) if bounds else chance.randrange(-3, 9)
+                    counts[side][index] = counts[side].get(index, 0.0) + 1.0
+                    total += chance.choice((0.25, 1.5, 3.0))
+            zeros += 0.0 if bounds else float(chance.randrange(2))
+            count = zeros + sum(sum(one.values()) for one in counts.values())
+            kept = [dict(sorted(counts.get(side, {}).items())) for side in ("positive", "negative")]
+            threshold = 0.0 if bounds else 0.001
+            found.append((ts_ms, HistogramValue(schema, count, total, zeros, threshold, bounds, kept[0], kept[1])))
+        return StoredHistograms(labels_of({METRIC_NAME: name, **labels}), found)
+
+    def _gauge(self, name: str, labels: dict[str, str]) -> StoredHistograms:
+        chance = self._random
+        found: MixedPoints = []
+        for ts_ms in self._times():
+            positive = {index: float(chance.randrange(9)) / 4 for index in range(chance.randrange(-2, 1), 4)}
+            found.append((ts_ms, HistogramValue(2, sum(positive.values()), 7.5, 0.0, 0.001, (), positive, hint=GAUGE)))
+        return StoredHistograms(labels_of({METRIC_NAME: name, **labels}), found)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from support.promql.comparison import Row
+from support.promql.comparison import Point, Row
 from support.promql.differential.answers import Answer, Failure
-from support.promql.histograms import HistogramValue
+from support.promql.shown_histograms import ShownHistogram
 from tsdb.rules.unit_tests.notation import shown_labels
 
 RELATIVE = 1e-9
@@ -74,14 +74,24 @@ def difference(ours: Answer, theirs: Answer, order: Order, *, with_annotations: 
     )
 
 
-def close(one: float | HistogramValue, other: float | HistogramValue) -> bool:
+def close(one: Point, other: Point) -> bool:
     """Equal within the tolerance. NaN equals NaN."""
-    if isinstance(one, HistogramValue) or isinstance(other, HistogramValue):
-        return one == other
+    if isinstance(one, ShownHistogram) and isinstance(other, ShownHistogram):
+        return _close_histograms(one, other)
+    if not isinstance(one, float) or not isinstance(other, float):
+        return False
     if one == other or (one != one and other != other):
         return True
     apart = abs(one - other)
     return apart <= max(RELATIVE * max(abs(one), abs(other)), ABSOLUTE) and apart != float("inf")
+
+
+def _close_histograms(one: ShownHistogram, other: ShownHistogram) -> bool:
+    """Bounds are powers, which may differ in their last bit."""
+    numbers = [(one.count, other.count), (one.sum, other.sum)]
+    for bucket, another in zip(one.buckets, other.buckets, strict=False):
+        numbers += [*zip(map(float, bucket), map(float, another), strict=True)]
+    return len(one.buckets) == len(other.buckets) and all(close(*pair) for pair in numbers)
 
 
 def _failure_difference(ours: Failure | None, theirs: Failure | None) -> Difference | None:

@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 
 from support.promql.comparison import Row, block_rows, sample_rows
 from support.promql.differential.answers import Answer, Failure, Query, answer_of
-from support.promql.differential.dataset import StoredSamples
+from support.promql.differential.dataset import StoredHistograms, StoredSamples
+from support.promql.histograms import HistogramStorage, HistogramValue
+from support.promql.shown_histograms import shown_histogram
 from tsdb.model.errors import TsdbError
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.features import ALL_FEATURES
-from tsdb.rules.memory import MemoryStorage
 from tsdb.selector.tokens import QueryError
 
 ANSWER_WITHIN_S = 60.0
@@ -70,11 +71,23 @@ class HttpTarget:
 class InProcess:
     """The evaluator over samples in memory."""
 
-    def __init__(self, series: Iterable[StoredSamples], options: QueryOptions | None = None) -> None:
-        self._storage = MemoryStorage()
+    def __init__(
+        self,
+        series: Iterable[StoredSamples],
+        options: QueryOptions | None = None,
+        natives: Iterable[StoredHistograms] = (),
+    ) -> None:
+        self._storage = HistogramStorage()
         self._options = options or QueryOptions(features=ALL_FEATURES)
         for one in series:
             self._storage.add(one.labels, one.samples)
+        for native in natives:
+            for ts_ms, value in native.samples:
+                if isinstance(value, HistogramValue):
+                    self._storage.add_histograms(native.labels, [(ts_ms, value)])
+                else:
+                    self._storage.add(native.labels, [(ts_ms, value)])
+            self._storage.with_hints(native.labels)
 
     def query(self, text: str, at_ms: int) -> Answer:
         try:
@@ -114,10 +127,23 @@ def _answer(result: EvaluationResult, kind: str) -> Answer:
         case Scalar():
             kind, rows = "scalar", [Row((), {int(result.times_ms[0]): float(result.value.values[0])})]
         case Samples():
-            kind, rows = "matrix", sample_rows(result.value)
+            kind, rows = "matrix", _shown(sample_rows(result.value))
         case Block():
-            rows = block_rows(result.value, result.times_ms)
+            rows = _shown(block_rows(result.value, result.times_ms))
     return Answer(kind, rows, text, warnings=result.warnings, infos=result.infos)
+
+
+def _shown(rows: Iterable[Row]) -> list[Row]:
+    return [
+        Row(
+            row.labels,
+            {
+                ts_ms: shown_histogram(value) if isinstance(value, HistogramValue) else value
+                for ts_ms, value in row.points.items()
+            },
+        )
+        for row in rows
+    ]
 
 
 def _seconds(ms: int) -> str:

@@ -13,7 +13,8 @@ RENAMED = {"double_exponential_smoothing": "holt_winters"}
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """functions, aggregations: names. Each flag is a part of the language that came after 2.42."""
+    """functions, aggregations: names. Each flag is a part of the language that came after 2.42. has_native_histograms:
+    whether the dataset has series with them."""
 
     functions: frozenset[str]
     aggregations: frozenset[str]
@@ -23,6 +24,7 @@ class Dialect:
     has_durations_as_numbers: bool = False
     has_empty_offsets: bool = False
     has_quoted_names: bool = False
+    has_native_histograms: bool = False
 
 
 def dialect_of(target: Target) -> Dialect:

@@ -10,7 +10,7 @@ from support.promql.differential.queries.dialect import Dialect
 from support.promql.differential.queries.joins import Joins
 from support.promql.differential.queries.mistakes import BAD_PATTERNS, MISTAKES
 from support.promql.differential.queries.selectors import Selectors, Times
-from support.promql.differential.queries.vocabulary import BUCKETS, LABELS, NUMBERS, ODD_NUMBERS, Deck
+from support.promql.differential.queries.vocabulary import BUCKETS, LABELS, NATIVE, NUMBERS, ODD_NUMBERS, Deck
 from tsdb.promql.syntax.functions import AGGREGATIONS, FUNCTIONS, Function
 from tsdb.promql.syntax.tree import COMPARISONS, SET_OPERATORS, ValueType
 
@@ -53,6 +53,7 @@ class Generator:
             *[self._aggregation] * 6,
             *[self._binary] * 7,
             *[self._quantile] * 2,
+            *[self._of_natives] * (4 if self._dialect.has_native_histograms else 0),
             lambda depth: f"({self._vector(depth - 1)})",
             lambda depth: f"{self._random.choice('+-')}{self._vector(depth - 1)}",
             lambda _: self._selectors.vector(),
@@ -210,10 +211,28 @@ class Generator:
 
     def _buckets(self) -> str:
         chance = self._random
+        if self._dialect.has_native_histograms and chance.random() < 0.5:
+            return self._natives()
         name = chance.choice(list(BUCKETS))
         selector = f"{name}{chance.choice(('', '', self._selectors.matchers(name)))}"
         rate = f"{chance.choice(('rate', 'increase', 'delta'))}({selector}[{chance.choice(('2m', '5m', '17m'))}])"
         labels = ", ".join(["le", *chance.sample(("job", "instance", "zone"), chance.randrange(3))])
+        return chance.choice((selector, rate, f"sum by ({labels}) ({rate})", f"avg by ({labels}) ({selector})"))
+
+    def _of_natives(self, _: int) -> str:
+        """A function of histograms over native ones."""
+        name = self._random.choice(
+            ("histogram_count", "histogram_sum", "histogram_avg", "histogram_stddev", "histogram_stdvar")
+        )
+        return f"{name}({self._natives()})"
+
+    def _natives(self) -> str:
+        """Native histograms, as quantiles and fractions take them."""
+        chance = self._random
+        name = chance.choice(list(NATIVE))
+        selector = f"{name}{chance.choice(('', '', self._selectors.matchers(name)))}"
+        rate = f"{chance.choice(('rate', 'increase', 'delta'))}({selector}[{chance.choice(('2m', '5m', '17m'))}])"
+        labels = ", ".join(chance.sample(("job", "instance"), chance.randrange(3)))
         return chance.choice((selector, rate, f"sum by ({labels}) ({rate})", f"avg by ({labels}) ({selector})"))
 
 

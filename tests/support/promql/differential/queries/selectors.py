@@ -18,6 +18,7 @@ from support.promql.differential.queries.vocabulary import (
     GAUGES,
     INFOS,
     LABELS_OF,
+    NATIVE,
     ODD,
     PATTERNS,
     VALUES,
@@ -76,6 +77,8 @@ class Selectors:
         self._dialect = dialect
         self._times = times
         often, sometimes = [*COUNTERS, *GAUGES, *ODD], [*BUCKETS, *INFOS, "absent_metric"]
+        if dialect.has_native_histograms:
+            often += NATIVE
         self._names = Deck(chance, [*often * 2, *sometimes])
 
     def vector(self) -> str:

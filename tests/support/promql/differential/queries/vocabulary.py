@@ -38,7 +38,8 @@ HISTOGRAMS = {
 }
 INFOS = {"build_info": (*INSTANCE, "version", "branch"), "target_info": (*INSTANCE, "region")}
 BUCKETS = {f"{name}_bucket": labels for name, labels in HISTOGRAMS.items()}
-LABELS_OF = {**COUNTERS, **GAUGES, **ODD, **BUCKETS, **INFOS}
+NATIVE = dict.fromkeys(("native_latency", "native_wide", "native_custom", "native_gauge", "native_mixed"), INSTANCE)
+LABELS_OF = {**COUNTERS, **GAUGES, **ODD, **BUCKETS, **INFOS, **NATIVE}
 # Metrics with exactly one series for each job and instance, at most times.
 BY_INSTANCE = (
     "errors_total",
