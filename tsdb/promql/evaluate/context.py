@@ -174,13 +174,13 @@ class EvaluationContext:
     query.
 
     An instant query has one step and step_ms 0. is_fixed: whether a node has the same value at all steps.
-    resolves_hints: whether a selector compares histograms to find their resets. start_timestamps: whether functions of
+    needs_totals: whether the histograms of a selector need no buckets. start_timestamps: whether functions of
     counters use the start timestamps of samples. values_max: bound of one vector, over all its steps. in_hand,
     subqueries: memory and work of the whole query. steps: number of steps, at least 1.
     """
 
     is_fixed: Callable[[Expression], bool]
-    resolves_hints: Callable[[Expression], bool]
+    needs_totals: Callable[[Expression], bool]
     storage: Storage
     annotations: Annotations
     pool: Pool

@@ -39,6 +39,7 @@ from tsdb.promql.syntax.tree import (
     VectorSelector,
     post_order,
     result_of,
+    without_parens,
 )
 
 Value = Block | Scalar | Text
@@ -95,7 +96,7 @@ def _value(context: EvaluationContext, node: Expression) -> Value | Step[Value]:
 
 
 def _range_of(context: EvaluationContext, node: Expression) -> Step[Ranges]:
-    node = _without_parens(node)
+    node = without_parens(node)
     if isinstance(node, MatrixSelector):
         return selected(context, node)
     assert isinstance(node, Subquery), "the parser checks types"
@@ -202,7 +203,7 @@ def _call(context: EvaluationContext, node: Call) -> Step[Value]:
             assert isinstance(block, Block), "the parser checks types"
             return change(context, block)
         case OfValues(value, of_selector):
-            if of_selector is not None and isinstance(selector := _without_parens(node.args[0]), VectorSelector):
+            if of_selector is not None and isinstance(selector := without_parens(node.args[0]), VectorSelector):
                 return of_selector(context, selector)
             values: list[Value] = []
             for argument in node.args:
@@ -214,7 +215,7 @@ def _over_range(context: EvaluationContext, node: Call, body: OverRange) -> Step
     parameters: list[Scalar] = []
     found: Ranges | None = None
     for argument in node.args:
-        if isinstance(_without_parens(argument), MatrixSelector | Subquery):
+        if isinstance(without_parens(argument), MatrixSelector | Subquery):
             found = yield _range_of(context, argument)
         else:
             value: Value = yield _evaluated(context, argument)
@@ -223,12 +224,6 @@ def _over_range(context: EvaluationContext, node: Call, body: OverRange) -> Step
     assert found is not None, "the parser checks types"
     check_extension(node, body, found.extension)
     return over_range(context, node, body, found, parameters)
-
-
-def _without_parens(node: Expression) -> Expression:
-    while isinstance(node, Paren):
-        node = node.inner
-    return node
 
 
 def _repeated(context: EvaluationContext, value: Value) -> Value:

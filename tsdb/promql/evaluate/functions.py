@@ -34,7 +34,7 @@ from tsdb.promql.evaluate.selection.select import newest_with_starts, newest_wit
 from tsdb.promql.evaluate.vectors.block import Block, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME, LabelSets, label_sets, no_labels
 from tsdb.promql.syntax.functions import FUNCTIONS
-from tsdb.promql.syntax.tree import Call, Expression, Extension, MatrixSelector, Paren, VectorSelector
+from tsdb.promql.syntax.tree import Call, Expression, Extension, MatrixSelector, VectorSelector, without_parens
 
 Argument = Block | Scalar | Text
 Result = Block | Scalar
@@ -85,8 +85,7 @@ def vector_of(context: EvaluationContext, scalar: Scalar) -> Block:
 
 def absent_labels(context: EvaluationContext, node: Expression) -> LabelSets:
     """The labels that a selector fixes: those of matchers with `=`, each given once."""
-    while isinstance(node, Paren):
-        node = node.inner
+    node = without_parens(node)
     if isinstance(node, MatrixSelector):
         node = node.selector
     found: dict[str, str] = {}

@@ -154,22 +154,22 @@ class Prepared:
         """Whether the value of a node of this query is the same at all steps, and more than a number or a text."""
         return id(node) in self._fixed
 
-    def resolves_hints(self, node: Expression) -> bool:
-        """Whether the histograms of a selector get the hints that comparing them gives. Prometheus does that where a
-        query needs their counts and sums alone, because it then drops the buckets."""
-        return id(node) in self._of_counts
+    def needs_totals(self, node: Expression) -> bool:
+        """Whether the query needs only counts and sums of a selector's histograms. As in Prometheus, they then have no
+        buckets, and the hints that a comparison of the whole histograms gives."""
+        return id(node) in self._of_totals
 
     @cached_property
-    def _of_counts(self) -> frozenset[int]:
+    def _of_totals(self) -> frozenset[int]:
         found: set[int] = set()
         pending: list[tuple[Expression, bool]] = [(self.node, False)]
         while pending:
-            node, counts = pending.pop()
-            if isinstance(node, VectorSelector) and counts:
+            node, is_of_totals = pending.pop()
+            if isinstance(node, VectorSelector) and is_of_totals:
                 found.add(id(node))
             if not _needs_buckets(node):
-                counts = counts or (isinstance(node, Call) and node.name in _OF_COUNTS)
-                pending.extend((part, counts) for part in children(node))
+                is_of_totals = is_of_totals or (isinstance(node, Call) and node.name in _OF_TOTALS)
+                pending.extend((part, is_of_totals) for part in children(node))
         return frozenset(found)
 
     @cached_property
@@ -182,25 +182,18 @@ class Prepared:
         return frozenset(at for at, (is_fixed, is_more) in known.items() if is_fixed and is_more)
 
 
-_OF_COUNTS = frozenset({"histogram_count", "histogram_sum", "histogram_avg", "timestamp", "start_timestamp", "absent"})
+_OF_TOTALS = frozenset({"histogram_count", "histogram_sum", "histogram_avg"})
 _OF_BUCKETS = frozenset(
-    {
-        "histogram_quantile",
-        "histogram_quantiles",
-        "histogram_fraction",
-        "histogram_stddev",
-        "histogram_stdvar",
-        "changes",
-    }
+    {"histogram_quantile", "histogram_quantiles", "histogram_fraction", "histogram_stddev", "histogram_stdvar"}
 )
 
 
 def _needs_buckets(node: Expression) -> bool:
     match node:
-        case Subquery() | Aggregation(operator="count_values"):
+        case Subquery():
             return True
         case Binary():
-            return node.operator in ("</", ">/", "==", "!=")
+            return node.operator in ("</", ">/")
         case Call():
             return node.name in _OF_BUCKETS
         case _:
@@ -265,7 +258,7 @@ def _context(
     return EvaluationContext(
         storage=storage,
         is_fixed=query.is_fixed,
-        resolves_hints=query.resolves_hints,
+        needs_totals=query.needs_totals,
         annotations=Annotations(query.text),
         pool=Pool(),
         start_ms=start_ms,

@@ -303,3 +303,10 @@ def result_of(step: Step[T]) -> T:
         else:
             waiting.append(current)
             current, value = below, None
+
+
+def without_parens(node: Expression) -> Expression:
+    """The expression inside all parentheses around it."""
+    while isinstance(node, Paren):
+        node = node.inner
+    return node

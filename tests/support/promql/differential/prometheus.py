@@ -31,7 +31,12 @@ UPSTREAM = GoSender(
 )
 UPSTREAM_VERSION = (3, 15)
 # Version 2 only warns of features that it does not know.
-FEATURES = ("promql-experimental-functions", "promql-extended-range-selectors", "promql-binop-fill-modifiers")
+FEATURES = (
+    "promql-experimental-functions",
+    "promql-extended-range-selectors",
+    "promql-binop-fill-modifiers",
+    "use-start-timestamps",
+)
 REMOTE_WRITE = {
     "Content-Type": "application/x-protobuf",
     "Content-Encoding": "snappy",

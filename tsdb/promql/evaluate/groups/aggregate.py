@@ -48,10 +48,9 @@ class Grouping:
 
 def aggregated(context: EvaluationContext, node: Aggregation, block: Block, parameter: NDArray[np.float64]) -> Block:
     """parameter: float64 (steps,), of those that have one. Raises EvaluationError for one that has no meaning."""
-    block = floats_of_groups(context, node, block)
     grouping = _grouping(node, block.labels)
     if node.operator in _CODES:
-        return _reduced(context, node, block, grouping, parameter)
+        return _reduced(context, node, floats_of_groups(context, node, block), grouping, parameter)
     if node.operator == "limit_ratio":
         return _ratio(context, node, block, parameter)
     return _chosen(context, node, block, grouping, parameter)
@@ -156,6 +155,7 @@ def _chosen(
         raise EvaluationError(f"Scalar value {shown_g(float(parameter.min()))} underflows int64")
     if parameter.max() >= _INT64_END:
         raise EvaluationError(f"Scalar value {shown_g(float(parameter.max()))} overflows int64")
+    block = floats_of_groups(context, node, block)
     count = np.minimum(parameter, len(block)).astype(np.int64)
     chosen = np.zeros(block.present.shape, np.bool_)
     if node.operator == "limitk":

@@ -12,7 +12,7 @@ from tsdb.promql.evaluate.native.histograms import HistogramCells
 from tsdb.promql.evaluate.ranges.histogram_ranges import report_combined
 from tsdb.promql.evaluate.vectors.block import Block, counted
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
-from tsdb.promql.syntax.tree import Aggregation
+from tsdb.promql.syntax.tree import Aggregation, without_parens
 
 _OF_FLOATS = frozenset({"min", "max", "stddev", "stdvar", "quantile", "topk", "bottomk"})
 
@@ -24,7 +24,7 @@ def floats_of_groups(context: EvaluationContext, node: Aggregation, block: Block
     is_histogram = block.is_histogram
     if is_histogram.any():
         # Prometheus gives the place of the operand, but that of the whole aggregation for those that choose series.
-        span = node.span if node.operator in ("topk", "bottomk") else node.operand.span
+        span = node.span if node.operator in ("topk", "bottomk") else without_parens(node.operand).span
         context.annotations.inform(f"ignored histogram in {node.operator} aggregation", span)
     return replace(block, present=block.present & ~is_histogram, native=None)
 
@@ -39,7 +39,7 @@ def with_totals(
     groups = len(result)
     floats = counted(block.present & ~is_histogram, of_row, groups) > 0
     histograms = counted(is_histogram, of_row, groups) > 0
-    span = node.operand.span
+    span = without_parens(node.operand).span
     if (floats & histograms).any():
         context.annotations.warn("encountered a mix of histograms and floats for aggregation", span)
     rows, steps = np.nonzero(is_histogram & ~floats[of_row])

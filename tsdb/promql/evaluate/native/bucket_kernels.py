@@ -19,7 +19,20 @@ COUNT, SUM, ZERO_COUNT, THRESHOLD = range(4)  # Columns of `numbers`.
 SCHEMA, BOUNDS, HINT = range(3)  # Columns of `whole`.
 
 _LARGEST = 1.7976931348623157e308
-_FRACTIONS = np.array([2.0 ** (index / 256) for index in range(256)])  # Bounds in [1, 2) of schema 8.
+_ROOT_OF_2 = 1.414213562373095  # Prometheus's, one bit below the nearest float.
+
+
+def _fractions() -> NDArray[np.float64]:
+    """Bounds in [1, 2) of schema 8, bit for bit those of Prometheus: of each schema every second bound is that of the
+    schema below, and the one behind it is that times the schema's base."""
+    found = [1.0]
+    for schema in range(1, 9):
+        base = _ROOT_OF_2 if schema == 1 else 2.0 ** (2.0**-schema)
+        found = [bound for below in found for bound in (below, below * base)]
+    return np.array(found)
+
+
+_FRACTIONS = _fractions()
 _POWER_MIN, _POWER_MAX = -1074, 1023
 _POWERS = np.array([2.0**exponent for exponent in range(_POWER_MIN, _POWER_MAX + 1)])
 

@@ -113,6 +113,15 @@ class NativeHistograms:
         whole[now, HINT] = np.where(self.are_resets(now, order[places - 1]), RESET, NOT_RESET)
         return replace(self, whole=whole)
 
+    def without_buckets(self) -> NativeHistograms:
+        """The same histograms with their counts, sums, schemas and hints alone."""
+        count, whole = len(self), self.whole.copy()
+        whole[:, BOUNDS] = np.where(self.has_bounds, 0, -1)
+        numbers = self.numbers.copy()
+        numbers[:, SUM + 1 :] = 0.0
+        none = np.zeros(count + 1, np.int64)
+        return NativeHistograms(none, np.zeros(0, np.int64), np.zeros(0), numbers, whole, ((),))
+
     def times(self, factors: Floats) -> NativeHistograms:
         """Each histogram times its factor, without empty buckets. A negative factor makes a gauge."""
         return self._scaled(factors, np.multiply)._compact()

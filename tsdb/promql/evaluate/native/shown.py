@@ -26,7 +26,7 @@ def buckets_of(histograms: NativeHistograms, row: int) -> Iterator[ShownBucket]:
     part = slice(histograms.starts[row], histograms.starts[row + 1])
     schema, bounds_of, _ = histograms.whole[row].tolist()
     _, _, zero_count, threshold = histograms.numbers[row].tolist()
-    zero = ShownBucket(-threshold, threshold, True, True, zero_count) if zero_count != 0 else None
+    zero = ShownBucket(-threshold, threshold, True, True, zero_count) if zero_count > 0 else None
     for key, count in zip(histograms.keys[part].tolist(), histograms.buckets[part].tolist(), strict=True):
         if zero is not None and key > 0:
             yield zero

@@ -227,11 +227,12 @@ def _histograms(context: EvaluationContext, node: VectorSelector, stored: Stored
         return None
     assert details.histogram_of is not None, "histograms come with the samples that have them"
     histograms, of = from_columns(details.histograms), details.histogram_of
-    if not context.resolves_hints(node):
+    if not context.needs_totals(node):
         return HistogramCells(histograms, of)
     of_samples = np.flatnonzero((of >= 0) & (stored.values.view(np.int64) != STALE_BITS))
     row_of = np.searchsorted(stored.starts, of_samples, side="right")
-    return HistogramCells(histograms.with_resets(of[of_samples], np.diff(row_of, prepend=-1) == 0), of)
+    known = histograms.with_resets(of[of_samples], np.diff(row_of, prepend=-1) == 0)
+    return HistogramCells(known.without_buckets(), of)
 
 
 def _live(context: EvaluationContext, node: VectorSelector, labels: LabelSets, stored: StoredSeries) -> Samples:
