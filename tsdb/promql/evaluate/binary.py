@@ -158,13 +158,17 @@ def _matched(context: EvaluationContext, node: Binary, sides: Sides) -> Block:
     present = left.present & right.present
     pair_group = many_group[many_rows]
     labels = _result_labels(context, node, many.labels, one.labels)
-    _check_many_side(matching, pair_group, present, sides.groups, labels)
+    loses_name = np.full(len(labels), node.returns_bool and context.delays_name_removal)
+    of_histograms, answered = None, present
+    if left.native is not None or right.native is not None:
+        of_histograms, answered = pairs_of_histograms(context, node, left, right, present)
+    elif node.operator in TRIMS:
+        answered = np.zeros_like(present)
+    _check_many_side(matching, pair_group, answered, sides.groups, labels)
     if problem is not None:
         raise problem[1]
-    loses_name = np.full(len(labels), node.returns_bool and context.delays_name_removal)
-    if left.native is not None or right.native is not None:
-        result = pairs_of_histograms(context, node, left, right, present)
-        return context.checked(replace(result, labels=labels, loses_name=loses_name).compact())
+    if of_histograms is not None:
+        return context.checked(replace(of_histograms, labels=labels, loses_name=loses_name).compact())
     if node.operator in TRIMS:
         return _refuse_trim(context, node, Block(labels, left.values, present, loses_name))
     if node.operator in COMPARISONS:
@@ -218,7 +222,7 @@ def _check_many_side(
     matching: Matching, group: NDArray[np.int64], present: NDArray[np.bool_], groups: int, labels: LabelSets
 ) -> None:
     """Check that there is one result for each group, or for each group and set of labels. Results that a comparison
-    leaves out count too."""
+    leaves out count too, pairs for which the operator has no meaning do not."""
     if are_distinct(group):
         return
     if matching.cardinality is MatchCardinality.ONE_TO_ONE:

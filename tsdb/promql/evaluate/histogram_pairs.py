@@ -45,8 +45,9 @@ def scaled(histograms: NativeHistograms, operator: str, by: NDArray[np.float64])
 
 def pairs_of_histograms(
     context: EvaluationContext, node: Binary, left: Block, right: Block, present: NDArray[np.bool_]
-) -> Block:
-    """The result of each pair of cells that is present. Labels and names are those of the left block."""
+) -> tuple[Block, NDArray[np.bool_]]:
+    """(results of the pairs of cells that are present, whether the operator has a meaning for a pair). A comparison
+    leaves out results of pairs for which it has. Labels and names are those of the left block."""
     operator = node.operator
     is_left, is_right = left.is_histogram & present, right.is_histogram & present
     kinds = 2 * is_left + is_right.astype(np.int64)  # 0: floats, 1: a histogram at the right, 2: left, 3: both.
@@ -63,8 +64,8 @@ def pairs_of_histograms(
             holds[rows, steps] = pool.are_equal(one, other) == (operator == "==")
         _annotate(context, node, problem)
         if node.returns_bool:
-            return Block(left.labels, holds.astype(np.float64), good, left.loses_name)
-        return replace(left, present=good & holds)
+            return Block(left.labels, holds.astype(np.float64), good, left.loses_name), good
+        return replace(left, present=good & holds), good
     parts: list[NativeHistograms] = []
     of = np.full(present.shape, -1, np.int64)
     for kind, block, numbers in ((1, right, left.values), (2, left, right.values)):
@@ -83,7 +84,7 @@ def pairs_of_histograms(
         parts.append(found)
     _annotate(context, node, problem)
     native = HistogramCells(joined_natives(parts), of) if parts else None
-    return Block(left.labels, values, good, left.loses_name, native)
+    return Block(left.labels, values, good, left.loses_name, native), good
 
 
 def _kinds_of(operator: str) -> tuple[int, ...]:
