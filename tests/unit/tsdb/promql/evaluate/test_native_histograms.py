@@ -263,6 +263,44 @@ def test_histograms_that_do_not_fit_into_memory_end_the_query() -> None:
             raise Overloaded(f"{size} bytes")
 
     options = QueryOptions(hold=hold)
-    range_query("histogram_count(sum_over_time(h[5m]))", storage, 0, 600_000, 60_000, options)
+    range_query("sum_over_time(h[5m])", storage, 0, 600_000, 60_000, options)
     with pytest.raises(Overloaded):
-        range_query("histogram_count(sum_over_time(h[5m]))", storage, 0, 3_600_000, 20_000, options)
+        range_query("sum_over_time(h[5m])", storage, 0, 3_600_000, 20_000, options)
+    # Counts need no buckets.
+    range_query("histogram_count(sum_over_time(h[5m]))", storage, 0, 3_600_000, 20_000, options)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        # Prometheus drops buckets where counts and sums are asked for, so bounds have nothing to be reconciled.
+        ("histogram_count(avg(custom))", "  expect no_info\n  {} 1"),
+        ("avg(custom)", "  expect info\n  {} {{schema:-53 count:1 sum:0 custom_values:[1] buckets:[0 1]}}"),
+        # A row of pairs without a meaning is no match, so it is not one of several.
+        ("many - on () one", "  expect info"),
+        ("topk(-1, custom)", "  expect no_info"),
+        ("min((custom))", "  expect info msg:PromQL info: ignored histogram in min aggregation (1:6)"),
+    ],
+)
+def test_what_random_queries_beside_prometheus_found(tmp_path: Path, query: str, expected: str) -> None:
+    script = tmp_path / "some.test"
+    script.write_text(
+        "load 1m\n"
+        "  custom{n='1'} {{schema:-53 count:1 custom_values:[1 2] buckets:[0 1]}}\n"
+        "  custom{n='2'} {{schema:-53 count:1 custom_values:[1 3] buckets:[0 1]}}\n"
+        "  many{n='1'} {{count:1}}\n  many{n='2'} {{count:1}}\n  one 1\n\n"
+        f"eval instant at 0 {query}\n{expected}\n"
+    )
+    assert [str(outcome.state) for outcome in run_script(script)] == [str(State.PASSED)]
+
+
+def test_a_zero_bucket_is_shown_where_it_has_observations() -> None:
+    shown = shown_histograms(native(HistogramValue(0, 3, 6, 1, 0.5), HistogramValue(0, -3, -6, -1, 0.5)))
+    assert list(shown) == ["{count:3, sum:6, [-0.5,0.5]:1}", "{count:-3, sum:-6}"]
+
+
+def test_bounds_are_prometheus_own_to_the_bit() -> None:
+    assert [bound_of(index, 8) for index in (128, 64, 32, 1)] == [
+        1.414213562373095, 1.189207115002721, 1.0905077326652577, 1.0027112750502025,
+    ]  # fmt: skip
+    assert bound_of(3, 2) == 1.414213562373095 * 1.189207115002721
