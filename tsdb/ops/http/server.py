@@ -18,7 +18,7 @@ from starlette.routing import Route
 from tsdb.model.errors import Unavailable
 from tsdb.ops.auth import Tokens
 from tsdb.ops.health import Liveness, Readiness
-from tsdb.ops.http.app import ops_app
+from tsdb.ops.http.app import OpsThreads, ops_app
 from tsdb.ops.http.bodies import BodyRoutes, NoBodyRoutes
 from tsdb.ops.http.body import Answers
 from tsdb.ops.http.connection import HttpConnection
@@ -50,6 +50,7 @@ class _Server(uvicorn.Server):
         tokens: Tokens | None,
         sites: Sites | None,
         tls: ServerTls | None,
+        threads: OpsThreads,
     ) -> None:
         super().__init__(config)
         self._socket = listener
@@ -58,6 +59,7 @@ class _Server(uvicorn.Server):
         self._tokens = tokens
         self._sites = sites
         self._tls = tls.http_contexts() if tls else None
+        self._threads = threads
         self._accepting: HttpListener | None = None
         self._ends = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None  # Set while the server runs.
@@ -100,6 +102,7 @@ class _Server(uvicorn.Server):
         self._socket.close()
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown()  # It waits for a tenth of a second at the least.
+        self._threads.close()
 
 
 class OpsServer:
@@ -187,10 +190,10 @@ def serve_ops(
     Raises Unavailable (bind) when the address is not available.
 
     """
-    limits = limits or HttpLimits()
+    limits, threads = limits or HttpLimits(), OpsThreads()
     sites = None if tokens else Sites.of(host, hosts)
     config = uvicorn.Config(
-        ops_app(readiness, liveness, routes, tokens, limits.requests_max, experiment, sites),
+        ops_app(readiness, liveness, routes, tokens, limits.requests_max, threads, experiment, sites),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -204,7 +207,7 @@ def serve_ops(
         timeout_graceful_shutdown=GRACE_S,
     )
     listener = _listen(host, port)
-    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens, sites, tls), listener)
+    return OpsServer(_Server(config, listener, limits, bodies or NoBodyRoutes(), tokens, sites, tls, threads), listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

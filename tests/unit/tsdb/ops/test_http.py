@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -288,3 +289,17 @@ def test_a_closed_server_gives_its_port_back() -> None:
         port = server.port
     with serve_ops("127.0.0.1", port, Readiness, Liveness) as again:
         assert get(again, "/-/healthy")[0] == 200
+
+
+def test_threads_of_probes_and_scrapes_end_with_the_server() -> None:
+    before = set(threading.enumerate())
+    with ops() as server:
+        for path in ("/-/ready", "/metrics"):
+            assert get(server, path)
+        started = [
+            thread for thread in set(threading.enumerate()) - before if thread.name.startswith(("http-probe", "http-m"))
+        ]
+    assert len(started) == 2
+    for thread in started:
+        thread.join(10.0)
+    assert not any(thread.is_alive() for thread in started)
