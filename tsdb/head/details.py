@@ -5,23 +5,28 @@ details has nothing here, and pays a comparison a batch. Entries are found by se
 that was applied last counts, as of samples: so a series that has details has an entry for each later sample, also for
 one without them.
 
-The writer thread changes the entries under the head's lock. A view of them never changes.
+The writer thread changes the entries under the head's lock. A view of them never changes. Entries of times that take no
+more samples are packed: their details are bytes, in blocks that a read decodes where it needs them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.answer.answer import Admit, RawResult, flat
+from tsdb.codec.columns.details import EncodedDetails, Section, decode_details
 from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.histograms import HistogramShape
 
 WAITING_MIN = 1024  # Entries of a bucket that wait before they are sorted into the others.
 COPIES = 3  # Of entries that are found: joined, the newest of each time, in the order of the series.
+BLOCK_ENTRIES = 1024  # Entries that a read decodes together, but for a series that has more.
+BLOCK_BYTES = 200  # Rough size of the objects of a section.
 ROW_BYTES = 28  # Bytes of an entry beside its details.
 BUCKET_BYTES = 1024  # Rough size of the objects and array headers of a bucket.
 
@@ -63,6 +68,67 @@ class DetailEntries:
         return self.take(rows[is_last])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedEntries:
+    """Entries by ref and time, each once, with their details as bytes. blocks: details of stretches of entries that
+    begin with a series; each is (first entry, end, sections, bucket counts)."""
+
+    refs: NDArray[np.uint32]
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    orders: NDArray[np.int64]
+    blocks: tuple[tuple[int, int, tuple[Section, ...], int], ...]
+
+    @classmethod
+    def of(cls, entries: DetailEntries) -> PackedEntries:
+        blocks = []
+        starts = np.append(np.flatnonzero(np.diff(entries.refs, prepend=entries.refs[:1] + 1)), len(entries))
+        first = 0
+        while first < len(starts) - 1:
+            last = int(np.searchsorted(starts, starts[first] + BLOCK_ENTRIES, side="right")) - 1
+            last = min(max(last, first + 1), len(starts) - 1)
+            low, high = int(starts[first]), int(starts[last])
+            details = entries.details and entries.details.part(low, high)
+            if details is not None:
+                given = entries.ts_ms[low:high], entries.values[low:high], starts[first : last + 1] - low
+                sections = EncodedDetails(details, *given, dense=False).sections(0, last - first)
+                counts = 0 if details.histograms is None else len(details.histograms.buckets)
+                blocks.append((low, high, tuple(sections), counts))
+            first = last
+        return cls(entries.refs, entries.ts_ms, entries.values, entries.orders, tuple(blocks))
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays and of the blocks."""
+        packed = sum(BLOCK_BYTES + len(data) for _, _, sections, _ in self.blocks for _, data in sections)
+        return ROW_BYTES * len(self.refs) + packed
+
+    def take(self, rows: NDArray[np.int64]) -> DetailEntries:
+        """The samples with these indexes, which ascend."""
+        parts: list[tuple[int, SampleDetails | None]] = []
+        done = 0
+        for low, high, sections, counts in self.blocks:
+            first, last = np.searchsorted(rows, (low, high)).tolist()
+            if first == last:
+                continue
+            block = self.refs[low:high]
+            starts = np.append(np.flatnonzero(np.diff(block, prepend=block[:1] + 1)), high - low)
+            given = self.ts_ms[low:high].copy(), self.values[low:high].copy(), starts
+            details = decode_details(sections, *given, bucket_counts_max=counts)
+            parts += [(first - done, None), (last - first, details.take(rows[first:last] - low))]
+            done = last
+        parts.append((len(rows) - done, None))
+        columns = self.refs[rows], self.ts_ms[rows], self.values[rows], self.orders[rows]
+        return DetailEntries(*columns, joined_details(parts))
+
+    def entries(self) -> DetailEntries:
+        """All of them, decoded."""
+        return self.take(np.arange(len(self.refs)))
+
+
 def joined_entries(parts: Sequence[DetailEntries]) -> DetailEntries:
     """The samples of all parts, one part after another."""
     if len(parts) == 1:
@@ -77,26 +143,33 @@ def joined_entries(parts: Sequence[DetailEntries]) -> DetailEntries:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Bucket:
-    """Entries of one stretch of time: `kept` by ref and time, each once, then `waiting` in the order applied."""
+class DetailBucket:
+    """Entries of one stretch of time: `kept` by ref and time, each once, then `waiting` in the order applied. It never
+    changes."""
 
-    kept: DetailEntries
+    kept: DetailEntries | PackedEntries
     waiting: tuple[DetailEntries, ...]
     nbytes: int
 
     @classmethod
-    def of(cls, kept: DetailEntries) -> _Bucket:
+    def of(cls, kept: DetailEntries | PackedEntries) -> DetailBucket:
         return cls(kept, (), BUCKET_BYTES + kept.nbytes)
 
-    def plus(self, entries: DetailEntries) -> _Bucket:
+    def plus(self, entries: DetailEntries) -> DetailBucket:
         waiting = (*self.waiting, entries)
         if sum(map(len, waiting)) < max(WAITING_MIN, len(self.kept)):
-            return _Bucket(self.kept, waiting, self.nbytes + entries.nbytes)
-        return _Bucket.of(joined_entries((self.kept, *waiting)).newest())
+            return DetailBucket(self.kept, waiting, self.nbytes + entries.nbytes)
+        return DetailBucket.of(DetailBucket(self.kept, waiting, 0).whole())
 
     def whole(self) -> DetailEntries:
         """All entries by ref and time, each once."""
-        return joined_entries((self.kept, *self.waiting)).newest() if self.waiting else self.kept
+        kept = self.kept.entries() if isinstance(self.kept, PackedEntries) else self.kept
+        return joined_entries((kept, *self.waiting)).newest() if self.waiting else kept
+
+    def packed(self) -> DetailBucket:
+        """The same entries, with their details as bytes."""
+        is_packed = isinstance(self.kept, PackedEntries) and not self.waiting
+        return self if is_packed else DetailBucket.of(PackedEntries.of(self.whole()))
 
     def of_series(self, refs: NDArray[np.uint32]) -> Iterable[DetailEntries]:
         """The entries of some series, in an order in which the last one of a time counts. refs: ascending."""
@@ -121,7 +194,7 @@ class DetailsView:
     """All entries at one moment, by the start of their bucket."""
 
     bucket_ms: int
-    buckets: dict[int, _Bucket]
+    buckets: dict[int, DetailBucket]
 
     def of(
         self, refs: NDArray[np.uint32], start_ms: int, end_ms: int, admit: Admit = lambda size: None
@@ -173,7 +246,7 @@ class HeadDetails:
     def __init__(self, bucket_ms: int) -> None:
         self._bucket_ms = bucket_ms
         self._has = np.zeros(0, np.bool_)  # Whether a series has had details, by ref.
-        self._buckets: dict[int, _Bucket] = {}
+        self._buckets: dict[int, DetailBucket] = {}
         self.bytes = 0
 
     @property
@@ -206,15 +279,30 @@ class HeadDetails:
         for start_ms, bucket in list(self._buckets.items()):
             if start_ms >= coverage_ms:
                 continue
-            whole = bucket.whole()
-            keeps = (whole.ts_ms >= coverage_ms) | (whole.orders >= since_offset)
+            keeps = [
+                (part.ts_ms >= coverage_ms) | (part.orders >= since_offset) for part in (bucket.kept, *bucket.waiting)
+            ]
+            if all(part.all() for part in keeps):
+                continue
             self.bytes -= bucket.nbytes
-            if keeps.any():
-                left = bucket if keeps.all() else _Bucket.of(whole.take(np.flatnonzero(keeps)))
-                self._buckets[start_ms] = left
-                self.bytes += left.nbytes
-            else:
-                del self._buckets[start_ms]
+            del self._buckets[start_ms]
+            if any(part.any() for part in keeps):
+                whole = bucket.whole()
+                rows = np.flatnonzero((whole.ts_ms >= coverage_ms) | (whole.orders >= since_offset))
+                if len(rows):
+                    left = self._buckets[start_ms] = DetailBucket.of(whole.take(rows))
+                    self.bytes += left.nbytes
+
+    def pack(self, before_ms: int, lock: AbstractContextManager[object]) -> None:
+        """Pack the entries of the stretches that end by before_ms. Only the swap needs the lock."""
+        for start_ms, bucket in list(self._buckets.items()):
+            if start_ms + self._bucket_ms > before_ms:
+                continue
+            packed = bucket.packed()
+            if packed is not bucket:
+                with lock:
+                    self._buckets[start_ms] = packed
+                    self.bytes += packed.nbytes - bucket.nbytes
 
     def forget_locked(self, refs: NDArray[np.uint32]) -> None:
         """Forget series that have no samples, before others use their refs."""
@@ -232,14 +320,15 @@ class HeadDetails:
             if first_ms < end_ms and start_ms < first_ms + self._bucket_ms
         )
 
-    def image(self) -> tuple[DetailEntries, ...]:
-        """All entries now, by ref and time within each stretch of time. The arrays never change."""
-        return tuple(self._buckets[start_ms].whole() for start_ms in sorted(self._buckets))
+    def image(self) -> tuple[DetailBucket, ...]:
+        """All entries now, in stretches of time. They never change."""
+        return tuple(self._buckets[start_ms] for start_ms in sorted(self._buckets))
 
-    def restore(self, image: tuple[DetailEntries, ...]) -> None:
+    def restore(self, image: tuple[DetailBucket, ...]) -> None:
         """Restore an image, before the first sample."""
         assert not self._buckets, "only an empty head can be restored"
-        for entries in image:
+        for bucket in image:
+            entries = bucket.whole()
             self._mark(entries.refs)
             self._add(entries)
 
@@ -256,7 +345,7 @@ class HeadDetails:
         for start_ms in np.unique(starts).tolist():
             part = entries.take(np.flatnonzero(starts == start_ms))
             before = self._buckets.get(start_ms)
-            bucket = (before or _Bucket.of(_NO_ENTRIES)).plus(part)
+            bucket = (before or DetailBucket.of(_NO_ENTRIES)).plus(part)
             self.bytes += bucket.nbytes - (0 if before is None else before.nbytes)
             self._buckets[start_ms] = bucket
 

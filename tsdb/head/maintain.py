@@ -58,6 +58,7 @@ class Maintenance:
         self._fold(done)
         self._merge(done)
         self._drop(done)
+        self._contents.details.pack(self._contents.open_from_ms, self._contents.lock)
         return done
 
     def seal_due(self, done: Maintained) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.head.details import DetailEntries
+from tsdb.head.details import DetailBucket
 from tsdb.head.slices.sealed_slice import SealedSlice
 from tsdb.head.state import Hole
 
@@ -66,4 +66,4 @@ class ContentsImage(NamedTuple):
     ring: RingImage
     sealed: tuple[SealedSlice, ...]
     below: tuple[SealedSlice, ...]
-    details: tuple[DetailEntries, ...] = ()
+    details: tuple[DetailBucket, ...] = ()

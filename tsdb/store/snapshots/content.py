@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from tsdb.codec.columns.details import EncodedDetails, Tag, decode_details
-from tsdb.head.details import DetailEntries
+from tsdb.head.details import DetailBucket, DetailEntries
 from tsdb.head.exemplars import ExemplarsImage
 from tsdb.head.head_image import HeadImage, ProgressImage
 from tsdb.head.slices.images import ContentsImage, LateImage, OpenImage, RingImage
@@ -113,8 +113,8 @@ def groups_of(image: HeadImage) -> Iterator[Group]:
     yield "ring", _named(RING, contents.ring)
     if image.exemplars is not None:
         yield "exemplars", _named(EXEMPLARS, image.exemplars)
-    for number, entries in enumerate(contents.details):
-        yield f"details.{number}", _named(DETAILS, _DetailsArrays.of(entries))
+    for number, bucket in enumerate(contents.details):
+        yield f"details.{number}", _named(DETAILS, _DetailsArrays.of(bucket.whole()))
     for kind, slices in (("sealed", contents.sealed), ("below", contents.below)):
         for number, slice_ in enumerate(slices):
             yield f"slice.{kind}.{number}", _named(SEALED, slice_)
@@ -171,7 +171,7 @@ def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
         sealed=_slices("sealed", document["sealed"], arrays),
         below=_slices("below", document["below"], arrays),
         details=tuple(
-            _DetailsArrays(*arrays.arrays(f"details.{number}", DETAILS)).entries()
+            DetailBucket.of(_DetailsArrays(*arrays.arrays(f"details.{number}", DETAILS)).entries())
             for number in range(document.get("details", 0))
         ),
     )

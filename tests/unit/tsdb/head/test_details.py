@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,37 @@ def test_a_head_that_grows_keeps_the_details_of_new_series() -> None:
     apply(head, [record(offset, offset, HISTOGRAM) for offset in range(1, 40)])
     found = head.gather_raw(refs_of(head, range(40)), 0, 1000)
     assert same_details(found.details, details_of([HISTOGRAM] * 40, found.values))
+
+
+def test_packed_entries_are_small_and_take_late_samples() -> None:
+    """3,000 samples of 6 series are more than a block."""
+    details, plain = HeadDetails(10_000), HeadDetails(10_000)
+    refs = np.tile(np.arange(6, dtype=np.uint32), 500)
+    ts_ms = np.repeat(np.arange(500), 6) * 10
+    numbers = (np.arange(3000) // 6 % 7 + 2).tolist()
+    values = np.array(numbers, np.float64)
+    for one in (details, plain):
+        one.add_locked(refs, ts_ms, values, np.arange(3000), details_of(numbers, values))
+    before = details.bytes
+    details.pack(9_999, nullcontext())
+    assert details.bytes == before, "the stretch still takes samples"
+    details.pack(10_000, nullcontext())
+    assert details.bytes < before / 2
+    assert details.bytes == sum(bucket.nbytes for bucket in details.image())
+    late = np.array([3, 5], np.uint32), np.array([20, 25]), np.array([9.0, 0.0]), np.array([4000, 4001])
+    for one in (details, plain):
+        one.add_locked(*late, details_of([9, 0], late[2]))
+    wanted = np.array([5, 3, 0], np.uint32)
+    for start_ms, end_ms in ((0, 10_000), (15, 30), (4_000, 4_100)):
+        found, same = (one.view_locked() for one in (details, plain))
+        assert found is not None
+        assert same is not None
+        packed, unpacked = found.of(wanted, start_ms, end_ms), same.of(wanted, start_ms, end_ms)
+        assert packed is not None
+        assert unpacked is not None
+        assert packed.counts.tolist() == unpacked.counts.tolist()
+        assert packed.ts_ms.tolist() == unpacked.ts_ms.tolist()
+        assert same_details(packed.details, unpacked.details)
+    details.drop_locked(10_000, 4_001)
+    (left,) = details.image()
+    assert (left.whole().refs.tolist(), left.whole().ts_ms.tolist()) == ([5], [25])
