@@ -79,6 +79,8 @@ class EventLoop:
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._stop, self._loop)
             self._thread.join(CLOSE_S)
+            if not self._thread.is_alive():
+                self._loop.close()  # A coroutine that exited has ended the thread and left the loop open.
             self._loop = None
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
