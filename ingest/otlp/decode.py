@@ -162,7 +162,7 @@ class OtlpDecoder:
         errors = _errors(tables, mapped, row_points[:rows], refused, self._limits.tables.attributes_max)
         errors |= {rows + len(gone.labels) + row: error for row, error in info_errors.items()}
         details = None
-        if (has_exponential and keeps_native) or (tables.start_times and self._rules.start_timestamps):
+        if keeps_native and (has_exponential or tables.start_times):
             more = len(gone.labels) + len(info)
             details, refusals = self._details(tables, row_points[:rows], refused, more)
             errors |= refusals
@@ -171,7 +171,7 @@ class OtlpDecoder:
             np.concatenate([row_points[:rows], np.array(gone.points, np.int64), np.full(len(info), -1)]),
             len(tables.points),
             mapped.metadata,
-            0 if self._rules.start_timestamps else tables.start_times,
+            0 if keeps_native else tables.start_times,
         )
 
     def _warn_of_delta(self, tables: Tables, mapped: MappedMetrics) -> None:
@@ -192,15 +192,12 @@ class OtlpDecoder:
     ) -> tuple[SampleDetails | None, dict[int, InvalidRequest]]:
         """(details of the rows of points and of `more` rows, refusals by row)."""
         samples = len(row_points) + more
-        start_ms = np.zeros(samples, np.int64)
         kinds = tables.metrics[tables.points[:, POINT_METRIC], METRIC_KIND]
-        if self._rules.start_timestamps:
-            of_points = (tables.points[:, POINT_START].view(np.uint64) // np.uint64(NS_PER_MS)).astype(np.int64)
-            of_points[kinds == GAUGE] = 0  # A gauge does not begin anew.
-            start_ms[: len(row_points)] = of_points[row_points]
+        of_points = (tables.points[:, POINT_START].view(np.uint64) // np.uint64(NS_PER_MS)).astype(np.int64)
+        of_points[kinds == GAUGE] = 0  # A gauge does not begin anew.
+        start_ms = np.zeros(samples, np.int64)
+        start_ms[: len(row_points)] = of_points[row_points]
         points = np.flatnonzero((kinds == EXPONENTIAL) & (refused == 0))
-        if self._rules.native_histograms != "keep":
-            points = points[:0]
         columns, errors = native_histograms(tables, points, np.zeros(len(points), np.bool_))
         rows = np.searchsorted(row_points, points)
         histogram_of = np.full(samples, -1, np.int64)

@@ -49,7 +49,7 @@ SUFFIXES = {
 }
 
 _histograms = counter(
-    "tsdb_ingest_native_histograms_total", "Received native histograms; they become classic ones or are refused."
+    "tsdb_ingest_native_histograms_total", "Received native histograms, whatever `native_histograms` makes of them."
 )
 
 

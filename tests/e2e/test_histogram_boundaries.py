@@ -141,3 +141,29 @@ def test_boundaries_that_are_gone_answer_no_more(tmp_path: Path, killed: bool) -
                 role.start()
             write(role, EMPTY, at_ms + 4, stale=True)
             wait_until(lambda at_ms=at_ms: boundaries(role, at_ms + 4) == {})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("way", ["remote write", "OTLP"])
+def test_a_kept_histogram_answers_whole_after_a_kill(tmp_path: Path, way: str) -> None:
+    keep = ("standalone", "--data-dir", str(tmp_path / "data"), "--native-histograms", "keep")
+    with Role(tmp_path, *keep) as role:
+        now_ms = int(time.time() * 1000)
+        for number in range(3):
+            WAYS[way](role, BEFORE, now_ms - 2000 + 1000 * number)
+        wait_until(lambda: bool(query(role, "lat", now_ms)))
+        before = whole(role, now_ms)
+        role.kill()
+        role.start()
+        wait_until(lambda: whole(role, now_ms) == before)
+    first, counts = BEFORE
+    buckets = [[0, 2.0 ** (first + at - 1), 2.0 ** (first + at), count] for at, count in enumerate(counts)]
+    assert before == (sum(counts), 1.0, buckets, "3")
+
+
+def whole(role: Role, at_ms: int) -> tuple[float, float, list[list[float]], str]:
+    """(count, sum, buckets) of the newest histogram, and the number of histograms in ten seconds."""
+    (found,) = query(role, "lat", at_ms)
+    shown = found["histogram"][1]
+    (number,) = query(role, "count_over_time(lat[10s])", at_ms)
+    buckets = [[float(part) for part in bucket] for bucket in shown["buckets"]]
+    return float(shown["count"]), float(shown["sum"]), buckets, number["value"][1]

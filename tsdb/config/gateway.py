@@ -129,10 +129,11 @@ class GatewayFields(BaseModel):
         description="Threads that decode writes over HTTP of more than 16 KiB; smaller ones need none. They wait for "
         "nothing, so more than the cores do not help.",
     )
-    native_histograms: Literal["classic", "refuse"] = Field(
+    native_histograms: Literal["keep", "classic", "refuse"] = Field(
         "classic",
-        description="Native and exponential histograms: classic buckets at the boundaries of their schema, or refused "
-        "by name.",
+        description="Native and exponential histograms: kept as they were sent, and start timestamps too; classic "
+        "buckets at the boundaries of their schema; or refused by name. Rules, watches, tables of numbers and "
+        "downsampling refuse kept ones by name.",
     )
     influx_names: Literal["sanitised", "utf8"] = Field(
         "sanitised",

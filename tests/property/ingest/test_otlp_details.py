@@ -16,7 +16,7 @@ from tsdb.model.histograms import HistogramColumns
 from tsdb.model.stale import STALE_BITS
 
 CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
-KEEP = OtlpRules(native_histograms="keep", start_timestamps=True)
+KEEP = OtlpRules(native_histograms="keep")
 MS = 1_000_000
 
 counts = st.lists(st.sampled_from([0, 0, 0, 1, 2, 5, 2**40]), max_size=9)
