@@ -7,6 +7,7 @@ an append has no answer long after its delivery timeout.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -22,7 +23,10 @@ from tsdb.log.kafka.errors import RETRY_AFTER_S, to_error
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.lifecycle import Deadline
+from tsdb.ops.logs import get_logger
 from tsdb.ops.threads import new_thread, report_failure
+
+logger = get_logger(__name__)
 
 POLL_S = 1.0  # An answer ends a poll at once. A producer that is not used any more ends after its poll.
 CLOSE_WITHIN_S = 5.0
@@ -99,7 +103,8 @@ class KafkaAppender:
         deadline = Deadline.after(timeout_s)
         with self._changed:
             until, producer = next(self._numbers), self._producer
-        producer.flush(timeout_s)
+        with suppress(KafkaException):  # The producer cannot go on. The answers follow.
+            producer.flush(timeout_s)
         with self._changed:
             # Answers of a producer that was replaced come on other threads.
             self._changed.wait_for(partial(self._is_settled_locked, until), deadline.remaining())
@@ -178,7 +183,12 @@ class KafkaAppender:
     def _serve(self, producer: Producer) -> None:
         """Deliver the answers of one producer, until another one is in use or the log is closed."""
         while True:
-            producer.poll(POLL_S)
+            try:
+                producer.poll(POLL_S)
+            except KafkaException as error:
+                # Only an error that ends the producer, such as a right that it lacks. The answers to its records
+                # follow, and the next append replaces it.
+                logger.warning("the producer cannot go on", error=str(error))
             with self._changed:
                 if self._is_closed or producer is not self._producer:
                     return
@@ -204,9 +214,17 @@ class KafkaAppender:
 
 
 def _end(producer: Producer) -> None:
-    if producer.flush(CLOSE_WITHIN_S):
+    if _flush(producer):
         producer.purge()
-        producer.flush(CLOSE_WITHIN_S)
+        _flush(producer)
+
+
+def _flush(producer: Producer) -> int:
+    """Number of records that have no answer yet."""
+    try:
+        return producer.flush(CLOSE_WITHIN_S)
+    except KafkaException:  # Raised once, by the call that first sees that the producer cannot go on.
+        return producer.flush(CLOSE_WITHIN_S)
 
 
 def _result(error: KafkaError | None, message: Message, place: str) -> Appended | TsdbError:

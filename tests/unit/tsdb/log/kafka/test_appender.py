@@ -30,6 +30,7 @@ class FakeProducer:
     offsets: tuple[int, ...] = ()
     is_deaf = False  # No answer comes, whatever is waited for.
     is_fatal = False  # Refuses every record for good.
+    reports_fatal = False  # The next poll raises the error that ends it.
     made: ClassVar[list[FakeProducer]] = []
 
     def __init__(self, config: object) -> None:
@@ -46,6 +47,9 @@ class FakeProducer:
 
     def poll(self, timeout: float) -> None:
         time.sleep(0.001)  # As a producer that waits for answers.
+        if self.reports_fatal:
+            self.reports_fatal = False
+            raise KafkaException(KafkaError(KafkaError._FATAL))
         while (taken := self._take()) is not None:
             offset, on_delivery = taken
             at = (TIMESTAMP_LOG_APPEND_TIME, 1_000)
@@ -152,6 +156,19 @@ def test_a_fatal_error_replaces_the_producer(monkeypatch: pytest.MonkeyPatch) ->
     answers.append()
     wait_until(lambda: len(answers.found) == 1)
     assert answers.found == [Appended(3, 0, 1_000)]
+    answers.appender.close()
+
+
+def test_an_error_that_ends_a_producer_ends_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CLUSTER_AUTHORIZATION_FAILED, which the library reports by a poll."""
+    answers = Answers(monkeypatch)
+    (producer,) = FakeProducer.made
+    producer.reports_fatal = True
+    wait_until(lambda: not producer.reports_fatal)
+    answers.append()
+    wait_until(lambda: len(answers.found) == 1)
+    assert answers.found == [Appended(3, 0, 1_000)]
+    producer.reports_fatal = True
     answers.appender.close()
 
 
