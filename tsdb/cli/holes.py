@@ -14,10 +14,8 @@ from tsdb.cli.options.groups import Commands
 from tsdb.cli.options.setting_options import HISTORY_SETTINGS, ToolSettings, with_settings
 from tsdb.cli.terminal.output import note, print_json, print_table
 from tsdb.config.tables import TablesFields
-from tsdb.history.open import needing_pyiceberg
 from tsdb.model.errors import ConfigMismatch
 from tsdb.model.times import time_text
-from tsdb.roles.tables import reads_table, table_settings
 
 if TYPE_CHECKING:
     from tsdb.codec.chunk.marker import HoleRecord
@@ -71,6 +69,8 @@ def accept(
     span = time_range(start, end, last)
     if span is None:
         raise typer.BadParameter("give --start and --end, or --last: losses are accepted by their time")
+    from tsdb.roles.tables import reads_table
+
     if not settings.tables and reads_table(settings.history):
         raise ConfigMismatch(
             f"history {settings.history} is a table, and losses are accepted in its catalog: give --tables",
@@ -86,6 +86,9 @@ def accept(
 def _found(settings: HolesSettings, partition: int | None, span: TimeRange) -> list[HistoryHole]:
     partitions: Collection[int] | None = None if partition is None else [partition]
     if settings.tables:
+        from tsdb.history.open import needing_pyiceberg
+        from tsdb.roles.tables import table_settings
+
         where = table_settings(settings)
         with needing_pyiceberg():
             from tsdb.history.iceberg.catalog import load_table, open_catalog
@@ -103,6 +106,7 @@ def _accept(settings: HolesSettings, holes: Iterable[HoleRecord]) -> None:
     if settings.tables:
         from tsdb.history.iceberg.catalog import open_catalog
         from tsdb.history.iceberg.maintain import accept_losses
+        from tsdb.roles.tables import table_settings
 
         where = table_settings(settings)
         with open_catalog(where) as catalog:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsdb.cli.options.arguments import TableOrJson
+from tsdb.cli.options.arguments import EnableFeature, TableOrJson
 from tsdb.cli.options.groups import Commands
-from tsdb.cli.rules_running import EnableFeature, evaluate, features_of, status
+from tsdb.cli.rules_running import evaluate, features_of, status
 from tsdb.cli.terminal.errors import error_text
 from tsdb.cli.terminal.output import note, print_json, print_table
 

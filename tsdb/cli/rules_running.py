@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tsdb.cli.options.arguments import Last, Milliseconds, Start, TableOrJson, instant
+from tsdb.cli.options.arguments import EnableFeature, Last, Milliseconds, Start, TableOrJson, instant
 from tsdb.cli.options.connection import Connection, bearer_token, connected
 from tsdb.cli.page import DEFAULT_PAGE, Page
 from tsdb.cli.query.promql import steps_of
@@ -40,15 +40,6 @@ WITHIN_S = 10.0
 GROUP_COLUMNS = ("group", "file", "rules", "failing", "pending", "firing", "evaluated through", "seconds", "waits for")
 ALERT_COLUMNS = ("alert", "state", "since", "value")
 RESULT_COLUMNS = ("rule", "series", "state", "value")
-
-EnableFeature = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--enable-feature",
-        metavar="NAME",
-        help="A feature of PromQL that the rules use, as in the setting of a querier.",
-    ),
-]
 
 
 def features_of(names: list[str] | None) -> Features:

@@ -38,7 +38,7 @@ from tsdb.promql.syntax.tree import (
     post_order,
 )
 from tsdb.rules.alerts import ALERTS_FOR_STATE, Labels, alert_series
-from tsdb.rules.columns import ColumnStorage, SeriesColumns, joined_columns
+from tsdb.rules.columns import ColumnStorage, ResultColumns, joined_columns
 from tsdb.rules.dependencies import RuleComponent, may_read
 from tsdb.rules.files import AlertingRule, RecordingRule, Rule, RuleGroup, RuleQuery
 from tsdb.rules.groups import (
@@ -112,7 +112,7 @@ class _RuleRun:
     next_ms: int = 0
     first_ts_ms: int = 0
     state: RuleState = field(default_factory=RuleState)
-    found: list[SeriesColumns] = field(default_factory=list)
+    found: list[ResultColumns] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
 
     @property
@@ -175,7 +175,7 @@ class ComponentBackfill:
         is_shared = (at, number) in self._component.sharing
         return _RuleRun(group, rule, offset_ms, lead_ms, outputs, lead_ms > 0, is_shared)
 
-    def block(self, end_ms: int) -> SeriesColumns:
+    def block(self, end_ms: int) -> ResultColumns:
         """Evaluate all steps with samples before end_ms. Returns the samples that differ from the stored ones, those
         that end series of which the rules give none included."""
         start_ms, self._through_ms = self._through_ms, end_ms
@@ -336,13 +336,13 @@ class ComponentBackfill:
         gone = np.column_stack((before, present[:, :-1])) & ~present
         values[gone] = STALE
         run.state = RuleState(frozenset(labels for labels, row in rows.items() if present[row, -1]))
-        found = SeriesColumns.of(list(rows), steps - run.offset_ms, values, present | gone)
+        found = ResultColumns.of(list(rows), steps - run.offset_ms, values, present | gone)
         first_ms = steps[:1] - run.offset_ms
         shape = len(ended), 1
         self._take(run, found)
-        self._take(run, SeriesColumns.of(ended, first_ms, np.full(shape, STALE), np.ones(shape, np.bool_)))
+        self._take(run, ResultColumns.of(ended, first_ms, np.full(shape, STALE), np.ones(shape, np.bool_)))
 
-    def _take(self, run: _RuleRun, found: SeriesColumns) -> None:
+    def _take(self, run: _RuleRun, found: ResultColumns) -> None:
         if len(found):
             run.found.append(found)
             if run.is_read:
@@ -405,11 +405,11 @@ class ComponentBackfill:
 
     # Differences from the stored samples.
 
-    def _changed(self, found: SeriesColumns, start_ms: int, end_ms: int) -> SeriesColumns:
+    def _changed(self, found: ResultColumns, start_ms: int, end_ms: int) -> ResultColumns:
         stored = self._stored_of_outputs(start_ms, end_ms)
         if not stored:
             return found
-        parts: list[SeriesColumns] = []
+        parts: list[ResultColumns] = []
         known = {labels: row for row, labels in enumerate(found.labels)}
         for labels, ts_ms, values in found.rows():
             if labels in stored:
@@ -417,7 +417,7 @@ class ComponentBackfill:
                 at = np.searchsorted(there_ms, ts_ms).clip(max=len(there_ms) - 1)
                 is_equal = (there_ms[at] == ts_ms) & (there[at].view(np.int64) == values.view(np.int64))
                 ts_ms, values = ts_ms[~is_equal], values[~is_equal]
-            parts.append(SeriesColumns.one(labels, ts_ms, values))
+            parts.append(ResultColumns.one(labels, ts_ms, values))
         for labels, (there_ms, there) in stored.items():
             matching = [run for run in self._all if any(_writes(output, labels) for output in run.outputs)]
             extra = there.view(np.int64) != STALE_BITS
@@ -427,7 +427,7 @@ class ComponentBackfill:
             if labels in known:
                 extra &= ~np.isin(there_ms, found.row(known[labels])[0])
             ended_ms = there_ms[extra]
-            parts.append(SeriesColumns.one(labels, ended_ms, np.full(len(ended_ms), STALE)))
+            parts.append(ResultColumns.one(labels, ended_ms, np.full(len(ended_ms), STALE)))
         return joined_columns(parts, start_ms)
 
     def _stored_of_outputs(
@@ -490,9 +490,9 @@ class _Written:
             times.append(sample.ts_ms)
             values.append(sample.value)
 
-    def columns(self) -> SeriesColumns:
+    def columns(self) -> ResultColumns:
         parts = [
-            SeriesColumns.one(labels, np.array(times, np.int64), np.array(values, np.float64))
+            ResultColumns.one(labels, np.array(times, np.int64), np.array(values, np.float64))
             for labels, (times, values) in self._samples.items()
         ]
         return joined_columns(parts)

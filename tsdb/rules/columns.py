@@ -18,7 +18,7 @@ SELECTIONS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesColumns:
+class ResultColumns:
     """Series, each once, with their samples. labels: with the name. The samples of series i, ascending in time, are
     [starts[i], starts[i + 1]), at least one. starts: int64 (series + 1,). ts_ms: int64. values: float64."""
 
@@ -33,20 +33,20 @@ class SeriesColumns:
     @staticmethod
     def of(
         labels: Sequence[Labels], ts_ms: NDArray[np.int64], values: NDArray[np.float64], present: NDArray[np.bool_]
-    ) -> SeriesColumns:
+    ) -> ResultColumns:
         """Series with a value at some of the times. values, present: (series, times)."""
         counts = present.sum(axis=1)
         kept = np.flatnonzero(counts)
         starts = np.concatenate(([0], np.cumsum(counts[kept]))).astype(np.int64)
         times = np.broadcast_to(ts_ms, present.shape)[present]
-        return SeriesColumns([labels[row] for row in kept.tolist()], starts, times, values[present])
+        return ResultColumns([labels[row] for row in kept.tolist()], starts, times, values[present])
 
     @staticmethod
-    def one(labels: Labels, ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> SeriesColumns:
+    def one(labels: Labels, ts_ms: NDArray[np.int64], values: NDArray[np.float64]) -> ResultColumns:
         """One series, or none where there is no sample."""
         if not len(ts_ms):
-            return SeriesColumns((), np.zeros(1, np.int64), ts_ms, values)
-        return SeriesColumns((labels,), np.array([0, len(ts_ms)], np.int64), ts_ms, values)
+            return ResultColumns((), np.zeros(1, np.int64), ts_ms, values)
+        return ResultColumns((labels,), np.array([0, len(ts_ms)], np.int64), ts_ms, values)
 
     def row(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Times and values of a series."""
@@ -59,7 +59,7 @@ class SeriesColumns:
             yield (labels, *self.row(row))
 
 
-def joined_columns(parts: Iterable[SeriesColumns], start_ms: int | None = None) -> SeriesColumns:
+def joined_columns(parts: Iterable[ResultColumns], start_ms: int | None = None) -> ResultColumns:
     """The samples of all parts from start_ms on. Of samples of one series and time that of the last part counts."""
     found: dict[Labels, list[tuple[NDArray[np.int64], NDArray[np.float64]]]] = {}
     for part in parts:
@@ -67,7 +67,7 @@ def joined_columns(parts: Iterable[SeriesColumns], start_ms: int | None = None) 
             found.setdefault(labels, []).append((ts_ms, values))
     kept = {labels: _from(_joined(pieces), start_ms) for labels, pieces in found.items()}
     kept = {labels: piece for labels, piece in kept.items() if len(piece[0])}
-    return SeriesColumns(
+    return ResultColumns(
         list(kept),
         np.cumsum([0, *(len(ts_ms) for ts_ms, _ in kept.values())], dtype=np.int64),
         np.concatenate([np.empty(0, np.int64), *(ts_ms for ts_ms, _ in kept.values())]),
@@ -103,7 +103,7 @@ class ColumnStorage:
         self._pieces: dict[Labels, list[tuple[NDArray[np.int64], NDArray[np.float64]]]] = {}
         self._selections: dict[tuple[Matcher, ...], list[Labels]] = {}
 
-    def add(self, columns: SeriesColumns) -> None:
+    def add(self, columns: ResultColumns) -> None:
         """Take the samples of all series."""
         for labels, ts_ms, values in columns.rows():
             if labels not in self._pieces:
@@ -127,7 +127,7 @@ class ColumnStorage:
             ts_ms, values = pieces[0]
             first, end = np.searchsorted(ts_ms, start_ms), np.searchsorted(ts_ms, end_ms, side="right")
             if first < end:
-                found.append(SeriesColumns.one(labels, ts_ms[first:end], values[first:end]))
+                found.append(ResultColumns.one(labels, ts_ms[first:end], values[first:end]))
         joined = joined_columns(found)
         return StoredSeries(list(map(canonical_labels, joined.labels)), joined.starts, joined.ts_ms, joined.values)
 

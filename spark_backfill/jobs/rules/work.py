@@ -27,7 +27,7 @@ from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.features import features_named
 from tsdb.rules.alerts import Labels
 from tsdb.rules.backfill import BackfillCounts, BackfillOptions, begun
-from tsdb.rules.columns import SeriesColumns
+from tsdb.rules.columns import ResultColumns
 from tsdb.rules.dependencies import RuleComponent, components_of
 from tsdb.rules.files import RuleGroup, parse_rules
 
@@ -200,7 +200,7 @@ class _Item:
             end_ms += length_ms
         yield self._item.end_ms
 
-    def _sorted(self, number: int, found: SeriesColumns, announcer: TaskAppender | None) -> SortedRows | None:
+    def _sorted(self, number: int, found: ResultColumns, announcer: TaskAppender | None) -> SortedRows | None:
         placed, parts = [], []
         for labels, ts_ms, values in found.rows():
             one = self._place(labels)

@@ -39,6 +39,8 @@ AGENT_SHOWN_MIN = 25
 UNSTARTED = re.compile(
     "tsdb_spark_|tsdb_canary_|tsdb_query_partition_ready|tsdb_query_next_store_total"
     "|tsdb_query_(seam_margin|history_loaded_through_timestamp)_seconds|tsdb_(chunk_stage|log_topic)_[a-z]+_failures_total"
+    # Metrics of clients of Kafka, which this process does not load.
+    "|tsdb_log_renewals_total|tsdb_log_member_joining_seconds"
 )
 
 # The start of a process loads or compiles all kernels.

@@ -41,7 +41,7 @@ FLAGS = (
     _flags("--http ''", "'' is not HOST:PORT"),
     _flags("--log-prefix 'a b'", "log_prefix = 'a b': string should match pattern"),
     _flags("--log-prefix " + "a" * 101, "string should have at most 100 characters"),
-    _flags("--time-set fast", "it must be 'production' or 'demo'"),
+    _flags("--time-set fast", "it must be 'production', 'demo' or 'brief'"),
     _flags("--tls-cert-file c", "tls_cert_file and tls_key_file go together"),
     _flags("--tls-client-ca-file c", "tls_client_ca_file needs tls_cert_file and tls_key_file"),
     _flags("--kafka-security-protocol TLS", "it must be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'"),

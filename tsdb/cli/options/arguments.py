@@ -140,3 +140,13 @@ def recent_range(start: Milliseconds | None, end: Milliseconds | None, last: Mil
     found = time_range(start or Milliseconds(end.ms - DEFAULT_RANGE_MS), end, None)
     assert found is not None
     return found
+
+
+EnableFeature = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--enable-feature",
+        metavar="NAME",
+        help="A feature of PromQL that the rules use, as in the setting of a querier.",
+    ),
+]

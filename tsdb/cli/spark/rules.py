@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tsdb.cli.options.arguments import LoaderWait, Milliseconds, duration, instant
-from tsdb.cli.rules_running import EnableFeature
+from tsdb.cli.options.arguments import EnableFeature, LoaderWait, Milliseconds, duration, instant
 from tsdb.cli.spark.running import CommonJobOptions, spark_job
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ LATER = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("role", "bound"), [("gateway", 215), ("store", 255), ("chunker", 215), ("loader", 195), ("canary", 130)]
+    ("role", "bound"), [("gateway", 225), ("store", 255), ("chunker", 215), ("loader", 195), ("canary", 130)]
 )
 def test_a_role_imports_few_modules_and_no_library_of_another(role: str, bound: int) -> None:
     done = subprocess.run(
