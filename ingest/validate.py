@@ -61,23 +61,22 @@ def validate(
     in_time = not rows.samples or (
         np.minimum.reduce(rows.ts_ms) >= oldest_ms and np.maximum.reduce(rows.ts_ms) <= newest_ms
     )
-    if rows.details is not None:
-        series.errors.update(_wide_histograms(rows))
-    if in_time and not series.errors:
+    errors = series.errors if rows.details is None else {**series.errors, **_wide_histograms(rows)}
+    if in_time and not errors:
         return Validation(good, None)
     refusals = Refusals()
     bad_ts = {} if in_time else _first_bad_timestamps(rows, oldest_ms, newest_ms)
-    for row in sorted(series.errors.keys() | bad_ts.keys()):
+    for row in sorted(errors.keys() | bad_ts.keys()):
         good[row] = False
-        if row in series.errors:
-            error = series.errors[row]
+        if row in errors:
+            error = errors[row]
             refusals.add(row, rows.samples_of(row), error.reason, error.message)
             continue
         reason, text = _time_refusal(bad_ts[row], now_ms, time_set)
         if refusals.wants_text():
             text = f"{text}; series {shown_series(canonical(row))}"
         refusals.add(row, rows.samples_of(row), reason, text)
-    return Validation(good, refusals, bool(bad_ts.keys() - series.errors.keys()))
+    return Validation(good, refusals, bool(bad_ts.keys() - errors.keys()))
 
 
 def _wide_histograms(rows: Rows) -> dict[int, InvalidRequest]:
