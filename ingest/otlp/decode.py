@@ -198,7 +198,7 @@ class OtlpDecoder:
         start_ms = np.zeros(samples, np.int64)
         start_ms[: len(row_points)] = of_points[row_points]
         points = np.flatnonzero((kinds == EXPONENTIAL) & (refused == 0))
-        columns, errors = native_histograms(tables, points, np.zeros(len(points), np.bool_))
+        columns, errors = native_histograms(tables, points)
         rows = np.searchsorted(row_points, points)
         histogram_of = np.full(samples, -1, np.int64)
         histogram_of[rows] = np.arange(len(points))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tsdb.answer.answer import Admit, RawResult, flat
 from tsdb.codec.columns.details import EncodedDetails, Section, decode_details
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.histograms import HistogramShape
 
@@ -176,8 +177,7 @@ class DetailBucket:
         low, high = (np.searchsorted(self.kept.refs, refs, side) for side in ("left", "right"))
         counts = high - low
         if counts.any():
-            ends = np.cumsum(counts)
-            yield self.kept.take(np.arange(ends[-1]) + np.repeat(low - ends + counts, counts))
+            yield self.kept.take(joined_ranges(low, counts))
         for one in self.waiting:
             rows = np.flatnonzero(np.isin(one.refs, refs))
             if len(rows):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.records.exemplar_record import Exemplars, joined_exemplars
 from tsdb.head.exemplars_kernels import COUNTS, DUPLICATE, OUT_OF_ORDER, REPLACED, chosen_kernel
+from tsdb.model.arrays import joined_ranges
 from tsdb.ops.metrics import counter
 
 WAITING_MIN = 4096  # Exemplars that wait before they are sorted without a read.
@@ -170,8 +171,7 @@ def _of_sorted(exemplars: Exemplars, wanted: NDArray[np.uint64]) -> Exemplars:
     """Exemplars of some series. exemplars: sorted by series id. wanted: ascending."""
     first = np.searchsorted(exemplars.series_id, wanted)
     counts = np.searchsorted(exemplars.series_id, wanted, side="right") - first
-    ends = np.cumsum(counts)
-    return exemplars.take(np.repeat(first - ends + counts, counts) + np.arange(int(counts.sum())))
+    return exemplars.take(joined_ranges(first, counts))
 
 
 def _of_any(exemplars: Exemplars, wanted: NDArray[np.uint64]) -> Exemplars:

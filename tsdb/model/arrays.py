@@ -1,4 +1,4 @@
-"""Arrays that grow by copies, and the memory of several."""
+"""Arrays that grow by copies, the memory of several, and the places of ranges."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def resized(array: NDArray[_Element], size: int) -> NDArray[_Element]:
     grown = np.empty(size, array.dtype)
     grown[: len(array)] = array
     return grown
+
+
+def joined_ranges(starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """The places starts[i], starts[i] + 1, ... of each of n ranges, one range behind another, int64. starts, lengths:
+    (n,); no length is negative."""
+    before = np.cumsum(lengths, dtype=np.int64) - lengths
+    places: NDArray[np.int64] = np.repeat(starts - before, lengths)
+    places += np.arange(len(places))
+    return places
 
 
 def total_bytes(arrays: Iterable[NDArray[Any]]) -> int:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.errors import InvalidRequest
 
 CUSTOM_BOUNDS = -53  # The schema of histograms whose bounds are given.
@@ -241,7 +242,7 @@ def csr_places(starts: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDAr
     """(places, starts) of these rows of a CSR array: the elements `places`, in the order of the rows."""
     lengths = starts[rows + 1] - starts[rows]
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    return np.arange(ends[-1]) + np.repeat(starts[rows] - ends[:-1], lengths), ends
+    return joined_ranges(starts[rows], lengths), ends
 
 
 def no_histograms() -> HistogramColumns:

@@ -26,8 +26,8 @@ from ingest.otlp.wire.field_kernels import (
     POSITIVE_OFFSET,
 )
 from ingest.otlp.wire.tables import Tables
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.histograms import (
-    GAUGE,
     NO_BUCKETS,
     UNKNOWN,
     HistogramColumns,
@@ -42,10 +42,10 @@ _SHIFT_MAX = 63  # A shift of an int64 by more has no meaning; all indexes are 0
 
 
 def native_histograms(
-    tables: Tables, points: NDArray[np.int64], is_delta: NDArray[np.bool_]
+    tables: Tables, points: NDArray[np.int64]
 ) -> tuple[HistogramColumns, dict[int, InvalidHistogram]]:
     """(columns, errors): the histograms of these exponential data points, whose scale is at least SCALE_MIN, and the
-    refused ones by index, which have no buckets. is_delta: bool, of each point.
+    refused ones by index, which have no buckets.
 
     A point without a recorded value is a stale marker.
     """
@@ -66,8 +66,8 @@ def native_histograms(
     distinct, shape_of = np.unique(table, axis=0, return_inverse=True)
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(positive.lengths + negative.lengths)))
     buckets = np.empty(int(starts[-1]))
-    buckets[_joined_ranges(starts[:-1], positive.lengths)] = positive.counts
-    buckets[_joined_ranges(starts[:-1] + positive.lengths, negative.lengths)] = negative.counts
+    buckets[joined_ranges(starts[:-1], positive.lengths)] = positive.counts
+    buckets[joined_ranges(starts[:-1] + positive.lengths, negative.lengths)] = negative.counts
     sums = np.where(is_stale, STALE_BITS, rows[:, POINT_SUM]).view(np.float64)
     shapes, errors_of_shapes = _shapes(distinct)
     shape_of = shape_of.reshape(-1)
@@ -79,7 +79,7 @@ def native_histograms(
         np.where(is_stale, 0.0, rows[:, POINT_COUNT].view(np.uint64).astype(np.float64)),
         sums,
         np.where(is_stale, 0.0, rows[:, POINT_ZERO_COUNT].view(np.uint64).astype(np.float64)),
-        np.where(is_delta, GAUGE, UNKNOWN).astype(np.uint8),
+        np.full(len(rows), UNKNOWN, np.uint8),
         np.ones(len(rows), np.bool_),
     )
     refused = np.flatnonzero(np.isin(shape_of, np.fromiter(errors_of_shapes, np.int64, len(errors_of_shapes))))
@@ -105,7 +105,7 @@ class _Side:
         is_stale: NDArray[np.bool_],
     ) -> None:
         points = len(begin)
-        places = _joined_ranges(begin, end - begin)
+        places = joined_ranges(begin, end - begin)
         of = np.repeat(np.arange(points), end - begin)
         some = (counts[places] != 0) & ~is_stale[of]
         places, of = places[some], of[some]
@@ -120,14 +120,6 @@ class _Side:
         starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.lengths)))
         self.counts = np.zeros(int(starts[-1]))
         np.add.at(self.counts, starts[of] + index - self.first[of], counts[places].view(np.uint64).astype(np.float64))
-
-
-def _joined_ranges(first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places first[i], first[i] + 1, ... of each of the ranges, joined."""
-    ends = np.cumsum(lengths)
-    size = int(ends[-1]) if len(ends) else 0
-    places: NDArray[np.int64] = np.arange(size) + np.repeat(first - (ends - lengths), lengths)
-    return places
 
 
 def _shapes(table: NDArray[np.int64]) -> tuple[tuple[HistogramShape, ...], dict[int, InvalidHistogram]]:

@@ -44,6 +44,7 @@ from tsdb.history.iceberg.state import TableState, table_state
 from tsdb.history.iceberg.view import FollowedTable, TableView
 from tsdb.history.interface import HistoryHole, Loaded, SeriesIndexRows, WantedSeries, WindowRange
 from tsdb.history.settings import HistorySettings
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.clock import Clock, SystemClock
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import ConfigMismatch, CorruptData, InvalidRequest, TsdbError
@@ -346,11 +347,9 @@ Columns = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
 
 def _rows(starts: NDArray[np.int64], lengths: NDArray[np.int64], count: int) -> NDArray[np.int64] | None:
     """The rows of these runs, one run behind another; None for all `count` rows in their order."""
-    ends = np.cumsum(lengths)
-    if int(ends[-1]) == count and (np.diff(starts) > 0).all():
+    if int(lengths.sum()) == count and (np.diff(starts) > 0).all():
         return None
-    rows: NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]))
-    return rows
+    return joined_ranges(starts, lengths)
 
 
 def _columns(block: pa.Table, rows: NDArray[np.int64] | None) -> Columns:

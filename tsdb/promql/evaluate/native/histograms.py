@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.histograms import GAUGE, NOT_RESET, RESET, SCHEMA_MAX, UNKNOWN, HistogramColumns, csr_places
 from tsdb.promql.evaluate.native import measure_kernels as codes
 from tsdb.promql.evaluate.native.bucket_kernels import (
@@ -223,8 +224,7 @@ class NativeHistograms:
                 divisors[part], room, out_keys, out_buckets, sizes[part], numbers[part], whole[part], flags[part],
             )  # fmt: skip
             written = np.maximum(sizes[part], 0)
-            ends = np.concatenate(([0], np.cumsum(written)))
-            places = np.arange(ends[-1]) + np.repeat(room[:-1] - ends[:-1], written)
+            places = joined_ranges(room[:-1], written)
             keys.append(out_keys[places])
             buckets.append(out_buckets[places])
             done += len(places)
