@@ -4,6 +4,7 @@ both kinds."""
 from __future__ import annotations
 
 import gc
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,10 @@ def cassandra() -> NodeAccess:
     return shared_node()
 
 
+# An admin client of Kafka is in a cycle with the answers it gave, so it keeps its threads and connections until a
+# collection. Hundreds of them look for brokers that are gone, and take the processor from the tests after them.
+THREADS_MAX = 60
+
 # An idle broker takes a fortieth of a core and an idle browser more, so these servers end with the files of their
 # group. A start of Cassandra takes five seconds of CPU, of the browser three.
 _group_servers = GroupServers()
@@ -89,6 +94,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     finally:
         if nextitem is None or run_order.group_of_item(nextitem) != run_order.group_of_item(item):
             _group_servers.close()
+        if len(os.listdir("/proc/self/task")) > THREADS_MAX:
+            gc.collect()
 
 
 @pytest.fixture(scope="session")
