@@ -43,13 +43,17 @@ def kill_store(deployment: Deployment, *, kills: int, seed: int) -> None:
 
 
 def _kill_and_restart(gateway: Role, writers: Writers, rng: random.Random) -> int:
-    """Returns how many requests were under way from before the signal until the process was gone."""
+    """Returns how many requests were under way when the process died.
+
+    The process is frozen at a random instant and dies in this state. In between, requests arrive that find no answer.
+    """
     writers.wait_for_oks(OKS_BETWEEN)
     threading.Event().wait(rng.uniform(0, INSTANT_S_MAX))  # The random instant is what is tested.
-    writers.wait_in_flight()
-    begin = time.monotonic()
+    gateway.suspend()
+    writers.wait_unanswered(since=time.monotonic())
+    killed_at = time.monotonic()
     gateway.kill()
-    in_flight = writers.across(begin, time.monotonic())
+    in_flight = writers.across(killed_at, killed_at)
     assert in_flight > 0
     gateway.start()
     return in_flight

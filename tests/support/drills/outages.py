@@ -70,8 +70,7 @@ def broker_away(cluster: KafkaCluster, deployment: Deployment, strike: Strike, *
     """
     with Writers(deployment.gateway.grpc, timeout_s=5.0) as writers:
         writers.wait_for_oks(OKS_BETWEEN)
-        writers.wait_in_flight()
-        struck_at = time.monotonic()
+        struck_at = writers.wait_in_flight()
         mend = strike(cluster)
         gone_at = time.monotonic()
         in_flight = writers.across(struck_at, struck_at)

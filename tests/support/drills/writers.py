@@ -40,6 +40,11 @@ class _Ledger:
     errors: list[TsdbError] = field(default_factory=list)
     tokens: dict[int, common_pb2.Token] = field(default_factory=dict)
 
+    def begun_of_open(self, at: float) -> set[float | None]:
+        """Begins (monotonic) of the calls that had no answer at `at` (monotonic), None where none runs."""
+        running = self.begun_at  # First, because a call that ends meanwhile is in `calls`.
+        return {running} | {begin for begin, end in list(self.calls) if end > at}
+
 
 class Writers:
     """WRITERS threads with a client each. A context manager: leaving it lets each finish its request.
@@ -96,15 +101,9 @@ class Writers:
         """The longest call so far."""
         return max((end - begin for ledger in self._ledgers for begin, end in ledger.calls), default=0.0)
 
-    @property
-    def in_flight(self) -> int:
-        """Requests without an answer yet."""
-        return sum(ledger.begun_at is not None for ledger in self._ledgers)
-
     def across(self, begin: float, end: float) -> int:
         """Calls that were under way all through [begin, end] (monotonic), ended or not."""
-        ended = sum(b < begin and e > end for ledger in self._ledgers for b, e in list(ledger.calls))
-        return ended + sum((at := ledger.begun_at) is not None and at < begin for ledger in self._ledgers)
+        return sum(b is not None and b < begin for ledger in self._ledgers for b in ledger.begun_of_open(end))
 
     def wait_for_oks(self, count: int, within_s: float = 120.0) -> None:
         """Wait until `count` more requests are answered OK. Raises the error that broke a writer."""
@@ -112,9 +111,21 @@ class Writers:
         wait_until(lambda: self.oks >= goal or bool(self._broken), within_s)
         self._raise()
 
-    def wait_in_flight(self, within_s: float = 60.0) -> None:
-        """Wait until a request is in flight."""
-        wait_until(lambda: self.in_flight > 0 or bool(self._broken), within_s)
+    def wait_in_flight(self, within_s: float = 60.0) -> float:
+        """Wait for a request in flight. Returns an instant (monotonic) at which one was, whatever came after it."""
+        instants: list[float] = []
+
+        def seen() -> bool:
+            instants.append(time.monotonic())
+            return self.across(instants[-1], instants[-1]) > 0 or bool(self._broken)
+
+        wait_until(seen, within_s)
+        self._raise()
+        return instants[-1]
+
+    def wait_unanswered(self, since: float, within_s: float = 60.0) -> None:
+        """Wait until a request that began after `since` (monotonic) has no answer yet."""
+        wait_until(lambda: bool(self._broken) or any(at > since for at in self._running()), within_s)
         self._raise()
 
     def stop(self) -> None:
@@ -161,6 +172,10 @@ class Writers:
             for series in answer.series
             for ts_ms, value in zip(series.ts_ms.tolist(), series.values.tolist(), strict=True)
         }
+
+    def _running(self) -> list[float]:
+        """Begins (monotonic) of the calls without an answer yet."""
+        return [at for ledger in self._ledgers if (at := ledger.begun_at) is not None]
 
     def _raise(self) -> None:
         if self._broken:
