@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -227,6 +227,31 @@ def members_come_and_go(
     return {"written": ground.written, "joined": joined, "left": left, "aborted": aborted, "again_uncovered": again}
 
 
+class StandStills:
+    """Counts the times at which the machine did not schedule this process for `seconds`. A context manager."""
+
+    def __init__(self, seconds: float) -> None:
+        self.count = 0
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        begin = time.monotonic()
+        while not self._ended.wait(0.25):
+            now = time.monotonic()
+            self.count += now - begin > self._seconds
+            begin = now
+
+
 def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures:
     """More records arrive than the handler can handle: memory stays bounded, pauses are rare, the membership is kept.
 
@@ -260,23 +285,21 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
         consumer = ground.member(
             handle, producer, options=options, settings=settings, metrics=metrics, on_committed=witness.on_committed
         )
-        with consumer:
+        with consumer, StandStills(poll_interval_s / 2) as stood_still:
             wait_until(lambda: consumer.status.unfinished >= options.records_max * 0.8)
             stop.wait(2.0)  # Reading stops, and the pause follows a second later.
-            generations = _generations(consumer)
+            generations, known = _generations(consumer), stood_still.count
             producing.start()
             paused_before, rss_before = pauses(), psutil.Process().memory_info().rss
             until = time.monotonic() + seconds
-            most = stood_still = 0
+            most = 0
             while time.monotonic() < until:
                 most = max(most, consumer.status.unfinished)
-                checked_at = time.monotonic()
                 stop.wait(0.25)
-                if time.monotonic() - checked_at > poll_interval_s / 2:
-                    stood_still += 1
+                if stood_still.count > known:
                     stop.wait(poll_interval_s)  # Bounds the removal from the group and the rejoin.
                     wait_until(lambda: len(consumer.status.partitions) == PARTITIONS)
-                    generations = _generations(consumer)
+                    generations, known = _generations(consumer), stood_still.count
             flips = pauses() - paused_before
             grown = psutil.Process().memory_info().rss - rss_before
             assert _generations(consumer) == generations
@@ -284,15 +307,15 @@ def slow_sink(bootstrap: str, seconds: float, poll_interval_s: float) -> Figures
             producing.join()
     assert most <= options.records_max + options.poll_records_max
     # Each pause counts every partition.
-    assert flips <= PARTITIONS * (1 + stood_still + 2 * seconds / 60)
+    assert flips <= PARTITIONS * (1 + stood_still.count + 2 * seconds / 60)
     assert grown < 200 << 20, f"grown by {grown >> 20} MiB"
     assert not witness.wrongly_again, witness.wrongly_again[:5]
     again = witness.counts.total() - len(witness.counts)
-    assert stood_still or not again, f"{again} records repeated by a member that never left"
+    assert stood_still.count or not again, f"{again} records repeated by a member that never left"
     return {
         "done": len(witness.counts),
         "again": again,
-        "stood_still": stood_still,
+        "stood_still": stood_still.count,
         "pauses_per_partition": flips / PARTITIONS,
         "seconds": seconds,
         "unfinished_max": most,
