@@ -1,9 +1,11 @@
 """Decode: the bytes of an ExportMetricsServiceRequest as rows for the write pipeline.
 
 Python runs once a metric and once a resource; points, attributes and buckets are work of kernels. A metric that the
-store does not take (delta temporality) makes its points errors; the others are rows. Refused by name:
+store does not take makes its points errors; the others are rows. A point of delta temporality is a row like any other:
+its value is what was added in its interval. A sum of deltas would be state, which a restart or a second gateway breaks.
+Refused by name:
 
-- `delta_temporality`: the sender has to keep cumulative sums, which is the default of SDKs;
+- `delta_temporality` (by setting, and of exponential histograms that would become classic ones);
 - `unspecified_temporality`, `native_histogram` (by setting), `histogram_scale` (below -4, as in Prometheus);
 - `labels_malformed`, `labels_too_many`: of a point's or a resource's attributes.
 
@@ -22,7 +24,15 @@ from numpy.typing import NDArray
 from ingest.bucket_memory import BucketMemory
 from ingest.otlp.exemplars import exemplars_of
 from ingest.otlp.mapping.bucket_kernels import SCALE_MIN, buckets_kernel
-from ingest.otlp.mapping.families import SHOWN_MAX, Arena, FamilyMapper, MappedMetrics, boundary_texts, odd_texts
+from ingest.otlp.mapping.families import (
+    DELTA_REASON,
+    SHOWN_MAX,
+    Arena,
+    FamilyMapper,
+    MappedMetrics,
+    boundary_texts,
+    odd_texts,
+)
 from ingest.otlp.mapping.label_kernels import (
     ATTRIBUTE_EXTRA_BYTES,
     CONTEXT_BYTES,
@@ -68,7 +78,6 @@ from tsdb.ops.logs import get_logger
 _LE = b"\xffle\xff"
 _INFINITE_LE = b"\xffle\xff+Inf"
 NS_PER_MS = 1_000_000
-DELTA_REASON = "delta_temporality"
 WARN_EVERY_S = 60.0
 SOURCES_MAX = 1_000  # Sources that have a log line. Above this number all of them may be logged again.
 ROW_ARRAYS_BYTES = 64  # Bytes of one row beside its labels: positions, timestamp, value, boundary and its text.
@@ -184,7 +193,8 @@ class OtlpDecoder:
                         "delta temporality is refused",
                         source=resource.source,
                         example=error.message,
-                        next="set the sender to cumulative, as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE does",
+                        next="set the sender to cumulative, as OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE "
+                        "does, or change the setting that the example names",
                     )
 
     def _details(

@@ -153,6 +153,11 @@ class GatewayFields(BaseModel):
         description="Influx line protocol: the label for the database or bucket of a request, on lines without a tag "
         "of that name. Empty: no label, so that a series is the same one whatever database its sender names.",
     )
+    otlp_delta: Literal["native", "refuse"] = Field(
+        "native",
+        description="OTLP sums and histograms of delta temporality: stored as they come, a value for each interval, "
+        "which `sum_over_time` adds; or refused by name. Exponential ones need native_histograms = keep.",
+    )
     otlp_translation_strategy: Literal[
         "UnderscoreEscapingWithSuffixes",
         "UnderscoreEscapingWithoutSuffixes",

@@ -164,6 +164,7 @@ def otlp_decoder(fields: GatewayFields, buckets: BucketMemory | None = None) -> 
         keep_identifying_resource_attributes=fields.otlp_keep_identifying_resource_attributes,
         promote_scope_metadata=fields.otlp_promote_scope_metadata,
         native_histograms=fields.native_histograms,
+        delta=fields.otlp_delta,
     )
     tables = TableLimits(
         rows_max=fields.request_series_max,

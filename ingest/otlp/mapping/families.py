@@ -41,6 +41,10 @@ from tsdb.model.labels import SEPARATOR
 RESOURCE_BYTES_MAX, NAME_BYTES_MAX = 4096, 512
 RESOURCES_MAX, NAMES_MAX = 2048, 16_384
 SHOWN_MAX = 100
+WITH_TEMPORALITY = (SUM, HISTOGRAM, EXPONENTIAL)
+DELTA_REASON = "delta_temporality"
+# Prometheus has no type for deltas, and marks them with this one.
+DELTA_TYPE = "unknown"
 TYPES = {GAUGE: "gauge", SUM: "gauge", HISTOGRAM: "histogram", EXPONENTIAL: "histogram", SUMMARY: "summary"}
 
 _BITS = struct.Struct("<q")
@@ -96,7 +100,7 @@ class FamilyMapper:
             context = contexts.add(resources[resource].labels, scopes[scope])
             families.append((*arena.add(family), *context, 0))
             text = data[help_at:help_end].decode(errors="replace")
-            kind_of = "counter" if monotonic else TYPES[kind]
+            kind_of = DELTA_TYPE if is_delta(kind, temporality) else "counter" if monotonic else TYPES[kind]
             metadata.append(Family(family.decode(errors="replace"), kind_of, text, _unit_name(unit)))
         return MappedMetrics(
             np.array(families, np.int64).reshape(-1, FAMILY_COLUMNS), contexts.array(), metadata, resources, errors
@@ -122,13 +126,11 @@ class FamilyMapper:
 
     def _check(self, name: bytes, kind: int, temporality: int) -> None:
         shown = f"metric {name[:SHOWN_MAX].decode(errors='replace')!r}"
-        if kind in (SUM, HISTOGRAM, EXPONENTIAL) and temporality != CUMULATIVE:
-            if temporality == DELTA:
-                raise InvalidRequest(
-                    f"{shown} has delta temporality: set the sender to cumulative", reason="delta_temporality"
-                )
+        if is_delta(kind, temporality):
+            self._check_delta(shown, kind)
+        elif kind in WITH_TEMPORALITY and temporality != CUMULATIVE:
             raise InvalidRequest(
-                f"{shown} is a {KINDS[kind]} with temporality {temporality}; cumulative (2) is accepted",
+                f"{shown} is a {KINDS[kind]} with temporality {temporality}; {self._accepted()}",
                 reason="unspecified_temporality",
             )
         if kind == EXPONENTIAL and self._rules.native_histograms == "refuse":
@@ -136,6 +138,31 @@ class FamilyMapper:
                 f"{shown} is an exponential histogram, which native_histograms = refuse does not accept",
                 reason="native_histogram",
             )
+
+    def _check_delta(self, shown: str, kind: int) -> None:
+        if self._rules.delta == "refuse":
+            raise InvalidRequest(
+                f"{shown} has delta temporality, which otlp_delta = refuse does not accept: set the sender to "
+                "cumulative",
+                reason=DELTA_REASON,
+            )
+        if kind == EXPONENTIAL and self._rules.native_histograms == "classic":
+            # Each interval has boundaries where its own values lie, so a sum over one boundary lacks the intervals
+            # without it.
+            raise InvalidRequest(
+                f"{shown} is an exponential histogram of delta temporality, whose classic buckets do not add up: set "
+                "native_histograms = keep, or the sender to cumulative",
+                reason=DELTA_REASON,
+            )
+
+    def _accepted(self) -> str:
+        cumulative = "cumulative (2) is accepted"
+        return cumulative if self._rules.delta == "refuse" else "delta (1) and cumulative (2) are accepted"
+
+
+def is_delta(kind: int, temporality: int) -> bool:
+    """Whether each point of a metric has what was added in its own interval alone."""
+    return kind in WITH_TEMPORALITY and temporality == DELTA
 
 
 class _Contexts:

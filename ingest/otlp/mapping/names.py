@@ -139,8 +139,8 @@ class TranslationStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OtlpRules:
-    """Each field is Prometheus's setting of that name; `native_histograms` (keep, classic or refuse) is ours.
-    With keep, start times stay too.
+    """Each field is Prometheus's setting of that name; `native_histograms` (keep, classic or refuse) and `delta`
+    (native or refuse, the setting `otlp_delta`) are ours. With keep, start times stay too.
 
     Raises ConfigMismatch (otlp_rules) when they contradict each other.
     """
@@ -152,6 +152,7 @@ class OtlpRules:
     keep_identifying_resource_attributes: bool = False
     promote_scope_metadata: bool = False
     native_histograms: str = "classic"
+    delta: str = "native"
 
     def __post_init__(self) -> None:
         if self.promote_all_resource_attributes and self.promote_resource_attributes:

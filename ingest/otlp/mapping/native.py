@@ -1,7 +1,8 @@
 """Makes native histograms of exponential ones: the columns of the data points of a request.
 
 As Prometheus converts them: bucket i of OpenTelemetry is bucket i + 1 there; a scale above 8 is reduced to 8; a
-threshold of 0, which SDKs send, is 1e-128. Empty buckets at both ends are left out, so each side has one span.
+threshold of 0, which SDKs send, is 1e-128. One of delta temporality has the hint of a gauge, so that no reader looks
+for resets of a counter. Empty buckets at both ends are left out, so each side has one span.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from ingest.otlp.mapping.bucket_kernels import SCALE_MAX
 from ingest.otlp.wire.field_kernels import (
     COUNTS_AT,
     COUNTS_END,
+    DELTA,
+    METRIC_TEMPORALITY,
     NEGATIVE_OFFSET,
     NEGATIVES_AT,
     NEGATIVES_END,
     NO_RECORDED_VALUE,
     POINT_COUNT,
     POINT_FLAGS,
+    POINT_METRIC,
     POINT_SCALE,
     POINT_SUM,
     POINT_ZERO_COUNT,
@@ -28,6 +32,7 @@ from ingest.otlp.wire.field_kernels import (
 from ingest.otlp.wire.tables import Tables
 from tsdb.model.arrays import joined_ranges
 from tsdb.model.histograms import (
+    GAUGE,
     NO_BUCKETS,
     UNKNOWN,
     HistogramColumns,
@@ -69,6 +74,7 @@ def native_histograms(
     buckets[joined_ranges(starts[:-1], positive.lengths)] = positive.counts
     buckets[joined_ranges(starts[:-1] + positive.lengths, negative.lengths)] = negative.counts
     sums = np.where(is_stale, STALE_BITS, rows[:, POINT_SUM]).view(np.float64)
+    is_delta = tables.metrics[rows[:, POINT_METRIC], METRIC_TEMPORALITY] == DELTA
     shapes, errors_of_shapes = _shapes(distinct)
     shape_of = shape_of.reshape(-1)
     columns = HistogramColumns(
@@ -79,7 +85,7 @@ def native_histograms(
         np.where(is_stale, 0.0, rows[:, POINT_COUNT].view(np.uint64).astype(np.float64)),
         sums,
         np.where(is_stale, 0.0, rows[:, POINT_ZERO_COUNT].view(np.uint64).astype(np.float64)),
-        np.full(len(rows), UNKNOWN, np.uint8),
+        np.where(is_delta, GAUGE, UNKNOWN).astype(np.uint8),
         np.ones(len(rows), np.bool_),
     )
     refused = np.flatnonzero(np.isin(shape_of, np.fromiter(errors_of_shapes, np.int64, len(errors_of_shapes))))

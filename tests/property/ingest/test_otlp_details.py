@@ -12,10 +12,10 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from ingest.otlp.decode import OtlpDecoder
 from ingest.otlp.mapping.names import OtlpRules
 from support.data.otlp_requests import attributes, export_request, gauge, number_point, samples_of
-from tsdb.model.histograms import HistogramColumns
+from tsdb.model.histograms import GAUGE, UNKNOWN, HistogramColumns
 from tsdb.model.stale import STALE_BITS
 
-CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+CUMULATIVE, DELTA = pb.AGGREGATION_TEMPORALITY_CUMULATIVE, pb.AGGREGATION_TEMPORALITY_DELTA
 KEEP = OtlpRules(native_histograms="keep")
 MS = 1_000_000
 
@@ -62,13 +62,13 @@ def kept_buckets(columns: HistogramColumns, at: int) -> tuple[int, dict[int, int
     )
 
 
-@given(st.lists(points, min_size=1, max_size=5))
-def test_histograms_are_kept_as_they_were_sent(drawn: list[Any]) -> None:
+@given(st.lists(points, min_size=1, max_size=5), st.sampled_from([CUMULATIVE, DELTA]))
+def test_histograms_are_kept_as_they_were_sent(drawn: list[Any], temporality: Any) -> None:
     for number, point in enumerate(drawn):
         point.count = sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts) + point.zero_count
         point.attributes.extend(attributes({"n": number}))
     metric = pb.Metric(
-        name="m", exponential_histogram=pb.ExponentialHistogram(data_points=drawn, aggregation_temporality=CUMULATIVE)
+        name="m", exponential_histogram=pb.ExponentialHistogram(data_points=drawn, aggregation_temporality=temporality)
     )
     export = OtlpDecoder(KEEP).decode(export_request(metric).SerializeToString())
     details = export.rows.details
@@ -76,6 +76,7 @@ def test_histograms_are_kept_as_they_were_sent(drawn: list[Any]) -> None:
     assert details.histograms is not None
     assert details.histogram_of is not None
     assert export.rows.samples == len(drawn)
+    assert set(details.histograms.hints.tolist()) == {GAUGE if temporality == DELTA else UNKNOWN}
     for row, point in enumerate(drawn):
         at = int(details.histogram_of[row])
         columns, is_stale = details.histograms, bool(point.flags & 1)

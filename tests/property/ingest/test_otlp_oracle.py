@@ -37,6 +37,7 @@ STRATEGIES = {
     st.frozensets(st.sampled_from(["host.name", "host_name", "a.b", "le", "job", "service.name", ".."])),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 def test_decoded_rows_are_those_of_the_twin(
     request: ExportMetricsServiceRequest,
@@ -44,15 +45,18 @@ def test_decoded_rows_are_those_of_the_twin(
     promoted: frozenset[str],
     scope_metadata: bool,
     keep: bool,
+    deltas: bool,
 ) -> None:
     rules = OtlpRules(
         translation_strategy=strategy,
         promote_resource_attributes=promoted,
         promote_scope_metadata=scope_metadata,
         keep_identifying_resource_attributes=keep,
+        delta="native" if deltas else "refuse",
     )
     export = OtlpDecoder(rules).decode(request.SerializeToString())
-    expected = translate(request, TwinRules(*STRATEGIES[strategy], promoted, scope_metadata, keep))
+    twin = TwinRules(*STRATEGIES[strategy], promoted, scope_metadata, keep, deltas=deltas)
+    expected = translate(request, twin)
     expected.assert_equal(samples_of(export))
     assert refused_points(export) == expected.refused
 

@@ -20,7 +20,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from support.data.column_cases import STALE_BITS
 
-CUMULATIVE = 2
+DELTA, CUMULATIVE = 1, 2
 MARK_FOR_MS = 600_000
 
 
@@ -32,6 +32,7 @@ class TwinRules:
     scope_metadata: bool = False
     keep_identifying: bool = False
     attributes_max: int = 128
+    deltas: bool = True
 
 
 @dataclass
@@ -92,7 +93,10 @@ def point_samples(resource: list[KeyValue], scope: Any, metric: Any, point: Any,
     if len(resource) > rules.attributes_max or len(point.attributes) > rules.attributes_max:
         raise Refused
     if kind in ("sum", "histogram", "exponential_histogram") and data.aggregation_temporality != CUMULATIVE:
-        raise Refused
+        # The buckets of exponential histograms are classic ones here, which do not add up.
+        is_kept = rules.deltas and kind != "exponential_histogram" and data.aggregation_temporality == DELTA
+        if not is_kept:
+            raise Refused
     if kind == "exponential_histogram" and point.scale < -4:
         raise Refused
     name = metric_name(metric, rules)

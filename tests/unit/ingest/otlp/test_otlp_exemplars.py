@@ -120,8 +120,8 @@ def test_an_exemplar_that_is_no_message_is_refused_with_the_byte() -> None:
 
 def test_exemplars_of_a_refused_point_stay_with_its_row() -> None:
     point = pb.NumberDataPoint(time_unix_nano=NS, exemplars=[exemplar()])
-    delta = pb.Sum(data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_DELTA, is_monotonic=True)
-    rows = OtlpDecoder().decode(export_request(pb.Metric(name="m", sum=delta)).SerializeToString()).rows
+    refused = pb.Sum(data_points=[point])  # Its temporality is unspecified.
+    rows = OtlpDecoder().decode(export_request(pb.Metric(name="m", sum=refused)).SerializeToString()).rows
     assert rows.exemplars is not None
     assert rows.exemplars.row.tolist() == list(rows.errors) == [0]
 

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import Me
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from ingest.otlp.decode import OtlpDecoder
+from ingest.otlp.mapping.names import OtlpRules
 from ingest.otlp.receivers import MetricsService, metrics_service
 from support.counters import sample
 from support.data.otlp_requests import export_request, gauge, number_point
@@ -39,7 +40,8 @@ def served(held: int = HELD) -> Iterator[tuple[Any, WriteServer, int]]:
     """(stub, the log's contents, port) of a server with the service."""
     bench = Bench()
     families = MetadataWriter(bench.log, bench.clock).write
-    service = MetricsService(OtlpDecoder(), bench.pipeline.submit, families, RequestBytes(held))
+    decoder = OtlpDecoder(OtlpRules(delta="refuse"))
+    service = MetricsService(decoder, bench.pipeline.submit, families, RequestBytes(held))
     with (
         build_server([metrics_service(service)], host="127.0.0.1", port=0, health=Health()) as server,
         grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,

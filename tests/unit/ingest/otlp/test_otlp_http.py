@@ -18,6 +18,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from ingest.limits import IngestLimits, SeriesLimits
 from ingest.otlp.decode import OtlpDecoder
+from ingest.otlp.mapping.names import OtlpRules
 from ingest.otlp.receivers import PATHS, otlp_http
 from support.counters import sample
 from support.data.otlp_requests import attributes, export_request, gauge, number_point
@@ -31,6 +32,7 @@ from tsdb.ops.auth import Tokens
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 DAY_MS = 86_400_000
+REFUSES_DELTAS = OtlpRules(delta="refuse")
 
 
 @dataclass
@@ -73,7 +75,7 @@ def post(server: WriteServer, body: bytes, path: str = PATHS[0], method: str = "
 
 
 def protocol(_limits: IngestLimits) -> Any:
-    return otlp_http(OtlpDecoder())
+    return otlp_http(OtlpDecoder(REFUSES_DELTAS))
 
 
 @pytest.fixture
@@ -248,7 +250,7 @@ def test_deeply_nested_json_is_refused_and_the_next_request_is_served(server: Wr
 
 def test_refused_delta_temporality_is_logged_once_a_minute_and_source(caplog: pytest.LogCaptureFixture) -> None:
     at = [0.0]
-    decoder = OtlpDecoder(monotonic=lambda: at[0])
+    decoder = OtlpDecoder(REFUSES_DELTAS, monotonic=lambda: at[0])
 
     def lines(service: str) -> int:
         caplog.clear()
