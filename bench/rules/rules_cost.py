@@ -1,8 +1,8 @@
 """Measures rules each minute: CPU of standalone with `--rules`, of a Prometheus, and of vmalert over standalone.
 
 Each target gets the same series by remote write, with samples up to minutes after the measurement, so that nothing is
-written meanwhile but results. Then it gets the rules. After a first evaluation its CPU is measured over whole minutes,
-less what it uses without rules.
+written meanwhile but results. Once it has worked off the samples, what it uses without rules is measured. Then it gets
+the rules. After a first evaluation its CPU is measured over whole minutes, less what it uses without rules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ STEP_MS = 15_000
 BEFORE_MS, AFTER_MS = 6 * 60_000, 285_000
 REQUEST_SERIES = 1_000
 VMALERT = "TSDB_VMALERT"
-IDLE_S = 10.0
+# A target is idle once it used at most IDLE_CORES in each of the last IDLE_PARTS periods.
+IDLE_S, IDLE_PARTS, IDLE_CORES, IDLE_WITHIN_S = 5.0, 6, 0.05, 300.0
 EXPRESSIONS = (
     "sum by (job) (rate({m}[5m]))",
     "sum(rate({m}[5m]))",
@@ -171,7 +172,8 @@ def _measured(name: str, rules: Path, arguments: argparse.Namespace) -> dict[str
         send(address, arguments.series)
         say(f"{name}: filled in {time.monotonic() - began:.1f} s")
         side = _Side(target)
-        idle = _cores(side, IDLE_S)
+        idle = _idle_cores(side)
+        say(f"{name}: idle after {time.monotonic() - began:.1f} s, {idle:.4f} cores")
         rules.write_text(rule_file(arguments.rules))
         host = address.partition("/")[0]
         if name == targets.PROMETHEUS:
@@ -187,6 +189,8 @@ def _measured(name: str, rules: Path, arguments: argparse.Namespace) -> dict[str
         # Groups have their times within the minute, which is over for the first evaluation here.
         time.sleep(5)
         cores = _cores(side, 60.0 * arguments.minutes)
+        if cores < idle:
+            raise RuntimeError(f"{name} used {cores:.4f} cores with rules and {idle:.4f} before: it was not idle")
         found = {
             "cpu_s_a_minute": round((cores - idle) * 60, 3),
             "idle_cores": round(idle, 4),
@@ -194,6 +198,17 @@ def _measured(name: str, rules: Path, arguments: argparse.Namespace) -> dict[str
         }
         say(f"{name}: {found}")
         return found
+
+
+def _idle_cores(side: _Side) -> float:
+    """Cores that a target uses without rules, once it has worked off what it was filled with."""
+    parts: list[float] = []
+    give_up_at = time.monotonic() + IDLE_WITHIN_S
+    while len(parts) < IDLE_PARTS or max(parts[-IDLE_PARTS:]) > IDLE_CORES:
+        if time.monotonic() > give_up_at:
+            raise RuntimeError(f"not idle after {IDLE_WITHIN_S:.0f} s: {parts[-IDLE_PARTS:]} cores")
+        parts.append(_cores(side, IDLE_S))
+    return sum(parts[-IDLE_PARTS:]) / IDLE_PARTS
 
 
 def _cores(side: _Side, seconds: float) -> float:
