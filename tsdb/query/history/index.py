@@ -72,6 +72,9 @@ class Choice:
         """The metric names of `names` that a selected series can have. check_going: called for each name."""
         conditions = conditions_of(self.matchers) if self.matchers else ()
         on_name = [condition for condition in conditions if condition.name == METRIC_NAME]
+        for condition in on_name:
+            if condition.is_look_up and condition.keep:
+                names = [name for name in names if condition.pattern.matches(name)]
         found = []
         for name in names:
             if on_name:
