@@ -6,10 +6,11 @@ evaluated over a range of time alone. A selector without a name may read the rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.selector import MatchType
 from tsdb.rules.files import AlertingRule, RuleGroup
 from tsdb.rules.reach import RuleReach, may_share, outputs_of, reaches_of
 from tsdb.selector.selectors import METRIC_NAME, matches
@@ -99,10 +100,18 @@ def _edges(groups: Sequence[RuleGroup], lookback_ms: int) -> Iterator[_Edge]:
     for group, one in enumerate(groups):
         for rule, each in enumerate(one.rules):
             for reach in reaches_of(each.query, lookback_ms):
-                names = [name for name in by_name if all(_holds(reach, name))]
+                names = [name for name in _candidates(reach, by_name) if all(_holds(reach, name))]
                 for writer_group, writer, output in (place for name in names for place in by_name[name]):
                     if may_read(reach, output):
                         yield _Edge((group, rule), (writer_group, writer), reach)
+
+
+def _candidates(reach: RuleReach, names: Collection[str]) -> Collection[str]:
+    """The names that a selector can match: mostly it gives one."""
+    exact = [one.value for one in reach.matchers if one.name == METRIC_NAME and one.type is MatchType.EQUAL]
+    if not exact:
+        return names
+    return exact[:1] if exact[0] in names else ()
 
 
 def _holds(reach: RuleReach, name: str) -> Iterator[bool]:
