@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -38,7 +39,7 @@ RuleName = tuple[str, str, str]  # File, group and name.
 
 @dataclass(frozen=True, slots=True)
 class RuleTexts:
-    """Rule files with the settings of a ruler. files: (name, bytes). Parsed in each task, because trees are larger."""
+    """Rule files with the settings of a ruler. files: (name, bytes). Parsed in workers, because trees are larger."""
 
     files: tuple[tuple[str, bytes], ...]
     features: tuple[str, ...] = ()
@@ -131,7 +132,7 @@ class RulesTask:
         if not found:
             return
         with quoted_errors(), self.places.open_history() as history:
-            components = self.texts.components()
+            components = _components(self.texts)
             for item in found:
                 yield self._evaluate(item, components, history)
 
@@ -146,6 +147,12 @@ class RulesTask:
         writer = ChunkWriter(self.places, self.orders, times.window_ms, self.shared.part_bytes_max)
         with self.places.open_log() as log:
             return work.counts(writer.write(work.rows(TaskAppender(log, SERIES))))
+
+
+@lru_cache(maxsize=1)
+def _components(texts: RuleTexts) -> Sequence[RuleComponent]:
+    """The components of a run. A worker has many of its tasks, and parsing 1,000 rules takes longer than one task."""
+    return texts.components()
 
 
 @dataclass(frozen=True, slots=True)
