@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tsdb.codec.chunk.chunk import Fragment
 
+LOOK_ROWS = 1 << 10
 SAMPLES_MAX = 1 << 19  # Samples of a fragment: about 12 MiB of columns, and well below the limit of a chunk.
 
 
@@ -92,13 +93,27 @@ def cuts(batches: Iterable[SortedRows], samples_max: int = SAMPLES_MAX) -> Itera
 
 def _first_group(rows: SortedRows) -> tuple[int, bool]:
     """(number of rows of the first group, whether another group follows)."""
-    other = (
-        (rows.pack_id != rows.pack_id[0])
-        | (rows.window_start_ms != rows.window_start_ms[0])
-        | (rows.range_number != rows.range_number[0])
-    )
-    end = int(np.argmax(other))
-    return (end, True) if other[end] else (len(rows), False)
+    end = 0
+    for count in _doubling(len(rows)):
+        other = (
+            (rows.pack_id[end:count] != rows.pack_id[0])
+            | (rows.window_start_ms[end:count] != rows.window_start_ms[0])
+            | (rows.range_number[end:count] != rows.range_number[0])
+        )
+        first = int(np.argmax(other))
+        if other[first]:
+            return end + first, True
+        end = count
+    return end, False
+
+
+def _doubling(count: int) -> Iterator[int]:
+    """Ends of looks at the first of `count` rows. A group is mostly a small part of a batch."""
+    end = LOOK_ROWS
+    while end < count:
+        yield end
+        end *= 2
+    yield count
 
 
 def _fitting(rows: SortedRows, samples_max: int) -> int:
@@ -113,9 +128,10 @@ def _fitting(rows: SortedRows, samples_max: int) -> int:
 
 
 def _cut(rows: SortedRows) -> Cut:
-    bits = rows.value.view(np.uint64)
-    order = np.lexsort((bits, rows.ts_ms, rows.series_id))
-    series, times, bits = rows.series_id[order], rows.ts_ms[order], bits[order]
+    series, times, bits = rows.series_id, rows.ts_ms, rows.value.view(np.uint64)
+    if not _is_ascending(series, times):
+        order = np.lexsort((bits, times, series))
+        series, times, bits = series[order], times[order], bits[order]
     same = (series[1:] == series[:-1]) & (times[1:] == times[:-1])
     duplicates = int((same & (bits[1:] == bits[:-1])).sum())
     # The last row of an equal (series, time) has the highest bits.
@@ -132,3 +148,8 @@ def _cut(rows: SortedRows) -> Cut:
         np.zeros(len(times), np.int64),
     )
     return Cut(int(rows.partition[0]), int(rows.range_number[0]), fragment, duplicates, int(same.sum()) - duplicates)
+
+
+def _is_ascending(series: NDArray[np.uint64], times: NDArray[np.int64]) -> bool:
+    """Whether rows are sorted by series and time already, without a time twice."""
+    return bool(((series[1:] > series[:-1]) | ((series[1:] == series[:-1]) & (times[1:] > times[:-1]))).all())

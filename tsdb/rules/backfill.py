@@ -311,8 +311,11 @@ class ComponentBackfill:
         for at, one in enumerate(piece.labels):
             labels: Labels = tuple(sorted((name, value) for name, value in {**one, **own}.items() if value))
             row_of[at] = rows.setdefault(labels, len(rows))
-        counts = np.zeros((len(rows), len(piece.steps)), np.int32)
-        np.add.at(counts, row_of, piece.present)
+        merges = len(rows) < len(piece.labels)  # Labels of the rule make series equal.
+        counts = piece.present.astype(np.int32)
+        if merges:
+            counts = np.zeros((len(rows), len(piece.steps)), np.int32)
+            np.add.at(counts, row_of, piece.present)
         failed = dict(piece.failed)
         for step in np.flatnonzero((counts > 1).any(axis=0)).tolist():
             failed.setdefault(step, RuleError(f"{SAME_LABELS} rule labels"))
@@ -328,9 +331,11 @@ class ComponentBackfill:
         if not len(steps):
             return
         present = counts[:, succeeded] > 0
-        values = np.empty(present.shape)
-        at_rows, at_steps = np.nonzero(piece.present[:, succeeded])
-        values[row_of[at_rows], at_steps] = piece.values[:, succeeded][at_rows, at_steps]
+        values = piece.values[:, succeeded]  # A copy.
+        if merges:
+            at_rows, at_steps = np.nonzero(piece.present[:, succeeded])
+            given, values = values, np.empty(present.shape)
+            values[row_of[at_rows], at_steps] = given[at_rows, at_steps]
         ended = [labels for labels in sorted(run.state.series) if labels not in rows]
         before = np.array([labels in run.state.series for labels in rows], np.bool_)
         gone = np.column_stack((before, present[:, :-1])) & ~present

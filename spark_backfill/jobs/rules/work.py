@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spark_backfill.failures import quoted_errors
 from spark_backfill.jobs.rules.storage import SAMPLES_MAX, HistoryStorage
@@ -18,6 +19,7 @@ from spark_backfill.writing.fragments import SortedRows
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore
 from tsdb.log.interface import SERIES
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import LabelLimits, canonical_labels, normalize_labels, series_id
 from tsdb.model.meta import MetaSettings
@@ -222,17 +224,7 @@ class _Item:
             return None
         if announcer is not None:
             announcer.finish()
-        times, values = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        row = np.repeat(np.arange(len(parts)), [len(ts_ms) for ts_ms, _ in parts])
-        partition = np.array([one.partition for one in placed], np.int32)[row]
-        pack_id = np.array([one.pack_id for one in placed], np.uint64)[row]
-        ids = np.array([one.series_id for one in placed], np.uint64)[row]
-        windows = times - times % self._window_ms
-        order = np.lexsort((times, ids, windows, pack_id, partition))
-        range_number = np.full(len(order), number, np.int32)
-        return SortedRows(
-            partition[order], pack_id[order], windows[order], range_number, ids[order], times[order], values[order]
-        )
+        return _sorted_rows(placed, parts, self._window_ms, number)
 
     def _place(self, labels: Labels) -> _PlacedSeries | None:
         """None for labels that the write path of a ruler refuses too."""
@@ -253,3 +245,36 @@ class _Item:
             if mark not in self._announced:
                 self._announced.add(mark)
                 announcer.send(one.partition, *encode_announcement(*mark, one.pack_id, one.canonical))
+
+
+def _sorted_rows(
+    series: Sequence[_PlacedSeries],
+    samples: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
+    window_ms: int,
+    range_number: int,
+) -> SortedRows:
+    """The samples of all series, each ascending in time, as rows. Stretches of a series in a window are sorted, not
+    samples."""
+    times, values = (np.concatenate(columns) for columns in zip(*samples, strict=True))
+    lengths = np.array([len(ts_ms) for ts_ms, _ in samples], np.int64)
+    windows = times - times % window_ms
+    begins = np.zeros(len(times), np.bool_)
+    begins[1:] = windows[1:] != windows[:-1]
+    begins[np.cumsum(lengths) - lengths] = True
+    starts = np.flatnonzero(begins)
+    row = np.repeat(np.arange(len(series)), lengths)[starts]
+    partition = np.array([one.partition for one in series], np.int32)[row]
+    pack_id = np.array([one.pack_id for one in series], np.uint64)[row]
+    ids = np.array([one.series_id for one in series], np.uint64)[row]
+    order = np.lexsort((ids, windows[starts], pack_id, partition))
+    counts = np.diff(starts, append=len(times))[order]
+    places = joined_ranges(starts[order], counts)
+    return SortedRows(
+        np.repeat(partition[order], counts),
+        np.repeat(pack_id[order], counts),
+        windows[places],
+        np.full(len(places), range_number, np.int32),
+        np.repeat(ids[order], counts),
+        times[places],
+        values[places],
+    )
