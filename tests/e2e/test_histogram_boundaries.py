@@ -167,3 +167,33 @@ def whole(role: Role, at_ms: int) -> tuple[float, float, list[list[float]], str]
     (number,) = query(role, "count_over_time(lat[10s])", at_ms)
     buckets = [[float(part) for part in bucket] for bucket in shown["buckets"]]
     return float(shown["count"]), float(shown["sum"]), buckets, number["value"][1]
+
+
+RULES = """
+groups:
+- name: g
+  interval: 1s
+  rules: [{record: recorded, expr: "sum(lat)"}]
+"""
+
+
+def test_a_rule_records_histograms_that_read_back_equal_after_a_kill(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    settings = ("--native-histograms", "keep", "--rules", str(rules), "--rules-grace-s", "1")
+    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), *settings) as role:
+        WAYS["remote write"](role, BEFORE, int(time.time() * 1000))
+        times: list[int] = []
+
+        def recorded() -> bool:
+            found = query(role, "recorded[1m]", int(time.time() * 1000) + 1000)
+            times[:] = [round(at * 1000) for one in found for at, _ in one["histograms"]]
+            return len(times) > 2
+
+        wait_until(recorded)
+        role.kill()
+        role.start()
+        for at_ms in times[:3]:
+            (one,), (other,) = query(role, "recorded", at_ms), query(role, "sum(lat)", at_ms)
+            assert one["histogram"] == other["histogram"]
+        assert role.metrics()["tsdb_ruler_refused_samples_total"] == 0

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tsdb.rules.files import Rule, RuleFile
     from tsdb.rules.groups import RuleSample, RuleState
     from tsdb.rules.schedule import ScheduledGroup
+    from tsdb.rules.values import RuleValue
 
 EVALUATIONS_MAX = 10_000  # Evaluations of groups; each reads from the server.
 ANSWER_BYTES_MAX = 256 << 20
@@ -173,7 +174,7 @@ def evaluate(
 
     JSON is {"groups": [{"file", "name", "at_ms", "rules": [{"name", "type", "error", "series": [{"labels", "value"}],
     "alerts": [{"labels", "annotations", "state", "active_at_ms", "value"}]}]}], "samples", "warnings"}, where samples
-    are all that a ruler would have written.
+    are all that a ruler would have written, and the value of a native histogram is a text.
     """
     span = steps_of(at, start, end, last, None)
     features = features_of(enable_feature)
@@ -242,7 +243,7 @@ class _Run:
         self.storage = _ClientStorage(client)
         self.evaluations = self.samples = 0
         self._newer = MemoryStorage()
-        self._values: dict[Labels, float] = {}  # The last value of each series.
+        self._values: dict[Labels, RuleValue] = {}  # The last value of each series.
         overlaid = OverlaidStorage(self.storage, self._newer)
         query = vector_query(lambda: overlaid, QueryOptions(features=features))
         self._surroundings = RuleSurroundings(query, self._write, external_url=external_url)
@@ -291,7 +292,7 @@ class _Run:
 
         recording = isinstance(rule, RecordingRule)
         series = [
-            {"labels": dict(labels), "value": json_value(self._values[labels])}
+            {"labels": dict(labels), "value": _shown_value(self._values[labels])}
             for labels in (sorted(state.series) if recording else ())
         ]
         alerts = [
@@ -306,6 +307,14 @@ class _Run:
         ]
         kind = "recording" if recording else "alerting"
         return {"name": rule.name, "type": kind, "error": state.error, "series": series, "alerts": alerts}
+
+
+def _shown_value(value: RuleValue) -> float | str | None:
+    """The value for JSON; a histogram is a text."""
+    from tsdb.promql.evaluate.native.histograms import from_columns
+    from tsdb.promql.evaluate.native.shown import shown_histograms
+
+    return json_value(value) if isinstance(value, float) else next(shown_histograms(from_columns(value)))
 
 
 def _result_rows(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[object, ...]]:

@@ -172,6 +172,17 @@ def _indexes(spans: Sequence[Span]) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
+def spans_of(indexes: NDArray[np.int64]) -> tuple[Span, ...]:
+    """The spans of buckets with these ascending indexes."""
+    if not len(indexes):
+        return ()
+    firsts = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(np.diff(indexes) > 1) + 1))
+    lengths = np.diff(np.append(firsts, len(indexes)))
+    begins = indexes[firsts]
+    offsets = begins - np.concatenate((np.zeros(1, np.int64), (begins + lengths)[:-1]))
+    return tuple(zip(offsets.tolist(), lengths.tolist(), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class HistogramColumns:
     """N histogram samples. Sample i has the shape shapes[shape_of[i]] and the counts buckets[starts[i]:starts[i + 1]],

@@ -22,7 +22,9 @@ from tsdb.config import RulerSettings, StandaloneSettings
 from tsdb.config.ruler import RulerFields
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
+from tsdb.model.histograms import InvalidHistogram, count_errors
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
 from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component, Deadline
@@ -52,6 +54,7 @@ from tsdb.rules.notifier import AlertmanagerAccess, Notifier
 from tsdb.rules.remote import RuleGroups
 from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 from tsdb.rules.shares import GroupShares, Shares
+from tsdb.rules.values import value_columns
 from tsdb.rules.view import shown_groups
 from tsdb.store.store import Store
 
@@ -263,6 +266,14 @@ def labels_of_series(
     return found
 
 
+def _refused_histograms(details: SampleDetails) -> Mapping[int, InvalidHistogram]:
+    """The errors of the rows whose histograms have no meaning, as after a subtraction; a row has one sample."""
+    assert details.histograms is not None, "some values are histograms"
+    assert details.histogram_of is not None, "histograms come with the samples that have them"
+    errors = count_errors(details.histograms)
+    return {row: errors[of] for row, of in enumerate(details.histogram_of.tolist()) if of in errors}
+
+
 def _writer(gateway: Gateway) -> Callable[[Sequence[RuleSample]], WrittenResults]:
     def write(samples: Sequence[RuleSample]) -> WrittenResults:
         deadline = Deadline.after(WRITE_S)
@@ -271,12 +282,10 @@ def _writer(gateway: Gateway) -> Callable[[Sequence[RuleSample]], WrittenResults
             part = samples[start : start + SAMPLES_MAX]
             labels = [canonical_labels(sample.labels) for sample in part]
             ids += map(series_id, labels)
-            rows = make_rows(
-                labels,
-                None,
-                np.array([sample.ts_ms for sample in part], np.int64),
-                np.array([sample.value for sample in part], np.float64),
-            )
+            values, details = value_columns([sample.value for sample in part])
+            rows = make_rows(labels, None, np.array([sample.ts_ms for sample in part], np.int64), values)
+            if details is not None:
+                rows = replace(rows, details=details, errors=_refused_histograms(details))
             try:
                 done = gateway.pipeline.write(rows, True, deadline)
             except InvalidRequest as error:  # The request as a whole: no sample of it is in the log.

@@ -54,7 +54,8 @@ from tsdb.rules.groups import (
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage, label_filter
 from tsdb.rules.reach import RuleReach, outputs_of
 from tsdb.rules.restart import restored_rule
-from tsdb.rules.vectors import native_histogram, too_many_series, vector_of
+from tsdb.rules.values import float_of
+from tsdb.rules.vectors import checked_floats, native_histogram, too_many_series, vector_of
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.selector.tokens import QueryError
 
@@ -241,9 +242,10 @@ class ComponentBackfill:
             options.external_url,
         )
 
-    def _instant(self, text: str, ts_ms: int, storage: Storage) -> list[VectorSample]:
+    def _instant(self, text: str, ts_ms: int, storage: Storage) -> Sequence[VectorSample]:
         with _errors_of_reads():
-            return vector_of(instant_query(text, storage, ts_ms, self._options.query), self._options.series_max)
+            result = instant_query(text, storage, ts_ms, self._options.query)
+            return checked_floats(vector_of(result, self._options.series_max))
 
     # Many steps at once.
 
@@ -286,7 +288,8 @@ class ComponentBackfill:
         text, options = run.rule.query.text, self._options.query
         first_ms, last_ms = int(steps[0]) - run.offset_ms, int(steps[-1]) - run.offset_ms
         if len(steps) == 1:
-            vector = vector_of(instant_query(text, self._storage, first_ms, options), self._options.series_max)
+            result = instant_query(text, self._storage, first_ms, options)
+            vector = checked_floats(vector_of(result, self._options.series_max))
             values = np.array([sample.value for sample in vector], np.float64).reshape(-1, 1)
             return _Piece(steps, [dict(sample.labels) for sample in vector], values, np.ones_like(values, np.bool_), {})
         value = range_query(text, self._storage, first_ms, last_ms, run.group.interval_ms, options).value
@@ -493,7 +496,7 @@ class _Written:
         for sample in samples:
             times, values = self._samples.setdefault(sample.labels, ([], []))
             times.append(sample.ts_ms)
-            values.append(sample.value)
+            values.append(float_of(sample.value))  # Histograms are refused before.
 
     def columns(self) -> ResultColumns:
         parts = [

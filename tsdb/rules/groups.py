@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tsdb.model.errors import Overloaded, TsdbError, Unavailable
+from tsdb.model.histograms import HistogramColumns
 from tsdb.model.stale import STALE
 from tsdb.rules.alerts import Alert, AlertState, FoundAlert, Labels, active, alert_labels, alert_series, next_alerts
 from tsdb.rules.files import AlertingRule, RecordingRule, Rule, RuleGroup
 from tsdb.rules.templates.functions import TemplateContext, TemplateSample
+from tsdb.rules.templates.printing import TemplateHistogram
 from tsdb.rules.templates.template import TemplateData
+from tsdb.rules.values import RuleValue, float_of, recorded_value
 from tsdb.selector.selectors import METRIC_NAME
 
 TOO_LARGE = ("read_timeout", "answer_too_large")  # Reasons of Overloaded that concern the read alone.
@@ -33,7 +36,7 @@ class VectorSample:
     """A series of a rule's expression at the time of the evaluation."""
 
     labels: Mapping[str, str]
-    value: float
+    value: RuleValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class RuleSample:
 
     labels: Labels
     ts_ms: int
-    value: float
+    value: RuleValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +146,11 @@ class _LimitExceeded(RuleError):
 
 def evaluate_rule(
     rule: Rule, limit: int, before: RuleState, at_ms: int, ts_ms: int, surroundings: RuleSurroundings
-) -> tuple[RuleState, dict[Labels, float]]:
+) -> tuple[RuleState, Mapping[Labels, RuleValue]]:
     """The next state of a rule, and its series with their values. Raises TsdbError."""
     vector = surroundings.query(rule.query.text, ts_ms)
     alerts: Mapping[Labels, Alert] = {}
+    series: Mapping[Labels, RuleValue]
     if isinstance(rule, RecordingRule):
         series = recorded(rule, vector)
         if limit and len(series) > limit:
@@ -161,15 +165,15 @@ def evaluate_rule(
     return after, series
 
 
-def recorded(rule: RecordingRule, vector: Sequence[VectorSample]) -> dict[Labels, float]:
+def recorded(rule: RecordingRule, vector: Sequence[VectorSample]) -> dict[Labels, RuleValue]:
     """The series that a rule records from the vector of its expression. Raises RuleError."""
     own = {METRIC_NAME: rule.name, **rule.labels}
-    series: dict[Labels, float] = {}
+    series: dict[Labels, RuleValue] = {}
     for sample in vector:
         labels = tuple(sorted((name, value) for name, value in {**sample.labels, **own}.items() if value))
         if labels in series:
             raise RuleError(f"{SAME_LABELS} rule labels")
-        series[labels] = sample.value
+        series[labels] = recorded_value(sample.value)
     return series
 
 
@@ -185,13 +189,13 @@ def _conditions(
     context = TemplateContext(lambda text: _template_samples(text, ts_ms, surroundings), ts_ms / 1000, url)
     found: dict[Labels, FoundAlert] = {}
     for sample in vector:
-        data = TemplateData(sample.labels, sample.value, surroundings.external_labels, surroundings.external_url)
+        data = TemplateData(sample.labels, _template_value(sample.value), surroundings.external_labels, url)
         own = {name: template.expand_or_error(data, context)[0] for name, template in rule.labels.items()}
         labels = alert_labels(rule, sample.labels, own)
         if labels in found:
             raise RuleError(f"{SAME_LABELS} alert labels")
         annotations = {name: template.expand_or_error(data, context)[0] for name, template in rule.annotations.items()}
-        found[labels] = FoundAlert(labels, annotations, sample.value)
+        found[labels] = FoundAlert(labels, annotations, float_of(sample.value))
     return found
 
 
@@ -199,7 +203,11 @@ def _template_samples(text: str, ts_ms: int, surroundings: RuleSurroundings) -> 
     vector = surroundings.query(text, ts_ms)
     if len(vector) > TEMPLATE_SERIES_MAX:
         raise RuleError(f"{len(vector)} series in a template; the limit is {TEMPLATE_SERIES_MAX}: aggregate them")
-    return [TemplateSample(sample.labels, sample.value) for sample in vector]
+    return [TemplateSample(sample.labels, _template_value(sample.value)) for sample in vector]
+
+
+def _template_value(value: RuleValue) -> float | TemplateHistogram:
+    return TemplateHistogram(value) if isinstance(value, HistogramColumns) else value
 
 
 def rule_state(state: RuleState) -> AlertState:

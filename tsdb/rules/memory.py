@@ -4,33 +4,44 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.details import joined_details
+from tsdb.model.details import SampleDetails, joined_details
+from tsdb.model.histograms import HistogramColumns, joined_histograms
 from tsdb.model.labels import canonical_labels
 from tsdb.model.selector import Matcher, MatchType
 from tsdb.promql.evaluate.storage import Storage, StoredSeries
 from tsdb.rules.alerts import Labels
+from tsdb.rules.values import RuleValue
 from tsdb.selector.selectors import METRIC_NAME, matches
 
 SELECTIONS_MAX = 10_000  # Remembered selections; all are forgotten when there are more, or when a series is new.
 
 
 class _Column:
-    """Samples of a series, ascending in time."""
+    """Samples of a series, ascending in time. histograms: those of the samples that are histograms, by time; the value
+    of such a sample is the sum."""
 
-    __slots__ = ("canonical", "labels", "ts_ms", "values")
+    __slots__ = ("canonical", "histograms", "labels", "ts_ms", "values")
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self.canonical = canonical_labels(labels)
         self.ts_ms: list[int] = []
         self.values: list[float] = []
+        self.histograms: dict[int, HistogramColumns] = {}
 
-    def add(self, ts_ms: int, value: float) -> None:
+    def add(self, ts_ms: int, added: RuleValue) -> None:
         """A later value of the same time replaces the earlier one."""
+        if isinstance(added, HistogramColumns):
+            self.histograms[ts_ms], value = added, float(added.sums[0])
+        else:
+            value = added
+            if self.histograms:
+                self.histograms.pop(ts_ms, None)
         if not self.ts_ms or ts_ms > self.ts_ms[-1]:
             self.ts_ms.append(ts_ms)
             self.values.append(value)
@@ -54,7 +65,7 @@ class MemoryStorage:
         self._by_name: dict[str, list[_Column]] = {}
         self._selections: dict[tuple[Matcher, ...], list[_Column]] = {}
 
-    def add(self, labels: Labels, samples: Iterable[tuple[int, float]]) -> None:
+    def add(self, labels: Labels, samples: Iterable[tuple[int, RuleValue]]) -> None:
         """Samples of a series, as time in milliseconds and value."""
         column = self._columns.get(labels)
         if column is None:
@@ -78,14 +89,24 @@ class MemoryStorage:
         starts: list[int] = [0]
         ts_ms: list[int] = []
         values: list[float] = []
+        histograms: dict[int, HistogramColumns] = {}  # By the index of their samples.
         for column in self._selected(tuple(matchers)):
             start, end = bisect_left(column.ts_ms, start_ms), bisect_right(column.ts_ms, end_ms)
             if start < end:
+                if column.histograms:
+                    for place in range(start, end):
+                        if column.ts_ms[place] in column.histograms:
+                            histograms[len(ts_ms) + place - start] = column.histograms[column.ts_ms[place]]
                 labels.append(column.canonical)
                 ts_ms += column.ts_ms[start:end]
                 values += column.values[start:end]
                 starts.append(len(ts_ms))
-        return StoredSeries(labels, np.array(starts, np.int64), np.array(ts_ms, np.int64), np.array(values, np.float64))
+        found = StoredSeries(labels, _integers(starts), _integers(ts_ms), np.array(values, np.float64))
+        if not histograms:
+            return found
+        of = np.full(len(ts_ms), -1, np.int64)
+        of[list(histograms)] = np.arange(len(histograms))
+        return replace(found, details=SampleDetails(None, joined_histograms([*histograms.values()]), of))
 
     def _selected(self, matchers: tuple[Matcher, ...]) -> list[_Column]:
         found = self._selections.get(matchers)
@@ -130,6 +151,10 @@ class OverlaidStorage:
         details = joined_details([(len(one.ts_ms), one.details) for one in (base, newer)])
         details = details and details.take(taken)
         return StoredSeries(list(parts), starts, ts_ms[taken], values, base.warnings, details)
+
+
+def _integers(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
 
 
 _NO_ROWS = np.empty(0, np.int64)

@@ -8,7 +8,6 @@ comes from the stored series, so a repair may begin in any process, stop anywher
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +33,7 @@ from tsdb.rules.groups import (
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage, label_filter
 from tsdb.rules.reach import outputs_of
 from tsdb.rules.restart import restored_rule
+from tsdb.rules.values import RuleValue, ValueBits, histogram_bits, value_bits
 from tsdb.selector.selectors import METRIC_NAME
 
 NOTES_MAX = 20  # Newest notes of a rule.
@@ -231,12 +231,18 @@ class StepRepair:
         return changed
 
     def _differences(
-        self, number: int, series: Mapping[Labels, float], gone: Iterable[Labels], stored: Mapping[Labels, int]
+        self,
+        number: int,
+        series: Mapping[Labels, RuleValue],
+        gone: Iterable[Labels],
+        stored: Mapping[Labels, ValueBits],
     ) -> list[RuleSample]:
         """The samples that make the stored ones of this time those of `series`. stored: bits of values."""
         ts_ms = self._step.ts_ms
         changed = [
-            RuleSample(labels, ts_ms, value) for labels, value in series.items() if stored.get(labels) != _bits(value)
+            RuleSample(labels, ts_ms, value)
+            for labels, value in series.items()
+            if stored.get(labels) != value_bits(value)
         ]
         extra = {labels for labels, bits in stored.items() if bits != STALE_BITS and labels not in series}
         if extra:
@@ -264,10 +270,10 @@ class StepRepair:
         stored = self._stored(rule, ts_ms, ts_ms)
         return RuleState(frozenset(labels for labels, values in stored.items() if values[ts_ms] != STALE_BITS))
 
-    def _stored(self, rule: Rule, start_ms: int, end_ms: int) -> dict[Labels, dict[int, int]]:
+    def _stored(self, rule: Rule, start_ms: int, end_ms: int) -> dict[Labels, dict[int, ValueBits]]:
         """Stored samples of the rule's series: bits of values by time. Those of rules before this one count too."""
         storage = OverlaidStorage(self._storage, self._newer)
-        found: dict[Labels, dict[int, int]] = {}
+        found: dict[Labels, dict[int, ValueBits]] = {}
         for output in outputs_of(rule):
             found.update(_samples(storage.select(output.matchers, start_ms, end_ms)))
         return found
@@ -311,24 +317,20 @@ class HidingStorage:
         return StoredSeries(found.labels, starts, found.ts_ms[keeps], found.values[keeps], found.warnings, details)
 
 
-def _samples(stored: StoredSeries) -> dict[Labels, dict[int, int]]:
-    """The bits of the floats of each series by time. Rules write no histograms."""
-    of = None if stored.details is None else stored.details.histogram_of
-    if of is not None:
-        is_float = of < 0
-        starts = np.concatenate(([0], np.cumsum(is_float)))[stored.starts]
-        stored = StoredSeries(stored.labels, starts, stored.ts_ms[is_float], stored.values[is_float])
-    times, bits, starts = stored.ts_ms.tolist(), stored.values.view(np.int64).tolist(), stored.starts.tolist()
+def _samples(stored: StoredSeries) -> dict[Labels, dict[int, ValueBits]]:
+    """The bits of the values of each series by time."""
+    times, starts = stored.ts_ms.tolist(), stored.starts.tolist()
+    bits: list[ValueBits] = stored.values.view(np.int64).tolist()
+    details = stored.details
+    if details is not None and details.histograms is not None and details.histogram_of is not None:
+        for row in np.flatnonzero(details.histogram_of >= 0).tolist():
+            if bits[row] != STALE_BITS:
+                bits[row] = histogram_bits(details.histograms, int(details.histogram_of[row]))
     return {
         parse_labels(labels): dict(zip(times[start:end], bits[start:end], strict=True))
         for labels, start, end in zip(stored.labels, starts[:-1], starts[1:], strict=True)
         if start < end
     }
-
-
-def _bits(value: float) -> int:
-    found: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return found
 
 
 def _alert_series(alert: Labels, state: str) -> Labels:
@@ -337,7 +339,7 @@ def _alert_series(alert: Labels, state: str) -> Labels:
 
 
 def _changes(
-    stored: Mapping[Labels, int], series: Mapping[Labels, float], changed: Sequence[RuleSample]
+    stored: Mapping[Labels, ValueBits], series: Mapping[Labels, RuleValue], changed: Sequence[RuleSample]
 ) -> list[tuple[Labels, str, str]]:
     """Alerts whose state changed, with the state before and after."""
     was, now = _states(labels for labels, bits in stored.items() if bits != STALE_BITS), _states(series)

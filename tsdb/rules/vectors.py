@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from tsdb.model.histograms import HistogramColumns
+from tsdb.promql.evaluate.native.histograms import to_columns
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block, Scalar
 from tsdb.rules.groups import RuleError, VectorSample
+from tsdb.rules.values import RuleValue
 
 
 def vector_of(result: EvaluationResult, series_max: int | None = None) -> list[VectorSample]:
-    """The series of an instant query; a scalar is one without labels. Raises RuleError for other types, for native
-    histograms, and for more than series_max series."""
+    """The series of an instant query; a scalar is one without labels. Raises RuleError for other types, and for more
+    than series_max series."""
     value = result.value
     if isinstance(value, Scalar):
         return [VectorSample({}, float(value.values[0]))]
     if not isinstance(value, Block):
         raise RuleError("rule result is not a vector or scalar")
-    if result.has_histograms:
-        raise native_histogram()
     if series_max is not None and len(value) > series_max:
         raise too_many_series(len(value), series_max)
     names, texts = value.labels.names, value.labels.pool.texts
-    rows = zip(value.labels.numbers.tolist(), value.values[:, 0].tolist(), strict=True)
+    values: list[RuleValue] = value.values[:, 0].tolist()
+    if value.native is not None:
+        rows_of = np.flatnonzero(value.is_histogram[:, 0])
+        histograms = to_columns(value.native.histograms.take(value.native.of[rows_of, 0]))
+        for place, row in enumerate(rows_of.tolist()):
+            values[row] = histograms.take(np.array([place]))
+    rows = zip(value.labels.numbers.tolist(), values, strict=True)
     return [VectorSample(_labels(names, texts(numbers)), number) for numbers, number in rows]
 
 
@@ -33,11 +42,18 @@ def too_many_series(count: int, series_max: int) -> RuleError:
 
 
 def native_histogram() -> RuleError:
-    """The error of an expression with native histograms."""
+    """The error of a backfill for a result with native histograms."""
     return RuleError(
-        "the result has native histograms, and rules record and compare numbers alone: apply histogram_quantile(),"
-        " histogram_avg(), histogram_count() or histogram_sum()"
+        "the result has native histograms, and a backfill writes numbers alone: apply histogram_quantile(),"
+        " histogram_avg(), histogram_count() or histogram_sum(), or let a ruler record it"
     )
+
+
+def checked_floats(vector: Sequence[VectorSample]) -> Sequence[VectorSample]:
+    """The vector. Raises RuleError for native histograms."""
+    if any(isinstance(sample.value, HistogramColumns) for sample in vector):
+        raise native_histogram()
+    return vector
 
 
 def _labels(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:

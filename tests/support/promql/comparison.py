@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from support.promql.evaluation import Condition, Evaluation, Expectation, Times
-from support.promql.histograms import HistogramValue, histogram_points, values_of
 from support.promql.shown_histograms import ShownHistogram
 from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.native.histograms import HistogramCells
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
+from tsdb.rules.unit_tests.histograms import HistogramValue, histogram_points, values_of
 from tsdb.rules.unit_tests.notation import Labels, SeriesPoints, labels_of, shown_labels
 
 EPSILON = 1e-6  # Relative error that Prometheus's own runner allows.

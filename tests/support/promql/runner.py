@@ -19,7 +19,7 @@ from pathlib import Path
 from support.promql import comparison
 from support.promql.comparison import Mismatch
 from support.promql.evaluation import Evaluation, Expectation, Times
-from support.promql.histograms import HistogramStorage, custom_histograms, histogram_points
+from support.promql.histograms import HistogramStorage, custom_histograms
 from support.promql.reruns import Run, runs
 from support.promql.script import Clear, Load, commands
 from support.promql.scripts import FOLDER, files
@@ -28,6 +28,7 @@ from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_q
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.rules.unit_tests.histograms import histogram_points
 
 # Prometheus runs its scripts with these flags.
 OPTIONS = QueryOptions(features=ALL_FEATURES, delays_name_removal=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from support.promql.histograms import HistogramValue
 from tsdb.promql.evaluate.native.histograms import from_columns
 from tsdb.promql.evaluate.native.shown import buckets_of
+from tsdb.rules.unit_tests.histograms import HistogramValue
 
 # The number in JSON of whether the lower and the upper bound are a part of a bucket.
 _RULES = {(False, True): 0, (True, False): 1, (False, False): 2, (True, True): 3}

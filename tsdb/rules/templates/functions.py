@@ -17,7 +17,15 @@ from urllib.parse import quote_plus, urlsplit
 import re2
 
 from tsdb.promql.syntax.literals import duration_ms_of
-from tsdb.rules.templates.printing import formatted, javascript, printed, shown, shown_time, type_name
+from tsdb.rules.templates.printing import (
+    TemplateHistogram,
+    formatted,
+    javascript,
+    printed,
+    shown,
+    shown_time,
+    type_name,
+)
 
 TEXT_CHARS_MAX = 64 << 10  # Characters of one value.
 PATTERN_CHARS_MAX = 1_000
@@ -28,7 +36,7 @@ class TemplateSample:
     """A series of a query's answer. Templates read `.Labels` and `.Value`."""
 
     labels: Mapping[str, str]
-    value: float
+    value: float | TemplateHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +290,7 @@ def _print_lines(*values: object) -> str:
 
 def truth(value: object) -> bool:
     """Whether a value counts as true: it is neither zero nor empty."""
-    if isinstance(value, TemplateSample | datetime):
+    if isinstance(value, TemplateSample | TemplateHistogram | datetime):
         return True
     return bool(value)
 

@@ -6,8 +6,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from tsdb.model.histograms import HistogramColumns
+from tsdb.promql.evaluate.native.histograms import from_columns
+from tsdb.promql.evaluate.native.shown import shown_histograms
 from tsdb.promql.syntax.numbers import shown_g
 from tsdb.selector.tokens import quoted
 
@@ -16,6 +20,16 @@ WIDTH_MAX = 10_000  # A larger width or precision is written as an error, as Go 
 _VERB = re.compile(r"%([-+# 0]*)(\d+|\*)?(?:\.(\d+|\*)?)?(.)|%$", re.DOTALL)
 _HAS_PRECISION = re.compile(r"%[^.%]*\.")
 _FLOAT_VERBS = "eEfFgG"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateHistogram:
+    """A native histogram as a value; columns has one sample."""
+
+    columns: HistogramColumns
+
+    def __str__(self) -> str:
+        return next(shown_histograms(from_columns(self.columns)))
 
 
 def shown(value: object) -> str:
@@ -57,6 +71,8 @@ def type_name(value: object) -> str:
             return "string"
         case datetime():
             return "time.Time"
+        case TemplateHistogram():
+            return "*histogram.FloatHistogram"
         case Mapping():
             return "map[string]string"
         case list() | tuple():

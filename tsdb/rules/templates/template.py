@@ -19,7 +19,7 @@ from tsdb.rules.templates.functions import (
     number_of,
     truth,
 )
-from tsdb.rules.templates.printing import shown, type_name
+from tsdb.rules.templates.printing import TemplateHistogram, shown, type_name
 from tsdb.rules.templates.syntax import (
     Branch,
     Command,
@@ -55,7 +55,7 @@ class TemplateData:
     """The values of an alert: labels of its series, value, and the labels that all alerts get."""
 
     labels: Mapping[str, str]
-    value: float
+    value: float | TemplateHistogram
     external_labels: Mapping[str, str]
     external_url: str
 

@@ -11,11 +11,13 @@ from typing import TypeVar
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.times import parse_time
 from tsdb.rules.document import Place, Reading, YamlNode, parse_document
+from tsdb.rules.unit_tests.histograms import HistogramValue, histogram_points
 from tsdb.rules.unit_tests.notation import Labels, SeriesPoints, labels_of, parse_series
 
 EVALUATION_MS = 60_000
 STEPS_MAX = 1_000_000
 SAMPLES_MAX = 10_000_000  # Samples of the input series of one test: some 1 GB.
+BUCKETS_MAX = 1_000_000  # Buckets of all histograms of a file, and one more for each.
 
 Parsed = TypeVar("Parsed")
 
@@ -51,7 +53,15 @@ class ExpressionCase:
     place: Place
     eval_ms: int
     text: str
-    expected: tuple[tuple[Labels, float], ...]
+    expected: tuple[tuple[Labels, float | HistogramValue], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTestSeries:
+    """histograms: index and value of the points that are histograms."""
+
+    points: SeriesPoints
+    histograms: tuple[tuple[int, HistogramValue], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class RuleUnitTest:
     place: Place
     start_ms: int
     interval_ms: int
-    series: tuple[SeriesPoints, ...]
+    series: tuple[UnitTestSeries, ...]
     alert_cases: tuple[AlertCase, ...]
     expression_cases: tuple[ExpressionCase, ...]
     external_labels: Mapping[str, str]
@@ -99,6 +109,7 @@ def load_unit_tests(path: Path) -> UnitTestFile:
 class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._buckets = 0  # Of all histograms so far.
         self.reading = Reading(str(path))
 
     def file(self, root: YamlNode) -> UnitTestFile:
@@ -123,7 +134,7 @@ class _Reader:
         fields = reading.fields(node, "a test", _TEST_FIELDS)
         start = fields.get("start_timestamp")
         series = tuple(self._series(one) for one in reading.items(fields.get("input_series"), "input_series"))
-        if sum(len(one.points) for one in series) > SAMPLES_MAX:
+        if sum(len(one.points.points) for one in series) > SAMPLES_MAX:
             reading.problem(node.place, f"more than {SAMPLES_MAX} samples in the series of a test: split the test")
         test = RuleUnitTest(
             reading.text(fields.get("name"), "name"),
@@ -142,14 +153,25 @@ class _Reader:
             )
         return test
 
-    def _series(self, node: YamlNode) -> SeriesPoints:
+    def _series(self, node: YamlNode) -> UnitTestSeries:
         reading = self.reading
         fields = reading.fields(node, "a series", ("series", "values"))
         text = f"{reading.text(fields.get('series'), 'series')} {reading.text(fields.get('values'), 'values')}"
         found = self._parsed(node, "series", parse_series, SeriesPoints((), ()), text)
+        histograms: tuple[tuple[int, HistogramValue], ...] = ()
         if found.has_histograms:
-            reading.problem(node.place, "native histograms have no values here: PromQL of this store has none")
-        return found
+            histograms = self._parsed(node, "series", lambda _: self._histograms(found), (), text)
+        return UnitTestSeries(found, histograms)
+
+    def _histograms(self, series: SeriesPoints) -> tuple[tuple[int, HistogramValue], ...]:
+        """The index and the value of each point that is a histogram. Raises ValueError and InvalidHistogram."""
+        found: list[tuple[int, HistogramValue]] = []
+        for index, value in histogram_points(series, 0, 1):
+            self._buckets += len(value.positive) + len(value.negative) + 1
+            if self._buckets > BUCKETS_MAX:
+                raise ValueError(f"more than {BUCKETS_MAX} buckets of histograms in a file: split the file")
+            found.append((index, value))
+        return tuple(found)
 
     def _alert_case(self, node: YamlNode) -> AlertCase:
         reading = self.reading
@@ -180,16 +202,25 @@ class _Reader:
             tuple(map(self._sample, reading.items(fields.get("exp_samples"), "exp_samples"))),
         )
 
-    def _sample(self, node: YamlNode) -> tuple[Labels, float]:
+    def _sample(self, node: YamlNode) -> tuple[Labels, float | HistogramValue]:
         reading = self.reading
         fields = reading.fields(node, "a sample", ("labels", "value", "histogram"))
-        if fields.get("histogram") is not None and reading.text(fields["histogram"], "histogram"):
-            reading.problem(node.place, "native histograms have no values here: PromQL of this store has none")
         text = reading.text(fields.get("labels"), "labels")
         found = self._parsed(node, "labels", parse_series, SeriesPoints((), ()), text)
         if found.points:
             reading.problem(node.place, f'labels: unexpected values behind "{text}"')
-        return found.labels, reading.number(fields.get("value"), "value")
+        number = reading.number(fields.get("value"), "value")
+        histogram = reading.text(fields.get("histogram"), "histogram")
+        if not histogram:
+            return found.labels, number
+        return found.labels, self._parsed(node, "histogram", self._histogram, HistogramValue(), histogram)
+
+    def _histogram(self, text: str) -> HistogramValue:
+        """The only point of an expected series. Raises ValueError and InvalidHistogram."""
+        series = parse_series(f"{{}} {text}")
+        if len(series.points) != 1 or not series.has_histograms:
+            raise ValueError(f"not one histogram: {text!r}")
+        return self._histograms(series)[0][1]
 
     def _parsed(
         self, node: YamlNode, what: str, parse: Callable[[str], Parsed], default: Parsed, text: str | None = None

@@ -1,6 +1,6 @@
 """Parses series in the notation of Prometheus's test scripts: `name{label="value"} 1+2x3 _ stale`.
 
-Native histograms are recognised, not understood.
+Native histograms are found here, and understood in `tsdb.rules.unit_tests.histograms`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]  # The labels are sorted by name
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class HistogramPoint:
     """A native histogram, as it is written: `text`, and then `times` times the change, which has its sign."""
 
     text: str
@@ -29,7 +29,7 @@ class Histogram:
     times: int = 0
 
 
-Point: TypeAlias = float | Histogram | None  # None stands for a missing sample.
+Point: TypeAlias = float | HistogramPoint | None  # None stands for a missing sample.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SeriesPoints:
     @property
     def has_histograms(self) -> bool:
         """Whether a point is a native histogram."""
-        return any(isinstance(point, Histogram) for point in self.points)
+        return any(isinstance(point, HistogramPoint) for point in self.points)
 
     def samples(self, start_ms: int, step_ms: int) -> Iterator[tuple[int, float]]:
         """Time and value of the points that are floats."""
@@ -145,7 +145,7 @@ def _expanded(item: re.Match[str]) -> list[Point]:
         return [STALE] * (times + 1)
     if item["histogram"]:
         change = item["histogram_change"] or ""
-        return [Histogram(item["histogram"], change, number if change else 0) for number in range(times + 1)]
+        return [HistogramPoint(item["histogram"], change, number if change else 0) for number in range(times + 1)]
     value, change = float(item["number"]), float(item["change"] or 0)
     points: list[Point] = []
     for _ in range(times + 1):

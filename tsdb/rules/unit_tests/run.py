@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tsdb.model.errors import TsdbError
+from tsdb.model.histograms import HistogramColumns
+from tsdb.promql.evaluate.native.histograms import from_columns
 from tsdb.promql.evaluate.query import QueryOptions
 from tsdb.promql.syntax.literals import shown_duration
 from tsdb.promql.syntax.numbers import shown_g
@@ -17,9 +19,10 @@ from tsdb.rules.alerts import AlertState
 from tsdb.rules.document import Place
 from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup, load_rules
 from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, evaluate_group, new_state
-from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.file import AlertCase, ExpectedAlert, ExpressionCase, RuleUnitTest, UnitTestFile
+from tsdb.rules.unit_tests.histograms import HistogramValue, ScriptStorage, values_of
 from tsdb.rules.unit_tests.notation import Labels, labels_of, shown_labels
+from tsdb.rules.values import RuleValue
 from tsdb.rules.vectors import vector_query
 
 
@@ -45,7 +48,7 @@ class _Run:
         self._test = test
         self._step_ms = tests.evaluation_ms
         self._is_fuzzy = tests.is_fuzzy
-        self._storage = MemoryStorage()
+        self._storage = ScriptStorage()
         order = {name: place for place, name in enumerate(tests.group_order)}
         groups = [group for file in files for group in file.groups]
         self._groups: list[RuleGroup] = sorted(groups, key=lambda group: order.get(group.name, 0))
@@ -56,7 +59,12 @@ class _Run:
 
     def failures(self) -> list[UnitTestFailure]:
         for series in self._test.series:
-            self._storage.add(series.labels, series.samples(self._test.start_ms, self._test.interval_ms))
+            labels, start_ms, interval_ms = series.points.labels, self._test.start_ms, self._test.interval_ms
+            self._storage.add(labels, series.points.samples(start_ms, interval_ms))
+            if series.histograms:
+                points = ((start_ms + index * interval_ms, value) for index, value in series.histograms)
+                self._storage.add_histograms(labels, points)
+                self._storage.with_hints(labels)
         found: list[UnitTestFailure] = []
         left = sorted(self._test.alert_cases, key=lambda case: case.eval_ms)
         for at_ms in range(self._test.start_ms, self._test.end_ms + 1, self._step_ms):
@@ -87,6 +95,8 @@ class _Run:
     def _write(self, samples: Sequence[RuleSample]) -> None:
         for sample in samples:
             self._storage.add(sample.labels, [(sample.ts_ms, sample.value)])
+            if isinstance(sample.value, HistogramColumns):
+                self._storage.with_hints(sample.labels, sample.ts_ms)
 
     def _alert_failures(self, case: AlertCase) -> list[UnitTestFailure]:
         got = [
@@ -109,16 +119,19 @@ class _Run:
             vector = self._query(case.text, self._test.start_ms + case.eval_ms)
         except TsdbError as error:
             return [self._failure(case.place, f"{text} err: {error.message}")]
-        got = sorted((labels_of(sample.labels), sample.value) for sample in vector)
-        expected = sorted(case.expected)
+        got = sorted(((labels_of(sample.labels), _value(sample.value)) for sample in vector), key=_first)
+        expected = sorted(case.expected, key=_first)
         if [labels for labels, _ in got] == [labels for labels, _ in expected] and all(
             self._is_equal(one, other) for (_, one), (_, other) in zip(got, expected, strict=True)
         ):
             return []
         return [self._failure(case.place, f"{text}\n    exp: {_shown(expected)}\n    got: {_shown(got)}")]
 
-    def _is_equal(self, one: float, other: float) -> bool:
-        """NaN is equal to nothing. A fuzzy comparison accepts the neighbours of a float, as in promtool."""
+    def _is_equal(self, one: float | HistogramValue, other: float | HistogramValue) -> bool:
+        """NaN is equal to nothing. A fuzzy comparison accepts the neighbours of a float, as in promtool. Histograms are
+        compared as their texts, as in promtool."""
+        if isinstance(one, HistogramValue) or isinstance(other, HistogramValue):
+            return _text(one) == _text(other) and type(one) is type(other)
         if one == other or not self._is_fuzzy:
             return one == other
         return other in (math.nextafter(one, -math.inf), math.nextafter(one, math.inf))
@@ -140,5 +153,17 @@ def _shown_alerts(alerts: Sequence[ExpectedAlert]) -> str:
     )
 
 
-def _shown(samples: Sequence[tuple[Labels, float]]) -> str:
-    return ", ".join(f"{shown_labels(labels)} {shown_g(value)}" for labels, value in samples) or "nil"
+def _first(sample: tuple[Labels, float | HistogramValue]) -> Labels:
+    return sample[0]
+
+
+def _value(value: RuleValue) -> float | HistogramValue:
+    return values_of(from_columns(value))[0] if isinstance(value, HistogramColumns) else value
+
+
+def _text(value: float | HistogramValue) -> str:
+    return value.text if isinstance(value, HistogramValue) else shown_g(value)
+
+
+def _shown(samples: Sequence[tuple[Labels, float | HistogramValue]]) -> str:
+    return ", ".join(f"{shown_labels(labels)} {_text(value)}" for labels, value in samples) or "nil"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from support.promql.histograms import HistogramValue
 from tsdb.model.histograms import CUSTOM_BOUNDS, GAUGE
 from tsdb.model.stale import STALE
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.rules.unit_tests.notation import Labels, labels_of
 from tsdb.selector.selectors import METRIC_NAME
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from stack.ports import Ports
 from support.promql.differential.dataset import StoredHistograms, StoredSamples
-from support.promql.histograms import HistogramValue
 from support.senders.go_senders import GoSender
 from support.senders.remote_write import request_1, snappy
 from tsdb.model.histograms import GAUGE
+from tsdb.rules.unit_tests.histograms import HistogramValue
 
 READY_WITHIN_S = 60.0
 ANSWER_WITHIN_S = 30.0

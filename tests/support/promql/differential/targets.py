@@ -12,13 +12,14 @@ from urllib.parse import urlencode
 from support.promql.comparison import Row, block_rows, sample_rows
 from support.promql.differential.answers import Answer, Failure, Query, answer_of
 from support.promql.differential.dataset import StoredHistograms, StoredSamples
-from support.promql.histograms import HistogramStorage, HistogramValue
+from support.promql.histograms import HistogramStorage
 from support.promql.shown_histograms import shown_histogram
 from tsdb.model.errors import TsdbError
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.selector.tokens import QueryError
 
 ANSWER_WITHIN_S = 60.0

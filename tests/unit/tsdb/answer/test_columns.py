@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.promql.histograms import HistogramValue
 from tsdb.answer.answer import (
     JOINED_SAMPLES_MAX,
     AnswerBody,
@@ -21,6 +20,7 @@ from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData
 from tsdb.model.histograms import joined_histograms
 from tsdb.ops.cores import LARGE_BYTES
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.v1 import reader_pb2
 from tsdb.wire.select import decode_columns, decode_raw
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.promql.histograms import HistogramValue
 from tsdb.client.result import SelectResult
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
+from tsdb.rules.unit_tests.histograms import HistogramValue
 
 BITS = np.array([0x7FF0000000000002, 1 << 63, 0x7FF0000000000000], np.uint64)  # A NaN payload, -0.0, +Inf.
 UP = canonical_labels({"job": "b", "__name__": "up"})

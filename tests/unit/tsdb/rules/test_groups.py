@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
+from tsdb.model.histograms import GAUGE, NOT_RESET, UNKNOWN, HistogramColumns
+from tsdb.promql.evaluate.native.histograms import from_columns
 from tsdb.promql.evaluate.query import DEFAULTS
 from tsdb.rules.alerts import AlertState, Labels
 from tsdb.rules.files import RuleGroup, parse_rules
@@ -23,7 +26,9 @@ from tsdb.rules.groups import (
     rule_state,
 )
 from tsdb.rules.memory import MemoryStorage
+from tsdb.rules.unit_tests.histograms import HistogramValue, values_of
 from tsdb.rules.unit_tests.notation import labels_of, parse_series
+from tsdb.rules.values import float_of
 from tsdb.rules.vectors import vector_query
 from tsdb.selector.selectors import METRIC_NAME
 
@@ -65,7 +70,8 @@ class Stepper:
 
     def values(self) -> dict[Labels, float | None]:
         """Values that the last step wrote; None stands for a stale marker."""
-        return {one.labels: None if math.isnan(one.value) else one.value for one in self.written}
+        values = ((one.labels, float_of(one.value)) for one in self.written)
+        return {labels: None if math.isnan(value) else value for labels, value in values}
 
 
 def group(text: str) -> RuleGroup:
@@ -95,6 +101,26 @@ def test_labels_of_a_rule_replace_those_of_its_series_and_empty_ones_remove_them
         labels(name="a", job="new", zone="z", team="t"): 1.0,
         labels(name="s", team="t"): 1.0,
     }
+
+
+def test_a_histogram_is_recorded_whole_without_the_hint_of_its_series_and_ends_as_a_float() -> None:
+    """Upstream: TestNativeHistogramsInRecordingRules."""
+    stepper = Stepper('rules: [{record: s, expr: "sum(h)"}, {record: g, expr: gauge}]')
+    for number in range(3):
+        counts = {-1: 1.0, number: 2.0 + number}
+        value = HistogramValue(1, 4.0 + number, 1.5, 1.0, 0.001, (), counts, {2: 1.0}, NOT_RESET)
+        stepper.storage.add(labels_of({"__name__": "h", "i": str(number)}), [(0, value.columns())])
+        stepper.storage.add(labels_of({"__name__": "gauge"}), [(0, replace(value, hint=GAUGE).columns())])
+    stepper.step(0)
+    recorded, gauge = stepper.written
+    assert isinstance(recorded.value, HistogramColumns)
+    assert isinstance(gauge.value, HistogramColumns)
+    (found,) = values_of(from_columns(recorded.value))
+    assert found == HistogramValue(1, 15.0, 4.5, 3.0, 0.001, (), {-1: 3.0, 0: 2.0, 1: 3.0, 2: 4.0}, {2: 3.0}, UNKNOWN)
+    assert gauge.value.hints.tolist() == [GAUGE]
+    stepper.written.clear()
+    stepper.step(6)
+    assert [math.isnan(one.value) for one in stepper.written if isinstance(one.value, float)] == [True, True]
 
 
 def test_series_that_are_gone_get_one_stale_marker() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from support.promql.histograms import HistogramStorage, HistogramValue
+from support.promql.histograms import HistogramStorage
 from tsdb.model.labels import canonical_labels
 from tsdb.model.stale import STALE
 from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.query import QueryOptions, instant_query
+from tsdb.promql.evaluate.query import instant_query
 from tsdb.query.promql.answer import messages
-from tsdb.rules.groups import RuleError
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
 from tsdb.rules.repair import HidingStorage
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.rules.unit_tests.notation import labels_of
-from tsdb.rules.vectors import vector_query
 from tsdb.selector.selectors import parse_selector
 
 SERIES: list[dict[str, str]] = [
@@ -133,15 +132,6 @@ def test_a_hidden_sample_leaves_the_details_of_others() -> None:
     assert found.details.start_ms.tolist() == [5]
     assert found.details.histograms is not None
     assert found.details.histograms.counts.tolist() == [4.0]
-
-
-def test_a_rule_refuses_a_histogram_by_name() -> None:
-    storage = HistogramStorage()
-    storage.add_histograms(labels_of({"__name__": "x"}), [(10, HistogramValue(0, 4.0, 8.0, positive={1: 4.0}))])
-    query = vector_query(lambda: storage, QueryOptions())
-    with pytest.raises(RuleError, match="native histograms"):
-        query("x", 10)
-    assert [sample.value for sample in query("histogram_sum(x)", 10)] == [8.0]
 
 
 def test_reader_query_refuses_a_histogram_by_name() -> None:

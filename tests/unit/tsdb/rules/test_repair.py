@@ -10,7 +10,6 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from support import counters
@@ -25,7 +24,9 @@ from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, eval
 from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.ruler import EVALUATED, Ruler, RulerOptions
 from tsdb.rules.schedule import RuleSchedule
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.rules.unit_tests.notation import labels_of
+from tsdb.rules.values import RuleValue, ValueBits, value_bits
 from tsdb.rules.vectors import vector_query
 
 START_MS = 1_700_000_000_000
@@ -88,7 +89,7 @@ class Run:
         for job in "abc":
             if self.rng.random() < 0.7:
                 at_ms = now_ms - self.rng.choice((0, 0, 0, 1, 999))
-                sample = RuleSample(labels_of({"__name__": "x", "job": job}), at_ms, float(self.rng.randint(0, 9)))
+                sample = RuleSample(labels_of({"__name__": "x", "job": job}), at_ms, self.value())
                 self.held.append((now_ms + self._delay_ms(), sample))
         self.deliver(now_ms)
         error: TsdbError | None = Unavailable("away") if self.rng.random() < 0.1 else None
@@ -97,6 +98,10 @@ class Run:
             self.ruler.step()
         if self.rng.random() < 0.03:
             self.new_ruler()
+
+    def value(self) -> RuleValue:
+        """The next value of a job."""
+        return float(self.rng.randint(0, 9))
 
     def _delay_ms(self) -> int:
         kind = self.rng.random()
@@ -131,7 +136,7 @@ class Run:
         assert not wrong, wrong[:10]
         assert len(expected) > 50
 
-    def oracle(self) -> dict[tuple[Labels, int], int]:
+    def oracle(self) -> dict[tuple[Labels, int], ValueBits]:
         """Bits of all results when each step is evaluated once, with all samples."""
         storage = MemoryStorage()
         for raw in self.raw:
@@ -161,16 +166,16 @@ class Run:
         return times
 
 
-def _values(storage: MemoryStorage) -> dict[tuple[Labels, int], int]:
+def _values(storage: MemoryStorage) -> dict[tuple[Labels, int], ValueBits]:
     return {
-        (labels, ts_ms): bits
+        (labels, ts_ms): value_bits(column.histograms.get(ts_ms, value))
         for labels, column in storage._columns.items()
         if dict(labels)["__name__"] not in ("x", EVALUATED)
-        for ts_ms, bits in zip(column.ts_ms, np.array(column.values).view(np.int64).tolist(), strict=True)
+        for ts_ms, value in zip(column.ts_ms, column.values, strict=True)
     }
 
 
-def _differs(expected: int | None, found: int | None) -> bool:
+def _differs(expected: ValueBits | None, found: ValueBits | None) -> bool:
     """A result that was taken back has a stale marker where the oracle has nothing."""
     return found not in (None, STALE_BITS) if expected is None else found != expected
 
@@ -183,6 +188,44 @@ def test_results_are_those_of_all_samples_whenever_they_came(seed: int) -> None:
         run.pass_time()
     run.settle()
     run.check()
+
+
+HISTOGRAMS = """
+groups:
+- name: reader
+  interval: 15s
+  rules:
+  - {record: rates, expr: "sum by (job) (rate(sums[1m]))"}
+  - {record: p50, expr: "histogram_quantile(0.5, rates)"}
+- name: base
+  interval: 10s
+  rules:
+  - {record: sums, expr: sum by (job) (x)}
+  - {record: either, expr: "sum(x) or vector(1)"}
+  - {record: count, expr: "count_over_time(sums[40s])"}
+  - {alert: Holds, expr: "histogram_count(sums) > 5", for: 10s, annotations: {v: "{{ $value }}"}}
+"""
+
+
+class HistogramRun(Run):
+    """Some of the samples are histograms, whose shapes change."""
+
+    def value(self) -> RuleValue:
+        if self.rng.random() < 0.2:
+            return super().value()
+        counts = {self.rng.randint(-3, 3): float(self.rng.randint(1, 9)) for _ in range(3)}
+        total = sum(counts.values())
+        return HistogramValue(self.rng.randint(0, 2), total, 1.5 * total, positive=counts).columns()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_recorded_histograms_are_those_of_all_samples_whenever_they_came(seed: int) -> None:
+    run = HistogramRun(seed, HISTOGRAMS)
+    for _ in range(60):
+        run.pass_time()
+    run.settle()
+    run.check()
+    assert any(isinstance(bits, bytes) for bits in _values(run.log.apply_all()).values())
 
 
 @pytest.mark.soak

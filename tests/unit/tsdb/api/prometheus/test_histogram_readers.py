@@ -8,8 +8,9 @@ import cramjam
 import pytest
 
 from support.api.prometheus_server import NOW_MS, ApiServer, api_server
-from support.promql.histograms import HistogramStorage, HistogramValue
+from support.promql.histograms import HistogramStorage
 from tsdb.api.prometheus.arrow import MEDIA_TYPE
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.v1 import remote_read_pb2
 
 LABELS = (("__name__", "h"), ("job", "a"))

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from support.promql.histograms import HistogramValue
 from tsdb.api.prometheus.json import rows
 from tsdb.api.prometheus.json.rows import matrix_rows, sample_rows, vector_rows
 from tsdb.model.histograms import CUSTOM_BOUNDS, joined_histograms
 from tsdb.promql.evaluate.native.histograms import HistogramCells, from_columns
 from tsdb.promql.evaluate.vectors.block import Block, Samples
 from tsdb.promql.evaluate.vectors.labels import Pool, label_sets
+from tsdb.rules.unit_tests.histograms import HistogramValue
 
 EXPONENTIAL = HistogramValue(0, 9, 4.5, 2, 0.75, (), {0: 1, 1: 3, 2: 0}, {0: 3})
 CUSTOM = HistogramValue(CUSTOM_BOUNDS, 2, float("nan"), bounds=(1.0, 2.0), positive={0: 1, 2: 1})

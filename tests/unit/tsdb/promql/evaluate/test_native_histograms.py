@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.promql.histograms import HistogramStorage, HistogramValue, values_of
+from support.promql.histograms import HistogramStorage
 from support.promql.runner import State, run_script
 from tsdb.model.errors import Overloaded
 from tsdb.model.histograms import CUSTOM_BOUNDS, joined_histograms
@@ -20,6 +20,7 @@ from tsdb.promql.evaluate.native.histograms import NativeHistograms, from_column
 from tsdb.promql.evaluate.native.shown import shown_histograms
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.evaluate.ranges import histogram_ranges
+from tsdb.rules.unit_tests.histograms import HistogramValue, values_of
 
 COUNTS = st.integers(0, 1000).map(float)
 BUCKETS = st.dictionaries(st.integers(-30, 30), COUNTS, max_size=6)

@@ -11,11 +11,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from support.promql.histograms import HistogramStorage, HistogramValue, values_of
+from support.promql.histograms import HistogramStorage
 from tsdb.model.histograms import RESET
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query, range_query
 from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.promql.syntax.features import ALL_FEATURES
+from tsdb.rules.unit_tests.histograms import HistogramValue, values_of
 
 USING = QueryOptions(features=ALL_FEATURES)
 WITHOUT = QueryOptions(features=ALL_FEATURES._replace(start_timestamps=False))

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tsdb.model.stale import STALE
-from tsdb.rules.unit_tests.notation import Histogram, Point, parse_series
+from tsdb.rules.unit_tests.notation import HistogramPoint, Point, parse_series
 
-ONE = Histogram("{{schema:0 sum:1 count:1}}")
+ONE = HistogramPoint("{{schema:0 sum:1 count:1}}")
 MORE = "+{{sum:1 count:1}}"
 
 

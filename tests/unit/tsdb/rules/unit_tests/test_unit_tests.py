@@ -143,7 +143,22 @@ def test_external_labels_and_address_reach_templates(tmp_path: Path) -> None:
         ("- {input_series: [{series: 'x{', values: '1'}]}", "5:19: series: not a label"),
         ("- {input_series: [{series: x, values: 1 z}]}", "series: not a point"),
         ("- {input_series: [{series: x, values: 1x99999999999}]}", "the limit is 10000000 points of a series"),
-        ("- {input_series: [{series: x, values: '{{count:1}}'}]}", "native histograms have no values here"),
+        (
+            "- {input_series: [{series: x, values: '{{counts:1}}'}]}",
+            "5:19: series: unknown fields of a histogram: counts",
+        ),
+        ("- {input_series: [{series: x, values: '{{schema:9}}'}]}", "series: invalid histogram: schema 9"),
+        ("- {input_series: [{series: x, values: '{{schema:1.5}}'}]}", "series: invalid literal for int()"),
+        ("- {input_series: [{series: x, values: '{{offset:4000000000 buckets:[1]}}'}]}", "series: invalid histogram: "),
+        (
+            "- {input_series: [{series: x, values: '{{buckets:[1 2]}}x500000'}]}",
+            "more than 1000000 buckets of histograms",
+        ),
+        (
+            "- {input_series: [{series: x, values: '{{count:1}}+{{schema:-53 custom_values:[1]}}x2'}]}",
+            "series: a histogram and its change have other custom_values",
+        ),
+        ("- {promql_expr_test: [{expr: x, exp_samples: [{labels: x, histogram: '1'}]}]}", "not one histogram: '1'"),
         ("- {promql_expr_test: [{expr: x, exp_samples: [{labels: 'x 1', value: 1}]}]}", "unexpected values behind"),
         ("- {promql_expr_test: [{expr: x, exp_samples: [{labels: x, value: a}]}]}", 'value: "a" is not a number'),
         ("- {promql_expr_test: [{expr: x, eval_time: 1000000w}]}", "eval_time: duration out of range"),
