@@ -205,7 +205,7 @@ class _Reader:
     def _sample(self, node: YamlNode) -> tuple[Labels, float | HistogramValue]:
         reading = self.reading
         fields = reading.fields(node, "a sample", ("labels", "value", "histogram"))
-        text = reading.text(fields.get("labels"), "labels")
+        text = reading.text(fields.get("labels"), "labels") or "{}"
         found = self._parsed(node, "labels", parse_series, SeriesPoints((), ()), text)
         if found.points:
             reading.problem(node.place, f'labels: unexpected values behind "{text}"')
