@@ -74,6 +74,9 @@ def next_alerts(
             continue
         if alert.state is AlertState.PENDING and at_ms - alert.active_at_ms >= rule.for_ms:
             alert = replace(alert, state=AlertState.FIRING, fired_at_ms=at_ms)
+        elif alert.state is AlertState.FIRING and at_ms - alert.active_at_ms < rule.for_ms:
+            # A change of the rule has made `for` longer.
+            alert = replace(alert, state=AlertState.PENDING, fired_at_ms=None, kept_since_ms=None)
         after[labels] = alert
     return after
 

@@ -90,16 +90,16 @@ def new_state(group: RuleGroup) -> RuleGroupState:
 
 def carried_state(group: RuleGroup, before_group: RuleGroup, before: RuleGroupState) -> RuleGroupState:
     """The state of a group whose file has changed: equal rules keep theirs, in order; the others leave their series."""
-    left = [(_identity(rule), state) for rule, state in zip(before_group.rules, before.rules, strict=True)]
+    left = [(rule_identity(rule), state) for rule, state in zip(before_group.rules, before.rules, strict=True)]
     states: list[RuleState] = []
     for rule in group.rules:
-        place = next((place for place, (key, _) in enumerate(left) if key == _identity(rule)), None)
+        place = next((place for place, (key, _) in enumerate(left) if key == rule_identity(rule)), None)
         states.append(RuleState() if place is None else left.pop(place)[1])
     leftover = before.leftover.union(*(state.series for _, state in left))
     return RuleGroupState(tuple(states), leftover)
 
 
-def _identity(rule: Rule) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+def rule_identity(rule: Rule) -> tuple[str, str, tuple[tuple[str, str], ...]]:
     labels = ((name, value if isinstance(value, str) else value.text) for name, value in rule.labels.items())
     return type(rule).__name__, rule.name, tuple(sorted(labels))
 

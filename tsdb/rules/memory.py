@@ -89,7 +89,7 @@ class MemoryStorage:
         starts: list[int] = [0]
         ts_ms: list[int] = []
         values: list[float] = []
-        histograms: dict[int, HistogramColumns] = {}  # By the index of their samples.
+        histograms: dict[int, HistogramColumns] = {}  # The key is the index of the sample.
         for column in self._selected(tuple(matchers)):
             start, end = bisect_left(column.ts_ms, start_ms), bisect_right(column.ts_ms, end_ms)
             if start < end:

@@ -365,7 +365,10 @@ class Ruler(Periodic):
                 return True
             last_ms = int(times[-1]) + offset_ms
             surroundings = self._surroundings(MemoryStorage(), lambda samples: None)
-            one.state = restored_state(group, last_ms, offset_ms, read.storage, surroundings)
+            leftover = one.state.leftover
+            one.state = replace(
+                restored_state(group, last_ms, offset_ms, read.storage, surroundings), leftover=leftover
+            )
         one.evaluated_ms, one.inherited_ms, one.next_ms = last_ms, last_ms, ceil_to(last_ms + 1, group.interval_ms)
         one.settled_ms = max(round(float(settled_s[-1]) * 1000), now_ms - self._options.repair_ms)
         self._restored.append(one)

@@ -14,7 +14,7 @@ from tsdb.model.window import ceil_to
 from tsdb.promql.syntax.tree import VectorSelector, post_order
 from tsdb.rules.alerts import ALERTS, ALERTS_FOR_STATE, Labels
 from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup
-from tsdb.rules.groups import RuleGroupState, carried_state, new_state
+from tsdb.rules.groups import RuleGroupState, carried_state, new_state, rule_identity
 from tsdb.rules.repair import GroupRepairs
 from tsdb.selector.selectors import METRIC_NAME
 
@@ -53,7 +53,9 @@ class ScheduledGroup:
 
     def reset(self, owned_ms: int | None) -> None:
         """Forget all that this process knew of the group: another process has evaluated it, or will."""
-        self.state, self.next_ms, self.evaluated_ms, self.first_ms = new_state(self.group), None, None, None
+        leftover = frozenset() if owned_ms is None else self.state.leftover
+        self.state = replace(new_state(self.group), leftover=leftover)
+        self.next_ms, self.evaluated_ms, self.first_ms = None, None, None
         self.inherited_ms = 0
         self.repairs, self.repairing, self.followed, self.settled_ms = GroupRepairs(), 0, {}, 0
         self.waits_for, self.is_unsure, self.owned_ms = "", False, owned_ms
@@ -86,8 +88,15 @@ class RuleSchedule:
             if next_ms is not None:
                 next_ms = ceil_to(next_ms, group.interval_ms)
             found.append(replace(known, group=group, state=state, next_ms=next_ms, repairs=_carried(known, group)))
+        by_rule = {rule_identity(rule): one for one in found for rule in one.group.rules} if before else {}
         for gone in before.values():
-            series = gone.state.leftover.union(*(rule.series for rule in gone.state.rules))
+            series = gone.state.leftover
+            for rule, left in zip(gone.group.rules, gone.state.rules, strict=True):
+                other = by_rule.get(rule_identity(rule))
+                if other is None:
+                    series |= left.series
+                else:  # The rule has moved. Its new group ends the series that it does not write.
+                    other.state = replace(other.state, leftover=other.state.leftover | left.series)
             if series:
                 self.ended.append((series, gone.next_ms))
         self.groups = _ordered(found)

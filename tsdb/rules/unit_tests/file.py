@@ -109,7 +109,7 @@ def load_unit_tests(path: Path) -> UnitTestFile:
 class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._buckets = 0  # Of all histograms so far.
+        self._buckets = 0  # Buckets of all histograms so far.
         self.reading = Reading(str(path))
 
     def file(self, root: YamlNode) -> UnitTestFile:

@@ -3,84 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from support.rules.stepper import STALE, STEP_MS, Stepper, group, labels
 from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
 from tsdb.model.histograms import GAUGE, NOT_RESET, UNKNOWN, HistogramColumns
 from tsdb.promql.evaluate.native.histograms import from_columns
-from tsdb.promql.evaluate.query import DEFAULTS
 from tsdb.rules.alerts import AlertState, Labels
-from tsdb.rules.files import RuleGroup, parse_rules
 from tsdb.rules.groups import (
     TEMPLATE_SERIES_MAX,
-    RuleGroupState,
-    RuleSample,
-    RuleSurroundings,
-    VectorSample,
     carried_state,
-    evaluate_group,
-    new_state,
     rule_state,
 )
-from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.histograms import HistogramValue, values_of
-from tsdb.rules.unit_tests.notation import labels_of, parse_series
-from tsdb.rules.values import float_of
-from tsdb.rules.vectors import vector_query
+from tsdb.rules.unit_tests.notation import labels_of
 from tsdb.selector.selectors import METRIC_NAME
-
-STEP_MS = 60_000
-STALE = None  # Stands for a stale marker below.
-
-
-class Stepper:
-    """Evaluates a group over samples in memory. series: texts in the notation of unit tests."""
-
-    def __init__(self, text: str, *series: str) -> None:
-        self.storage = MemoryStorage()
-        for one in map(parse_series, series):
-            self.storage.add(one.labels, one.samples(0, STEP_MS))
-        self.group = group(text)
-        self.state = new_state(self.group)
-        self.written: list[RuleSample] = []
-        self.asked: list[tuple[str, int]] = []
-        self.fails: Callable[[str], TsdbError | None] = lambda _: None
-        self._query = vector_query(lambda: self.storage, DEFAULTS)
-
-    def query(self, text: str, at_ms: int) -> Sequence[VectorSample]:
-        error = self.fails(text)
-        if error is not None:
-            raise error
-        self.asked.append((text, at_ms))
-        return self._query(text, at_ms)
-
-    def write(self, samples: Sequence[RuleSample]) -> None:
-        self.written += samples
-        for sample in samples:
-            self.storage.add(sample.labels, [(sample.ts_ms, sample.value)])
-
-    def step(self, number: int, offset_ms: int = 0) -> RuleGroupState:
-        surroundings = RuleSurroundings(self.query, self.write)
-        self.written.clear()
-        self.state = evaluate_group(self.group, self.state, number * STEP_MS, offset_ms, surroundings)
-        return self.state
-
-    def values(self) -> dict[Labels, float | None]:
-        """Values that the last step wrote; None stands for a stale marker."""
-        values = ((one.labels, float_of(one.value)) for one in self.written)
-        return {labels: None if math.isnan(value) else value for labels, value in values}
-
-
-def group(text: str) -> RuleGroup:
-    (found,) = parse_rules(f"groups: [{{name: g, {text}}}]".encode(), "f").groups
-    return found
-
-
-def labels(**pairs: str) -> Labels:
-    return labels_of({"__name__" if name == "name" else name: value for name, value in pairs.items()})
 
 
 def test_a_later_rule_sees_the_samples_of_an_earlier_one() -> None:
@@ -104,7 +44,6 @@ def test_labels_of_a_rule_replace_those_of_its_series_and_empty_ones_remove_them
 
 
 def test_a_histogram_is_recorded_whole_without_the_hint_of_its_series_and_ends_as_a_float() -> None:
-    """Upstream: TestNativeHistogramsInRecordingRules."""
     stepper = Stepper('rules: [{record: s, expr: "sum(h)"}, {record: g, expr: gauge}]')
     for number in range(3):
         counts = {-1: 1.0, number: 2.0 + number}

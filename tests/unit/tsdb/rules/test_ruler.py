@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pytest
 
 from support import counters
-from support.rules.memory_log import MemoryLog
-from tsdb.model.clock import ManualClock
+from support.rules.ruler_process import ALERT, RECORD, START_MS, RulerProcess, alert
 from tsdb.model.errors import HoleInRange, Overloaded, TsdbError, Unavailable
-from tsdb.rules.alerts import AlertState, Labels, active
-from tsdb.rules.files import RuleFile, parse_rules
+from tsdb.rules.files import RuleFile
 from tsdb.rules.groups import RuleSample
-from tsdb.rules.ruler import CATCH_UP_MS, EVALUATED, Ruler, RulerOptions
+from tsdb.rules.ruler import CATCH_UP_MS, EVALUATED, RulerOptions
 from tsdb.rules.unit_tests.notation import labels_of
-
-START_MS = 1_700_000_000_000  # A multiple of each interval below.
-RECORD = "groups: [{name: g, interval: 10s, rules: [{record: a, expr: sum(x)}]}]"
-ALERT = "{name: g, interval: 10s, rules: [{alert: A, expr: x > 5, for: 30s, keep_firing_for: 40s}]}"
-
-
-class Process(MemoryLog):
-    """A log in memory with rulers over it."""
-
-    def __init__(self, *texts: str) -> None:
-        super().__init__(ManualClock(START_MS))
-        self.files = [parse_rules(text.encode(), f"f{number}") for number, text in enumerate(texts)]
-        self.new_ruler()
-
-    def new_ruler(self, options: RulerOptions = RulerOptions()) -> Ruler:
-        self.process = self.ruler(self.files, options)
-        return self.process
-
-    def change(self, text: str) -> None:
-        self.files[:] = [parse_rules(text.encode(), "f0")]
-
-    def sample(self, value: float, name: str = "x", at_ms: int | None = None) -> None:
-        self.append([RuleSample(labels_of({"__name__": name}), self.clock.now_ms() if at_ms is None else at_ms, value)])
-
-    def run(self, seconds: int, value: float | None = None) -> None:
-        """Pass seconds in steps of five, each with a sample of x, and let the ruler do all that it may."""
-        for _ in range(seconds // 5):
-            self.clock.advance(5_000)
-            if value is not None:
-                self.sample(value)
-            self.settle()
-
-    def settle(self) -> None:
-        while self.process.step() == 0.0:
-            pass
-
-    def values(self, **labels: str) -> list[tuple[int, float | None]]:
-        """Seconds since the start and values of a series; None stands for a stale marker."""
-        wanted: Labels = labels_of({"__name__" if name == "name" else name: text for name, text in labels.items()})
-        column = self.apply_all()._columns.get(wanted)
-        pairs = zip(column.ts_ms, column.values, strict=True) if column else ()
-        return [((ts - START_MS) // 1000, None if math.isnan(value) else value) for ts, value in pairs]
 
 
 def test_each_multiple_of_the_interval_is_evaluated_once() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     for number in range(1, 7):
         process.run(5, float(number))
@@ -73,7 +28,7 @@ def test_each_multiple_of_the_interval_is_evaluated_once() -> None:
 
 
 def test_a_time_that_is_not_complete_waits_and_is_evaluated_later() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     process.complete_ms = START_MS + 10_000
     process.run(40, 1.0)
@@ -88,7 +43,7 @@ def test_a_time_that_is_not_complete_waits_and_is_evaluated_later() -> None:
 
 
 def test_nothing_looks_before_a_time_can_be_complete() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.new_ruler(RulerOptions(grace_ms=12_000))
     process.settle()
     ruler = process.new_ruler(RulerOptions(grace_ms=12_000))
@@ -106,7 +61,7 @@ def test_nothing_looks_before_a_time_can_be_complete() -> None:
 
 @pytest.mark.parametrize("error", [Unavailable("away"), Overloaded("busy", reason="answers_bytes")])
 def test_a_read_or_a_write_that_fails_for_now_is_repeated(error: TsdbError) -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     process.read_error = error
     process.run(20, 1.0)
@@ -122,7 +77,7 @@ def test_a_read_or_a_write_that_fails_for_now_is_repeated(error: TsdbError) -> N
 
 @pytest.mark.parametrize("error", [HoleInRange("a loss"), Overloaded("slow", reason="read_timeout")])
 def test_a_read_that_always_fails_is_a_failure_of_its_rule(error: TsdbError) -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     process.read_error = error
     process.run(10, 1.0)
@@ -131,7 +86,7 @@ def test_a_read_that_always_fails_is_a_failure_of_its_rule(error: TsdbError) -> 
 
 
 def test_an_expression_gives_a_bounded_number_of_series() -> None:
-    process = Process(RECORD.replace("sum(x)", "x"))
+    process = RulerProcess(RECORD.replace("sum(x)", "x"))
     process.new_ruler(RulerOptions(series_max=1))
     process.settle()
     process.append([RuleSample(labels_of({"__name__": "x", "i": "2"}), START_MS, 5.0)])
@@ -143,8 +98,8 @@ def test_what_several_rules_of_a_group_select_is_read_once() -> None:
     rules = ["sum(x)", "x", "sum_over_time(x[20s])", "x offset 10s", "last_over_time(x[15m])", "sum(first)"]
     names = ["first", *(f"r{number}" for number in range(1, len(rules)))]
     texts = [f"{{record: {name}, expr: '{text}'}}" for name, text in zip(names, rules, strict=True)]
-    together = Process(f"groups: [{{name: g, interval: 10s, rules: [{', '.join(texts)}]}}]")
-    apart = Process(
+    together = RulerProcess(f"groups: [{{name: g, interval: 10s, rules: [{', '.join(texts)}]}}]")
+    apart = RulerProcess(
         f"groups: [{', '.join(f'{{name: g{at}, interval: 10s, rules: [{text}]}}' for at, text in enumerate(texts))}]"
     )
     for process in (together, apart):
@@ -161,34 +116,24 @@ def test_what_several_rules_of_a_group_select_is_read_once() -> None:
 
 def test_a_group_waits_for_the_records_that_it_reads() -> None:
     reader = "{name: r, interval: 10s, rules: [{record: b, expr: a * 2}]}"
-    process = Process(f"groups: [{reader}, {RECORD.removeprefix('groups: [')}")
+    process = RulerProcess(f"groups: [{reader}, {RECORD.removeprefix('groups: [')}")
     process.settle()
     process.run(20, 1.0)
     assert process.values(name="b") == [(10, 2.0), (20, 2.0)]
 
 
 def test_results_have_the_time_of_the_offset() -> None:
-    process = Process(RECORD.replace("interval: 10s", "interval: 10s, query_offset: 5s"))
+    process = RulerProcess(RECORD.replace("interval: 10s", "interval: 10s, query_offset: 5s"))
     process.settle()
     for number in range(1, 5):
         process.run(5, float(number))
     assert process.values(name="a") == [(5, 1.0), (15, 3.0)]
 
 
-def alert(process: Process) -> tuple[AlertState, int, int | None] | None:
-    """State of the active alert, and seconds since the start at which it became active and since which it is kept."""
-    alerts = active(process.process.groups()[0].state.rules[0].alerts)
-    if not alerts:
-        return None
-    kept_ms = alerts[0].kept_since_ms
-    active_s = (alerts[0].active_at_ms - START_MS) // 1000
-    return alerts[0].state, active_s, None if kept_ms is None else (kept_ms - START_MS) // 1000
-
-
 @pytest.mark.parametrize("restart_at_s", range(20, 160, 10))
 def test_a_restart_at_any_time_changes_no_alert_and_no_sample(restart_at_s: int) -> None:
     """Values: high until 60 s, low after. Down for 20 s: the times between are evaluated afterwards."""
-    expected, found = (Process(f"groups: [{ALERT}]") for _ in range(2))
+    expected, found = (RulerProcess(f"groups: [{ALERT}]") for _ in range(2))
     for process in (expected, found):
         process.settle()
     for at_s in range(5, 180, 5):
@@ -210,7 +155,7 @@ def test_a_restart_at_any_time_changes_no_alert_and_no_sample(restart_at_s: int)
 
 
 def test_steps_before_the_last_hour_are_left_out_and_counted() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     process.run(10, 1.0)
     process.complete_ms = 0
@@ -223,7 +168,7 @@ def test_steps_before_the_last_hour_are_left_out_and_counted() -> None:
 
 
 def test_a_group_that_is_gone_ends_its_series() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     process.run(10, 1.0)
     process.change(RECORD.replace("name: g", "name: other").replace("record: a", "record: b"))
@@ -238,7 +183,7 @@ def test_a_group_that_is_gone_ends_its_series() -> None:
 
 
 def test_files_that_stay_equal_are_not_taken_again() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     before: Sequence[RuleFile] = process.files
     process.run(10, 1.0)
@@ -247,7 +192,7 @@ def test_files_that_stay_equal_are_not_taken_again() -> None:
 
 @pytest.mark.parametrize("fails", ["complete", "read"])
 def test_a_step_is_evaluated_short_only_after_the_bound_and_repaired_when_the_rest_comes(fails: str) -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.new_ruler(RulerOptions(wait_max_ms=20_000))
     process.settle()
     process.run(10, 1.0)
@@ -267,7 +212,7 @@ def test_a_step_is_evaluated_short_only_after_the_bound_and_repaired_when_the_re
 
 
 def test_a_restarted_ruler_with_a_bound_waits_for_the_log_without_a_loop() -> None:
-    process = Process(RECORD)
+    process = RulerProcess(RECORD)
     process.settle()
     process.run(20, 1.0)
     ruler = process.new_ruler(RulerOptions(wait_max_ms=0))
