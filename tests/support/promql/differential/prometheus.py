@@ -51,8 +51,10 @@ def prometheus(
     series: Sequence[StoredSamples],
     features: Sequence[str] = FEATURES,
     natives: Callable[[], Sequence[StoredHistograms]] = list,
+    options: Sequence[str] = (),
 ) -> Iterator[str]:
-    """The address of a server with these samples. natives: series of servers that store native histograms."""
+    """The address of a server with these samples. natives: series of servers that store native histograms. options:
+    further ones of the command."""
     config, log = folder / "prometheus.yml", folder / "prometheus.log"
     config.write_text("{}\n")
     with Ports(1) as ports, log.open("wb") as output:
@@ -65,6 +67,7 @@ def prometheus(
             f"--web.listen-address={address}",
             "--web.enable-remote-write-receiver",
             f"--enable-feature={','.join(features)}",
+            *options,
         ]
         process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
