@@ -34,6 +34,8 @@ def test_whole_systems_keep_every_promise_under_any_schedule(block: int) -> None
     assert counts["queries"] > SEEDS // BLOCKS // 4
     assert counts["listings"] > SEEDS // BLOCKS // 4
     assert counts["watched"] > SEEDS // BLOCKS // 4
+    assert counts["histograms answered"] > SEEDS // BLOCKS
+    assert counts["start timestamps answered"] > SEEDS // BLOCKS
     happened = (
         *("imported", "windows folded", "trimmed", "compacted", "heads restored", "chunks rebuilt"),
         *("queries with values", "range selectors"),

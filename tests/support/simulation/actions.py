@@ -11,6 +11,7 @@ import numpy as np
 
 from ingest.rows import make_rows
 from support.simulation.backups import backup, restore
+from support.simulation.details import STALE_NAN, drawn, identities
 from support.simulation.downsampling import downsample_on, read_downsampled_on
 from support.simulation.jobs import fold_on, import_on, rebuild
 from support.simulation.listings import listings
@@ -26,7 +27,6 @@ from tsdb.log.interface import CHUNKS, METRICS, SERIES
 from tsdb.model.window import floor_to
 from tsdb.ops.lifecycle import Deadline
 
-STALE_NAN = np.array([0x7FF0000000000002], np.int64).view(np.float64)[0]
 ADVANCES_MS = (20, 100, 300, 600, 1_000, 2_500, 6_000, 10_000, TIMES.window_ms)
 SOFT_BYTES, HARD_ABOVE_BYTES = (115_000, 140_000), (500, 20_000)  # An empty head has some 113,000.
 STORES_MAX, ZOMBIES_MAX = 3, 2
@@ -47,19 +47,22 @@ def write(world: World, rng: random.Random) -> None:
         numbers = [number for number in numbers if world.sources[number].pack_id not in world.forgotten] or [0]
     counts = [rng.randint(1, 3) for _ in numbers]
     ts_ms = [_time_ms(world, rng, number) for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
-    values = [_value(world, rng) for _ in ts_ms]
+    numbers_of = [number for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
+    values, details = np.array([_value(world, rng) for _ in ts_ms]), None
+    if world.has_details:
+        values, details = drawn(world.detail_random, world.profile.details, numbers_of, ts_ms, values)
     rows = make_rows(
         [world.sources[number].canonical for number in numbers],
         np.array(counts, np.uint32),
         np.array(ts_ms, np.int64),
-        np.array(values, np.float64),
+        values,
     )
     announced = world.log.appends[SERIES]
-    answer = world.gateway.submit(rows, False, Deadline.after(WRITE_S))
-    of_row = [world.sources[number] for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
+    answer = world.gateway.submit(replace(rows, details=details), False, Deadline.after(WRITE_S))
+    of_row = [world.sources[number] for number in numbers_of]
     samples = [
         (source.partition, source.series_id, time, bits)
-        for source, time, bits in zip(of_row, ts_ms, np.array(values).view(np.int64).tolist(), strict=True)
+        for source, time, bits in zip(of_row, ts_ms, identities(values, details), strict=True)
     ]
     world.requests.append(Request(samples, answer, world.log.appends[SERIES] > announced))
 

@@ -15,8 +15,9 @@ from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
 from spark_backfill.places import Places
 from support.oracles.head_twin import STEP_RULES
 from support.servers.queriers import select
+from support.simulation.details import float_of
 from support.simulation.jobs import calm, places_of
-from support.simulation.oracle import Source, Violation, float_of, samples_of_chunk
+from support.simulation.oracle import Source, Violation, samples_of_chunk
 from support.simulation.processes import meta_of
 from support.simulation.reads import SELECTORS, refused, right_samples, stated_of
 from support.simulation.times import DAY_MS, TIMES
@@ -80,7 +81,8 @@ def read_downsampled_on(world: World, rng: random.Random) -> None:
             continue
         for source in filter(SELECTORS[selector], world.sources):
             if source.partition == state.partition:
-                right = [_steps(query, now.get(source.series_id, {}))]
+                mine = now.get(source.series_id, {})
+                right = [_steps(query, {at_ms: float_of(bits) for at_ms, bits in mine.items()})]
                 right += [_steps(query, one.samples.get(source.series_id, {})) for one in (*before, *world.derived)]
                 _check(world, query, source, got.get(source.series_id, {}), right)
     world.counts["downsampled reads"] += 1

@@ -15,16 +15,19 @@ import pytest
 from ingest.appends.records import join_records
 from spark_backfill.building.reading import read_into
 from spark_backfill.jobs.merge_late.read_backs import ReadBacks
+from support.simulation.detail_mutants import DETAIL_RULES
 from support.simulation.profile import (
     BACKUPS,
     BUSY,
     DAMAGED,
     DEAD_LETTERS,
+    DETAILED,
     DOWNSAMPLED,
     EDGES,
     EDGES_OF_DROPS,
     FOLDS,
     FOLDS_IN_READS,
+    FOLDS_OF_DETAILS,
     FORGOTTEN,
     FROM_ZERO,
     IMPORTS,
@@ -610,4 +613,8 @@ MUTANTS = (
     Mutant("a span is recorded once it is loaded", _span_before_its_series, DOWNSAMPLED, first=93),
     Mutant("a backup is of one load of history", _backup_of_two_loads, BACKUPS, first=5),
     Mutant("queriers look before a job ends", _polled_rarely, IMPORTS_BETWEEN_READS),
+    *(
+        Mutant(rule, switch_off, FOLDS_OF_DETAILS if "fold" in rule else DETAILED)
+        for rule, switch_off in DETAIL_RULES.items()
+    ),
 )

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from ingest.pipeline import AcceptedWrite
+from support.simulation.details import float_of, identities, is_histogram
 from tsdb.codec.chunk.chunk import decode_chunk
 from tsdb.codec.records.log_record import decode_records
 from tsdb.log.interface import LogRecord
@@ -26,9 +27,9 @@ from tsdb.v1 import common_pb2
 METRICS_PER_SOURCE = 2
 
 Sample = tuple[int, int, int]
-"""Series id, ts_ms, bits of the value."""
+"""Series id, ts_ms, identity (support.simulation.details): bits of the value and number of the details."""
 Orders = dict[tuple[int, int], tuple[int, int]]
-"""(order, bits of the value) by (series id, ts_ms)."""
+"""(order, identity) by (series id, ts_ms)."""
 
 
 class Violation(AssertionError):
@@ -39,6 +40,7 @@ class Violation(AssertionError):
 class Source:
     """A numbered series, and where it lives."""
 
+    number: int
     canonical: bytes
     series_id: int
     pack_id: int
@@ -52,13 +54,13 @@ def source_of(number: int, partitions: int) -> Source:
         {"__name__": f"m{number % METRICS_PER_SOURCE}", "job": "sim", "instance": str(instance)}
     )
     placed = PlacementRule().place(canonical)
-    return Source(canonical, series_id(canonical), placed.pack_id, partition_of(placed.placement, partitions))
+    return Source(number, canonical, series_id(canonical), placed.pack_id, partition_of(placed.placement, partitions))
 
 
 @dataclass
 class Entry:
-    """One sample. sure: whether readers must show it, unless another sample outranks it. A sample of an import is not
-    sure before the import's end.
+    """One sample. bits: its identity. sure: whether readers must show it, unless another sample outranks it. A sample
+    of an import is not sure before the import's end.
 
     lost: whether its record in the log is corrupt. Then no reader can show it, and every answer without it names a
     hole.
@@ -106,7 +108,10 @@ class Oracle:
         value = record.value or b""
         decoded = decode_records(value, np.array([0, len(value)], np.int64))
         samples = zip(
-            decoded.series_id.tolist(), decoded.ts_ms.tolist(), decoded.value.view(np.int64).tolist(), strict=True
+            decoded.series_id.tolist(),
+            decoded.ts_ms.tolist(),
+            identities(decoded.value, decoded.details),
+            strict=True,
         )
         counting = [sample for sample in samples if sample[1] <= record.broker_ms + self._times.ahead_ms]
         for series, ts_ms, bits in counting:
@@ -219,18 +224,21 @@ def samples_of_chunk(value: bytes) -> Orders:
     fragment = decode_chunk(value)
     series = np.repeat(fragment.series_id, np.diff(fragment.sample_start)).tolist()
     rows = zip(
-        series, fragment.ts_ms.tolist(), fragment.order.tolist(), fragment.value.view(np.int64).tolist(), strict=True
+        series,
+        fragment.ts_ms.tolist(),
+        fragment.order.tolist(),
+        identities(fragment.value, fragment.details),
+        strict=True,
     )
     return {(one, ts_ms): (order, bits) for one, ts_ms, order, bits in rows}
 
 
-def float_of(bits: int) -> float:
-    """The value with these bits."""
-    return float(np.array([bits], np.int64).view(np.float64)[0])
-
-
-def _value(bits: int | None) -> float | None:
-    return None if bits is None else float_of(bits)
+def _value(bits: int | None) -> str:
+    """A number, and for a sample with details the number of these."""
+    if bits is None:
+        return "nothing"
+    kind = " histogram" if is_histogram(bits) else ""
+    return f"{float_of(bits)}{kind} {bits >> 64 if bits >> 64 > 0 else ''}".strip()
 
 
 # Answers to senders.
@@ -241,7 +249,7 @@ Place = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """samples: (partition, series id, ts_ms, bits of the value) of each. announces: whether the request may wait for an
+    """samples: (partition, series id, ts_ms, identity) of each. announces: whether the request may wait for an
     announcement. Later requests may overtake it then.
     """
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from support.simulation.details import DetailShares
 from support.simulation.log import LogFaults
 
 FAULTS = LogFaults(lost_ack=0.04, refused=0.04, late=0.02, held=0.3, held_samples=0.4, gap=0.1, back_ms=600)
+
+DETAILS = DetailShares()
 
 WEIGHTS: Mapping[str, int] = {
     "write": 100,
@@ -56,6 +59,7 @@ class Profile:
     for a canceled read at which other components move. tight: the share of stores with little memory. lossy: whether
     trims may remove records that no component has read. moves: actions that may come in the middle of a read, up to
     moves_max of them at each of its moments. moments: kinds of reads of history and of stores; empty: all kinds.
+    details: shares of samples with histograms and start timestamps.
     """
 
     name: str = "all"
@@ -79,6 +83,7 @@ class Profile:
     moments: tuple[str, ...] = ()
     partitions: tuple[int, ...] = (1, 1, 2)
     series: int = 8
+    details: DetailShares = DETAILS
 
     def more(self, name: str, **weights: int) -> Profile:
         """The same with other weights for some actions."""
@@ -107,17 +112,24 @@ TIGHT = replace(ALL.more("tight", write=160, store_start=20, store_kill=16, stor
 DEAD_LETTERS = ALL.more(
     "dead letters", damage_chunks=8, chunker_step=40, loader_step=110, read=60, advance=100, rebuild=8
 )
-DOWNSAMPLED = ALL.more(
-    "downsampled",
-    chunker_step=100,
-    loader_step=120,
-    downsample=10,
-    read_downsampled=60,
-    querier_restart=12,
-    **{"import": 20},
+# Downsampling and steps refuse histograms.
+DOWNSAMPLED = replace(
+    ALL.more(
+        "downsampled",
+        chunker_step=100,
+        loader_step=120,
+        downsample=10,
+        read_downsampled=60,
+        querier_restart=12,
+        **{"import": 20},
+    ),
+    details=DetailShares(histograms=0.0),
 )
 
 # Profiles for the rules of one kind.
+
+DENSE = DetailShares(worlds=1.0, starts=0.4, requests=0.8, histograms=0.8)
+DETAILED = replace(ALL.more("detailed", write=160, read=80, store_snapshot=16, store_restart=12), details=DENSE)
 
 STARTS = replace(SELECTS.more("starts", store_start=40, store_kill=30, read=80), edge_starts=0.9, shallow=0.1)
 # Snapshots and waiting answers are off, because the rule needs a store that starts from a log with late samples.
@@ -157,6 +169,7 @@ IMPORTS = SELECTS.more("imports", **{"import": 30})
 FOLDS = replace(
     SELECTS.more("folds", fold=60, loader_step=120, read=80), busy=0.8, moves=("fold", "loader_step", "loader_step")
 )
+FOLDS_OF_DETAILS = replace(FOLDS, name="folds of details", details=DENSE)
 # A whole fold, from its first row to the deletion of the covered rows, may happen during one read.
 FOLDS_IN_READS = replace(
     SELECTS.more(
@@ -211,7 +224,7 @@ SUSPENDED = replace(
 TAKE_OVERS = SELECTS.more("take-overs", chunker_replace=20, chunker_kill=10, zombie_step=40)
 
 EDGES = replace(SELECTS.more("edges", read=90, store_start=20, store_kill=14), edges=0.6, edge_starts=0.8)
-STEPS = replace(EDGES, name="steps", kinds=("steps",))
+STEPS = replace(EDGES, name="steps", kinds=("steps",), details=DetailShares(histograms=0.0))
 WRITES = replace(
     ALL.more("writes", write=220, land=12, read=4, promql=2, listings=2, watch=2, compact=2, fold=2),
     faults=replace(FAULTS, held_samples=0.8, refused=0.01, lost_ack=0.01),
@@ -246,4 +259,5 @@ PROFILES = (
     *(DAMAGED, FORGOTTEN, EDGES, EDGES_OF_DROPS, NEW_IN_READS, IMPORTS_BETWEEN_READS),
     *(STEPS, WRITES, QUERIES, LISTINGS, WATCHERS, BACKUPS, DEAD_LETTERS, TIGHT, DOWNSAMPLED),
     *(BUSY, IMPORTS, FOLDS_IN_READS, NO_COMMITS, SUSPENDED, TAKE_OVERS, SNAPSHOTS, SNAPSHOTS_OF_NEW_SERIES),
+    DETAILED,
 )

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from support.simulation.oracle import Answered, Source, Violation, float_of
-from support.simulation.reads import EVERYTHING, SELECTORS, refused
+from support.simulation.details import count_of, float_of, is_mixed, value_bits
+from support.simulation.oracle import Answered, Source, Violation
+from support.simulation.reads import refused
 from support.simulation.times import TIMES
 from support.simulation.world import World
 from tsdb.answer.spec import ReadOptions
@@ -26,6 +27,25 @@ from tsdb.wire.state import encode_state
 
 STALE_BITS = 0x7FF0000000000002
 STEPS_MAX = 24
+MIXED_SHARE = 0.25  # Share of queries over histograms and floats.
+
+# Series by the kinds of their samples (see is_mixed): an expression is for one of them.
+FLOATS: Mapping[str, Callable[[Source], bool]] = {
+    '{job="sim",instance=~"0|2|4|6|8|10"}': lambda source: not source.number // 2 % 2,
+    "m0": lambda source: not source.number % 2,
+    'm1{instance="0"}': lambda source: source.number == 1,
+}
+MIXED: Mapping[str, Callable[[Source], bool]] = {
+    'm1{instance=~"1|3|5|7|9|11"}': lambda source: is_mixed(source.number),
+    'm1{instance="1"}': lambda source: source.number == 3,
+}
+
+
+class Native(float):
+    """The sum of a histogram, which has a count too."""
+
+    count: float
+
 
 Point = tuple[int, float]
 Rule = Callable[[Sequence[Point], int, int], float | None]
@@ -40,6 +60,23 @@ def _selected(points: Sequence[Point], at_ms: int, range_ms: int) -> float | Non
     """An instant selector: a stale marker ends the series."""
     newest = _newest(points, at_ms, range_ms)
     return None if newest is None or _is_stale(newest) else newest
+
+
+def _of_histogram(field: Callable[[Native], float], *, stale: bool) -> Rule:
+    """The field of the newest sample, where that is a histogram."""
+
+    def rule(points: Sequence[Point], at_ms: int, range_ms: int) -> float | None:
+        newest = (_selected if stale else _newest)(points, at_ms, range_ms)
+        return field(newest) if isinstance(newest, Native) else None
+
+    return rule
+
+
+def _of_floats(rule: Rule) -> Rule:
+    """The rule applied to floats alone."""
+    return lambda points, at_ms, range_ms: rule(
+        [point for point in points if not isinstance(point[1], Native)], at_ms, range_ms
+    )
 
 
 def _over_time(reduce: Callable[[list[float]], float]) -> Rule:
@@ -108,6 +145,13 @@ EXPRESSIONS = (
     Expression("rate({0}[{1}]{2})", _rate),
     Expression("sum by (instance) (rate({0}[{1}]{2}))", _rate, sum_by=("instance",)),
 )
+MIXED_EXPRESSIONS = (
+    Expression("histogram_count({0}{2})", _of_histogram(lambda one: one.count, stale=True), ranged=False, stale=True),
+    Expression("histogram_sum({0}{2})", _of_histogram(float, stale=True), ranged=False, stale=True),
+    Expression("histogram_count(last_over_time({0}[{1}]{2}))", _of_histogram(lambda one: one.count, stale=False)),
+    Expression("count_over_time({0}[{1}]{2})", _over_time(lambda values: float(len(values)))),
+    Expression("max_over_time({0}[{1}]{2})", _of_floats(_extreme(lambda new, old: new > old))),
+)
 
 
 @dataclass(frozen=True)
@@ -161,10 +205,14 @@ def _asked(world: World, rng: random.Random) -> Asked:
     end_ms = _sample_time(world, rng) + offset_ms + rng.choice([-1, 0, 1, range_ms - 1, range_ms, range_ms // 2])
     step_ms, steps = rng.choice([130, 500, 1_000, 7_000]), rng.choice([1, 1, rng.randint(2, STEPS_MAX)])
     times_ms = range(end_ms - (steps - 1) * step_ms, end_ms + 1, step_ms)
-    expression, selectors = rng.choice(EXPRESSIONS), list(SELECTORS)
+    expression, selectors = rng.choice(EXPRESSIONS), list(FLOATS)
     if expression.ranged and not expression.keeps_name:
-        selectors.remove(EVERYTHING)  # Two metrics of one source would have the same labels.
-    return Asked(expression, rng.choice(selectors), times_ms, range_ms, offset_ms, world.allows_holes(rng))
+        selectors.pop(0)  # Two metrics of one source would have the same labels.
+    asked = Asked(expression, rng.choice(selectors), times_ms, range_ms, offset_ms, world.allows_holes(rng))
+    if world.has_details and world.detail_random.random() < MIXED_SHARE:
+        mixed = world.detail_random.choice(MIXED_EXPRESSIONS), world.detail_random.choice(list(MIXED))
+        return replace(asked, expression=mixed[0], selector=mixed[1])
+    return asked
 
 
 def _sample_time(world: World, rng: random.Random) -> int:
@@ -181,7 +229,7 @@ def check_query(world: World, service: QuerierService, asked: Asked) -> None:
     result = _result(world, service, asked.call(), asked.allow_holes)
     if result is None:
         return
-    found = _series(world, asked.span_ms, SELECTORS[asked.selector], allow_holes=asked.allow_holes)
+    found = _series(world, asked.span_ms, {**FLOATS, **MIXED}[asked.selector], allow_holes=asked.allow_holes)
     want = _evaluated(asked, found)
     doubtful = {_labels_of(asked.expression, source) for source, points in found if points is None}
     got = _values(result)
@@ -191,6 +239,7 @@ def check_query(world: World, service: QuerierService, asked: Asked) -> None:
             raise Violation(f"{asked.text} at {asked.times_ms}, {labels!r}: {theirs}, not {mine}")
     world.counts["queries"] += 1
     world.counts["queries with values"] += bool(want.keys() - doubtful)
+    world.counts["queries of histograms"] += asked.selector in MIXED and bool(want.keys() - doubtful)
 
 
 def _result(
@@ -212,7 +261,7 @@ def _result(
 def _samples_of_range(world: World, rng: random.Random) -> None:
     """A range selector at one time. Its answer has samples, and each is checked even when others are in doubt."""
     end_ms = world.clock.now_ms() - rng.choice([0, 0, rng.randint(0, 4 * TIMES.window_ms)])
-    selector, range_ms = rng.choice(list(SELECTORS)), rng.choice([500, TIMES.window_ms, 4 * TIMES.window_ms])
+    selector, range_ms = rng.choice(list(FLOATS)), rng.choice([500, TIMES.window_ms, 4 * TIMES.window_ms])
     allow_holes = world.allows_holes(rng)
     call = query(f"{selector}[{range_ms}ms]", end_ms, options=ReadOptions(allow_holes=True) if allow_holes else None)
     with world.moving(rng):
@@ -221,11 +270,12 @@ def _samples_of_range(world: World, rng: random.Random) -> None:
         return
     got = _values(result)
     for source, by_time in _allowed(
-        world, (end_ms - range_ms + 1, end_ms + 1), SELECTORS[selector], allow_holes=allow_holes
+        world, (end_ms - range_ms + 1, end_ms + 1), FLOATS[selector], allow_holes=allow_holes
     ):
         shown = got.pop(source.canonical, {})
         for ts_ms in by_time.keys() | shown.keys():
-            bits, absent = by_time.get(ts_ms, (set(), True))
+            allowed, absent = by_time.get(ts_ms, (set(), True))
+            bits = set(map(value_bits, allowed))
             seen = _bits(shown[ts_ms]) if ts_ms in shown else None
             # Range selectors leave stale markers out.
             if (seen is None and not absent and STALE_BITS not in bits) or (seen is not None and seen not in bits):
@@ -271,8 +321,17 @@ def _series(
         if any(len(bits) + absent != 1 for bits, absent in by_time.values()):
             found.append((source, None))
         else:
-            found.append((source, [(ts_ms, float_of(min(bits))) for ts_ms, (bits, _) in by_time.items() if bits]))
+            found.append((source, [(ts_ms, _value(min(bits))) for ts_ms, (bits, _) in by_time.items() if bits]))
     return found
+
+
+def _value(identity: int) -> float:
+    count = count_of(identity)
+    if count is None:
+        return float_of(identity)
+    native = Native(float_of(identity))
+    native.count = count
+    return native
 
 
 def _evaluated(asked: Asked, found: Sequence[tuple[Source, list[Point] | None]]) -> dict[bytes, dict[int, float]]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from support.oracles.head_twin import STEP_RULES
 from support.servers.queriers import querier_over, select
-from support.simulation.oracle import Answered, Source, Violation, check_samples, excused_by, float_of
+from support.simulation.details import float_of, identities, is_histogram
+from support.simulation.oracle import Answered, Source, Violation, check_samples, excused_by
 from support.simulation.processes import KnownStores, SimulatedStore, WatchedStore
 from support.simulation.times import DAY_MS, TIMES
 from support.simulation.world import World
@@ -32,6 +33,7 @@ SELECTORS: dict[str, Callable[[Source], bool]] = {
     'm1{instance="0"}': lambda source: b"m1" in source.canonical and b"instance\xff0\xff" in source.canonical,
 }
 EVER_MS = 1 << 40
+HISTOGRAMS = "native_histograms"  # The reason of a refusal.
 
 
 def read(world: World, rng: random.Random) -> None:
@@ -80,9 +82,26 @@ def asked_offset(options: ReadOptions | None, partition: int) -> int:
 def refused(world: World, request: object, error: TsdbError, *, allow_holes: bool = False) -> None:
     """Raises Violation for a refusal without a cause."""
     world.counts[f"refused: {error.reason}"] += 1
+    if error.reason == HISTOGRAMS and not _has_histograms(world, request):
+        raise Violation(f"no histogram is in the range of {request}, which is refused: {error.message}") from error
     hole = isinstance(error, HoleInRange) and (allow_holes or not world.has_losses)
     if isinstance(error, CorruptData) or hole:
         raise Violation(f"nothing is corrupt or lost, but {request} gets {error.reason}: {error.message}") from error
+
+
+def _has_histograms(world: World, request: object) -> bool:
+    if not isinstance(request, SelectQuery) or not request.step_ms:
+        return False
+    wanted = SELECTORS[request.selector]
+    return any(
+        is_histogram(entry.bits)
+        for of_partition in world.oracle.entries.values()
+        for series, by_time in of_partition.items()
+        if wanted(world.oracle.sources[series])
+        for ts_ms, entries in by_time.items()
+        if request.start_ms <= ts_ms < request.end_ms
+        for entry in entries
+    )
 
 
 def read_stores(world: World, rng: random.Random) -> None:
@@ -98,8 +117,9 @@ def read_stores(world: World, rng: random.Random) -> None:
             result = select(service, query)
         except TsdbError:
             continue
-        columns = (result.series_ids, result.starts, result.ts_ms, result.values)
-        payload = b"".join(column.tobytes() for column in columns)
+        columns = (result.series_ids, result.starts, result.ts_ms)
+        samples = identities(result.values, result.details)
+        payload = b"".join([*(column.tobytes() for column in columns), str(samples).encode()])
         before = answers.setdefault(tuple(store.next_offsets.items()), payload)
         if before != payload:
             raise Violation(f"two stores at {store.next_offsets} answer [{start_ms}, {end_ms}) with other bytes")
@@ -187,35 +207,54 @@ def stated_of(world: World, state: common_pb2.PartitionState, query: SelectQuery
 
 def _by_partition(world: World, result: SelectResult) -> dict[int, dict[int, dict[int, int]]]:
     got: dict[int, dict[int, dict[int, int]]] = defaultdict(dict)
-    for series in result.series:
+    bits = identities(result.values, result.details)
+    if result.details is not None:
+        world.counts["histograms answered"] += sum(map(is_histogram, bits))
+        world.counts["start timestamps answered"] += int(np.count_nonzero(result.details.start_ms))
+    for number, series in enumerate(result.series):
         source = world.oracle.sources.get(series.series_id)
         if source is None or source.canonical != series.canonical:
             raise Violation(f"series {series.series_id} {series.canonical!r} is answered, which nobody wrote")
         if not (np.diff(series.ts_ms) > 0).all():
             raise Violation(f"times of series {series.series_id} do not ascend")
-        bits = series.values.view(np.int64).tolist()
-        got[source.partition][series.series_id] = dict(zip(series.ts_ms.tolist(), bits, strict=True))
+        mine = bits[result.starts[number] : result.starts[number + 1]]
+        got[source.partition][series.series_id] = dict(zip(series.ts_ms.tolist(), mine, strict=True))
     return got
 
 
 def _check_reduced(world: World, query: SelectQuery, result: SelectResult, wanted: Callable[[Source], bool]) -> None:
     """Steps and newest samples, where the oracle has only one answer."""
+    got = _by_partition(world, result)
     for state in result.partitions:
         stated = stated_of(world, state, query)
         want = None if state.holes else right_samples(world, state.partition, query, stated, wanted)
         if want is None:
             continue
-        reduced = {number: _reduced(query, by_time) for number, by_time in want.items() if by_time}
-        got = {
-            series.series_id: (series.ts_ms.tolist(), series.values)
-            for series in result.series
-            if world.oracle.sources[series.series_id].partition == state.partition
-        }
-        if got.keys() != reduced.keys():
-            raise Violation(f"{query} of partition {state.partition} has series {set(got)}, not {set(reduced)}")
-        for number, (times, values) in reduced.items():
-            if got[number][0] != times or not np.array_equal(got[number][1], np.array(values), equal_nan=True):
-                raise Violation(f"{query}, series {number}: {got[number]}, not {(times, values)}")
+        check = _check_newest if query.last_n else _check_steps
+        check(query, {number: by_time for number, by_time in want.items() if by_time}, got[state.partition])
+
+
+Samples = dict[int, dict[int, int]]
+"""Identities by series and time."""
+
+
+def _check_newest(query: SelectQuery, want: Samples, got: Samples) -> None:
+    newest = {number: dict(list(by_time.items())[-query.last_n :]) for number, by_time in want.items()}
+    if newest != got:
+        raise Violation(f"{query}: {got}, not {newest}")
+
+
+def _check_steps(query: SelectQuery, want: Samples, got: Samples) -> None:
+    if want.keys() != got.keys():
+        raise Violation(f"{query} has series {set(got)}, not {set(want)}")
+    for number, by_time in want.items():
+        if any(map(is_histogram, by_time.values())):
+            raise Violation(f"{query} answers steps of series {number}, which has histograms")
+        steps = _steps(query, by_time)
+        found = {at_ms: float_of(bits) for at_ms, bits in got[number].items()}
+        same = np.array_equal(np.array([*found.values()]), np.array([*steps.values()]), equal_nan=True)
+        if list(found) != list(steps) or not same:
+            raise Violation(f"{query}, series {number}: {found}, not {steps}")
 
 
 def right_samples(
@@ -224,9 +263,9 @@ def right_samples(
     query: SelectQuery,
     stated: Answered,
     wanted: Callable[[Source], bool],
-) -> dict[int, dict[int, float]] | None:
-    """The samples of each series; None where more than one answer is right."""
-    found: dict[int, dict[int, float]] = {}
+) -> dict[int, dict[int, int]] | None:
+    """The identities of the samples of each series; None where more than one answer is right."""
+    found: dict[int, dict[int, int]] = {}
     for number, source in world.oracle.sources.items():
         if source.partition != partition or not wanted(source):
             continue
@@ -239,16 +278,14 @@ def right_samples(
                 if len(bits) + absent > 1:
                     return None
                 if bits:
-                    mine[ts_ms] = float_of(bits.pop())
+                    mine[ts_ms] = bits.pop()
     return found
 
 
-def _reduced(query: SelectQuery, by_time: dict[int, float]) -> tuple[list[int], list[float]]:
-    if query.last_n:
-        rows = list(by_time.items())[-query.last_n :]
-        return [ts for ts, _ in rows], [value for _, value in rows]
+def _steps(query: SelectQuery, by_time: dict[int, int]) -> dict[int, float]:
     steps: dict[int, list[float]] = {}
-    for ts_ms, value in by_time.items():
-        steps.setdefault(query.start_ms + (ts_ms - query.start_ms) // query.step_ms * query.step_ms, []).append(value)
+    for ts_ms, bits in by_time.items():
+        at_ms = query.start_ms + (ts_ms - query.start_ms) // query.step_ms * query.step_ms
+        steps.setdefault(at_ms, []).append(float_of(bits))
     rule = STEP_RULES[1 + AGGREGATIONS.index(query.agg or "")]
-    return list(steps), [rule(values) for values in steps.values()]
+    return {at_ms: rule(values) for at_ms, values in steps.items()}

@@ -112,6 +112,8 @@ class World:
         rng = random.Random(f"world {seed}")
         self.profile = profile
         self.partitions = rng.choice(profile.partitions)
+        self.detail_random = random.Random(f"details {seed}")  # Apart, so that samples are those without details.
+        self.has_details = self.detail_random.random() < profile.details.worlds
         self.clock = ManualClock(BEGIN_MS + rng.randrange(2 * TIMES.window_ms))
         self.timer = ManualTimer(self.clock)
         self.requests: list[Request] = []
