@@ -310,7 +310,8 @@ class WatchAnswer:
 
     last_record_offset: the watch has looked at all records up to it; without samples the answer is a heartbeat.
     warning: what the partition may lack, or "". record_offsets, ts_ms: int64 (n,). series_ids: uint64 (n,). values:
-    float64 (n,). series: those that no answer of the stream described before, with labels; None: all were.
+    float64 (n,). series: those that no answer of the stream described before, with labels; None: all were. details:
+    start timestamps and histograms of the samples, None where they have none.
     """
 
     partition: int
@@ -322,6 +323,7 @@ class WatchAnswer:
     ts_ms: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     values: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
     series: AnswerSeries | None = None
+    details: SampleDetails | None = None
 
 
 def joined_parts(answers: Iterable[Answer]) -> list[PartitionAnswer]:

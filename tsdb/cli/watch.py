@@ -27,7 +27,8 @@ def watch(
 ) -> None:
     """Print samples of matching series as the store applies them, each once; reconnects after a failure.
 
-    Lines are {"labels", "ts_ms", "value", "partition", "record_offset"}.
+    Lines are {"labels", "ts_ms", "value", "partition", "record_offset"}. A native histogram has "histogram" in place of
+    "value", with its count and sum.
     """
     left = limit
     lagging: set[int] = set()
@@ -58,16 +59,29 @@ def _note_lag(batch: WatchBatch, lagging: set[int]) -> None:
 
 def _lines(batch: WatchBatch) -> list[str]:
     labels = batch.labels
-    columns = (batch.series_ids.tolist(), batch.ts_ms.tolist(), batch.values.tolist(), batch.record_offsets.tolist())
+    columns = (batch.series_ids.tolist(), batch.ts_ms.tolist(), _shown(batch), batch.record_offsets.tolist())
     return [
         json_line(
             {
                 "labels": labels[series_id],
                 "ts_ms": ts_ms,
-                "value": json_value(value),
+                **shown,
                 "partition": batch.partition,
                 "record_offset": record_offset,
             }
         )
-        for series_id, ts_ms, value, record_offset in zip(*columns, strict=True)
+        for series_id, ts_ms, shown, record_offset in zip(*columns, strict=True)
+    ]
+
+
+def _shown(batch: WatchBatch) -> list[dict[str, object]]:
+    """The value of each sample, or the count and the sum of its histogram."""
+    values = [json_value(value) for value in batch.values.tolist()]
+    details = batch.details
+    if details is None or details.histograms is None or details.histogram_of is None:
+        return [{"value": value} for value in values]
+    counts = details.histograms.counts.tolist()
+    return [
+        {"value": value} if at < 0 else {"histogram": {"count": json_value(counts[at]), "sum": value}}
+        for value, at in zip(values, details.histogram_of.tolist(), strict=True)
     ]

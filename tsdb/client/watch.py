@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tsdb.answer.answer import malformed
 from tsdb.client.arguments import arguments_of
 from tsdb.client.options import Selector, wire_matchers
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import WrongTopic
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import common_pb2, reader_pb2
@@ -27,9 +28,10 @@ class WatchBatch:
     """Samples of one partition in the order of their application.
 
     record_offsets: int64, offset in the log of each sample's record. series_ids: uint64. ts_ms: int64, ms since epoch
-    UTC. values: float64. canonical: labels of every series in the batch, by series id. warning: says that the partition
-    lags, so that acknowledged samples are still missing; "" without a lag. The begin and the end of a lag are batches,
-    also without samples.
+    UTC. values: float64, of a histogram its sum. canonical: labels of every series in the batch, by series id. warning:
+    says that the partition lags, so that acknowledged samples are still missing; "" without a lag. The begin and the
+    end of a lag are batches, also without samples. details: start timestamps and histograms of the samples, None where
+    they have none.
     """
 
     partition: int
@@ -39,6 +41,7 @@ class WatchBatch:
     values: NDArray[np.float64]
     canonical: Mapping[int, bytes]
     warning: str = ""
+    details: SampleDetails | None = None
 
     def __len__(self) -> int:
         return len(self.ts_ms)
@@ -118,6 +121,7 @@ class WatchState:
             values=answer.values,
             canonical={key: self._described(key) for key in np.unique(answer.series_ids).tolist()},
             warning=answer.warning,
+            details=answer.details,
         )
 
     def _described(self, series_id: int) -> bytes:

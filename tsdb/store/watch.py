@@ -16,7 +16,7 @@ from tsdb.answer.answer import AnswerSeries, PackedLabels, WatchAnswer
 from tsdb.head.head import Head
 from tsdb.head.slices.ring import RingBatch
 from tsdb.index.matching import conditions_of
-from tsdb.model.errors import InvalidRequest, OutOfCoverage
+from tsdb.model.errors import OutOfCoverage
 from tsdb.model.selector import Matcher
 from tsdb.reader.read_call import Caller, ReadCalls
 from tsdb.store.applied import AppliedSignal
@@ -24,6 +24,7 @@ from tsdb.store.partition import Partition
 
 HEARTBEAT_S = 1.0
 """How often a quiet stream sends its last offset."""
+DETAIL_BYTES_MAX = 1 << 20  # Of the details in one answer with several records.
 
 Select = Callable[[Head], NDArray[np.uint32]]
 """Refs of the watched series of a head."""
@@ -51,7 +52,7 @@ class Watch:
         a read.
 
         Raises OutOfCoverage with the last offset when the ring has moved past it, Unavailable when the store ends,
-        Overloaded (read_timeout), InvalidRequest (native_histograms).
+        Overloaded (read_timeout).
         """
 
         def select(head: Head) -> NDArray[np.uint32]:
@@ -99,7 +100,7 @@ class Watch:
                 partition=number,
                 last_record_offset=self._seen[number],
             ) from None
-        for batch in batches:
+        for batch in (piece for one in batches for piece in one.pieces(DETAIL_BYTES_MAX)):
             answer = self._answer(number, head, batch, select)
             self._seen[number] = batch.last_offset
             if answer is not None:
@@ -110,7 +111,6 @@ class Watch:
         if not len(picked):
             return None
         refs = batch.refs[picked]
-        _check_floats(head, refs, batch.ts_ms[picked])
         series_ids = head.index.series_ids_of(refs)
         partition, series = self._partitions[number], None
         fresh = self._not_described(number, refs, series_ids)
@@ -128,6 +128,7 @@ class Watch:
             batch.ts_ms[picked],
             batch.values[picked],
             series,
+            batch.details and batch.details.take(picked),
         )
 
     def _not_described(
@@ -139,21 +140,6 @@ class Watch:
         fresh = [at for series_id, at in zip(ids.tolist(), first.tolist(), strict=True) if series_id not in described]
         described.update(ids.tolist())
         return refs[fresh]
-
-
-def _check_floats(head: Head, refs: NDArray[np.uint32], ts_ms: NDArray[np.int64]) -> None:
-    """Raises InvalidRequest (native_histograms) where one of these series has a histogram between these times."""
-    contents = head.contents
-    if not contents.details.is_used:
-        return
-    with contents.lock:
-        view = contents.details.view_locked()
-    found = None if view is None else view.of(np.unique(refs), int(ts_ms.min()), int(ts_ms.max()) + 1)
-    if found is not None and found.details is not None and found.details.histograms is not None:
-        raise InvalidRequest(
-            "the watched series have native histograms, which a watch does not send: watch others, or query these",
-            reason="native_histograms",
-        )
 
 
 def _warning(partition: Partition) -> str:

@@ -1470,6 +1470,8 @@ class WatchResponse(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     SERIES_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
+    START_TIMES_FIELD_NUMBER: _builtins.int
+    HISTOGRAMS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     topic_id: _builtins.str
     last_record_offset: _builtins.int
@@ -1484,6 +1486,9 @@ class WatchResponse(_message.Message):
     """f64[n]."""
     warning: _builtins.str
     """As in SelectHeader, of this partition: samples that were acknowledged are still to come."""
+    start_times: _builtins.bytes
+    """Details of the samples, as in RawFrame; all of them are one group."""
+    histograms: _builtins.bytes
     @_builtins.property
     def series(self) -> _common_pb2.SeriesBlock:
         """Series not sent before on this stream, with labels."""
@@ -1500,10 +1505,12 @@ class WatchResponse(_message.Message):
         values: _builtins.bytes = ...,
         series: _common_pb2.SeriesBlock | None = ...,
         warning: _builtins.str = ...,
+        start_times: _builtins.bytes = ...,
+        histograms: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["series", b"series"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_record_offset", b"last_record_offset", "partition", b"partition", "record_offsets", b"record_offsets", "series", b"series", "series_ids", b"series_ids", "topic_id", b"topic_id", "ts_ms", b"ts_ms", "values", b"values", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["histograms", b"histograms", "last_record_offset", b"last_record_offset", "partition", b"partition", "record_offsets", b"record_offsets", "series", b"series", "series_ids", b"series_ids", "start_times", b"start_times", "topic_id", b"topic_id", "ts_ms", b"ts_ms", "values", b"values", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -58,7 +58,8 @@ _COUNTS, _TS_MS, _VALUES, _ORDERS, _START_TIMES, _HISTOGRAMS = (
     for name in ("counts", "ts_ms", "values", "orders", "start_times", "histograms")
 )
 # The fields of the sections of details, by their tag.
-_SECTIONS = {1: ("start_times", _START_TIMES), 2: ("histograms", _HISTOGRAMS)}
+_SECTIONS = {1: "start_times", 2: "histograms"}
+_SECTION_FIELDS = {"start_times": _START_TIMES, "histograms": _HISTOGRAMS}
 _ARRAYS = tuple(field.name for field in fields(SealedColumns) if field.name != "samples")
 _OVERLAY = reader_pb2.RawFrame(overlay=True).SerializeToString()
 _ARRAY_FIELDS = [reader_pb2.ColumnsFrame.DESCRIPTOR.fields_by_name[name].number for name in _ARRAYS]
@@ -256,14 +257,21 @@ def _raw_frame(
     if tail:
         frame.add_fields(Fields(tail))
     details = raw.details and raw.details.part(samples.start, samples.stop)
-    if details is not None:
-        # Imported here, because readers of RAW need no library of kernels.
-        from tsdb.codec.columns.details import EncodedDetails
-
-        of_frame = raw.ts_ms[samples], raw.values[samples], _starts_of(counts)
-        for tag, section in EncodedDetails(details, *of_frame, dense=False).sections(0, len(counts)):
-            frame.add_bytes(_SECTIONS[tag][1], section)
+    of_frame = RawResult(counts, raw.ts_ms[samples], raw.values[samples], details=details)
+    for name, section in encode_details(of_frame).items():
+        frame.add_bytes(_SECTION_FIELDS[name], section)
     return frame
+
+
+def encode_details(raw: RawResult) -> dict[str, bytes]:
+    """The sections of the details, by the fields of a message that has them. A group is the samples of one series."""
+    if raw.details is None:
+        return {}
+    # Imported here, because readers of RAW need no library of kernels.
+    from tsdb.codec.columns.details import EncodedDetails
+
+    encoded = EncodedDetails(raw.details, raw.ts_ms, raw.values, _starts_of(raw.counts), dense=False)
+    return {_SECTIONS[tag]: section for tag, section in encoded.sections(0, len(raw.counts))}
 
 
 def _starts_of(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -408,17 +416,21 @@ def decode_raw(frame: reader_pb2.RawFrame) -> RawResult:
         unpack(frame.orders, I64, "orders", total) if frame.orders else None,
         frame.first_series,
     )
-    if frame.start_times or frame.histograms:
-        found.details = _decode_details(frame, found)
+    found.details = decode_sections(frame, found, FRAME_BUCKETS_MAX)
     return found
 
 
-def _decode_details(frame: reader_pb2.RawFrame, raw: RawResult) -> SampleDetails:
+def decode_sections(
+    message: reader_pb2.RawFrame | reader_pb2.WatchResponse, raw: RawResult, bucket_counts_max: int
+) -> SampleDetails | None:
+    """The details that a message has of these samples. Raises CorruptData, also above bucket_counts_max."""
+    if not message.start_times and not message.histograms:
+        return None
     from tsdb.codec.columns.details import Tag, decode_details
 
-    sections = [(Tag(tag), getattr(frame, name)) for tag, (name, _) in _SECTIONS.items()]
+    sections = [(Tag(tag), getattr(message, name)) for tag, name in _SECTIONS.items()]
     columns = raw.ts_ms.copy(), raw.values.copy(), _starts_of(raw.counts)  # Kernels take arrays that can be written.
-    return decode_details([one for one in sections if one[1]], *columns, bucket_counts_max=FRAME_BUCKETS_MAX)
+    return decode_details([one for one in sections if one[1]], *columns, bucket_counts_max=bucket_counts_max)
 
 
 def decode_columns(frame: reader_pb2.ColumnsFrame) -> SealedColumns:

@@ -19,6 +19,7 @@ from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.columns.details import decode_details
 from tsdb.codec.records.log_record import encode_record
 from tsdb.head.details import DetailBucket, DetailEntries, HeadDetails
+from tsdb.head.slices.ring import Ring
 from tsdb.history.merge import merge
 from tsdb.model.details import SampleDetails
 from tsdb.model.histograms import HistogramColumns, HistogramShape, joined_histograms
@@ -197,6 +198,26 @@ def base_as(change: Change) -> Patch:
     return patch
 
 
+def ring_as(change: Change) -> Patch:
+    """Batches for watchers have changed details."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        append = Ring.append
+
+        def changed(ring: Ring, *columns: Any) -> None:
+            *plain, details = columns
+            append(ring, *plain, details and change(details))
+
+        monkeypatch.setattr(Ring, "append", changed)
+
+    return patch
+
+
+def restored_ring_without_details(monkeypatch: pytest.MonkeyPatch) -> None:
+    restore = Ring.restore
+    monkeypatch.setattr(Ring, "restore", lambda ring, image: restore(ring, image._replace(details=None)))
+
+
 CHUNK, RECORD = "tsdb.codec.chunk.chunk", "tsdb.codec.records.log_record"
 
 DETAIL_RULES: Mapping[str, Patch] = {
@@ -218,4 +239,7 @@ DETAIL_RULES: Mapping[str, Patch] = {
     "a fold keeps start timestamps": merged_as(no_starts, "tsdb.history.fold"),
     "the newest samples have their own details": newest_with_details_of_oldest,
     "columns have details beside them": overlay_without_details,
+    "a watcher gets start timestamps": ring_as(no_starts),
+    "a watcher gets hints": ring_as(no_hints),
+    "a watcher gets details after a restart": restored_ring_without_details,
 }

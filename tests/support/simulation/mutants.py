@@ -47,6 +47,7 @@ from support.simulation.profile import (
     TAKE_OVERS,
     TIGHT,
     WATCHERS,
+    WATCHERS_OF_DETAILS,
     WRITES,
     Profile,
 )
@@ -551,6 +552,7 @@ def _span_before_its_series(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("spark_backfill.jobs.downsample.job.wait_until_seen", lambda *of: None)
 
 
+DETAIL_PROFILES = {"fold": FOLDS_OF_DETAILS, "watcher": WATCHERS_OF_DETAILS}
 MUTANTS = (
     Mutant("C = H + ahead", _coverage_from_horizon, STARTS, first=8),
     Mutant("readers ignore samples too far ahead", _ahead_ignored, first=1),
@@ -614,7 +616,7 @@ MUTANTS = (
     Mutant("a backup is of one load of history", _backup_of_two_loads, BACKUPS, first=5),
     Mutant("queriers look before a job ends", _polled_rarely, IMPORTS_BETWEEN_READS),
     *(
-        Mutant(rule, switch_off, FOLDS_OF_DETAILS if "fold" in rule else DETAILED)
+        Mutant(rule, switch_off, DETAIL_PROFILES.get(rule.split()[1], DETAILED))
         for rule, switch_off in DETAIL_RULES.items()
     ),
 )

@@ -253,6 +253,7 @@ IMPORTS_BETWEEN_READS = SELECTS.more("imports between reads", **{"import": 60}, 
 QUERIES = replace(ALL.more("queries", promql=80, read=60, listings=0, watch=0, read_stores=0, store_step=30), edges=0.3)
 LISTINGS = ALL.more("listings", promql=4, read=4, listings=80, watch=4, read_stores=0, store_start=16)
 WATCHERS = ALL.more("watchers", promql=4, read=8, listings=4, watch=80, read_stores=0)
+WATCHERS_OF_DETAILS = replace(WATCHERS.more("watchers of details", store_snapshot=30, store_restart=20), details=DENSE)
 
 PROFILES = (
     *(ALL, ALL, ALL, LOSSY, STARTS, FROM_ZERO, AGAIN, NEW_SERIES),

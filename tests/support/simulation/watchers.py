@@ -9,9 +9,9 @@ from collections.abc import Generator
 from typing import cast
 
 from support.servers.queriers import context
-from support.simulation.details import value_bits
+from support.simulation.details import identities
 from support.simulation.oracle import Sample, Violation
-from support.simulation.promql import FLOATS
+from support.simulation.reads import SELECTORS
 from support.simulation.world import Watcher, World
 from tsdb.client.watch import WatchState
 from tsdb.model.errors import OutOfCoverage, TsdbError
@@ -42,7 +42,7 @@ def watch(world: World, rng: random.Random) -> None:
 
 def _begin(world: World, rng: random.Random) -> Watcher:
     partitions = tuple(sorted(rng.sample(range(world.partitions), rng.randint(1, world.partitions))))
-    selector = rng.choice(list(FLOATS))
+    selector = rng.choice(list(SELECTORS))
     state = WatchState(selector, partitions)
     store = rng.choice(world.stores).service
     state.begin(store.Coverage(reader_pb2.CoverageRequest(), context()).partitions)
@@ -77,7 +77,7 @@ def _check(world: World, watcher: Watcher, after_offset: int, message: reader_pb
             batch.record_offsets.tolist(),
             batch.series_ids.tolist(),
             batch.ts_ms.tolist(),
-            batch.values.view("int64").tolist(),
+            identities(batch.values, batch.details),
             strict=True,
         )
         offsets = batch.record_offsets.tolist()
@@ -98,14 +98,14 @@ def _check(world: World, watcher: Watcher, after_offset: int, message: reader_pb
 def _records(
     world: World, watcher: Watcher, partition: int, after_offset: int, last_offset: int
 ) -> dict[int, list[Sample]]:
-    wanted = FLOATS[watcher.selector]
+    wanted = SELECTORS[watcher.selector]
     found: dict[int, list[Sample]] = {}
     for offset, samples in world.oracle.records[partition]:
         if after_offset < offset <= last_offset:
             mine = sorted(
-                (series, ts_ms, value_bits(identity))
-                for series, ts_ms, identity in samples
-                if wanted(world.oracle.sources[series]) and not _is_forgotten(world, series)
+                sample
+                for sample in samples
+                if wanted(world.oracle.sources[sample[0]]) and not _is_forgotten(world, sample[0])
             )
             if mine:
                 found[offset] = mine

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tsdb.head.details import DetailBucket
 from tsdb.head.slices.sealed_slice import SealedSlice
 from tsdb.head.state import Hole
+from tsdb.model.details import SampleDetails
 
 
 class OpenImage(NamedTuple):
@@ -38,7 +39,8 @@ class LateImage(NamedTuple):
 
 class RingImage(NamedTuple):
     """A ring: all samples in the order applied. Batch i ends before sample ends[i], with the record last_offsets[i]; it
-    begins with the record first_offsets[i]. lost_through: the newest record that is not in the ring."""
+    begins with the record first_offsets[i]. lost_through: the newest record that is not in the ring. details: None
+    where no sample has any."""
 
     lost_through: int
     first_offsets: NDArray[np.int64]
@@ -48,6 +50,7 @@ class RingImage(NamedTuple):
     offset: NDArray[np.int64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+    details: SampleDetails | None = None
 
 
 class ContentsImage(NamedTuple):

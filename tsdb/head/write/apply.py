@@ -187,6 +187,7 @@ class Apply:
             batch.refs,
             records.ts_ms,
             records.value,
+            records.details,
         )
         if records.details is not None or contents.details.is_used:
             self._add_details_locked(batch, offsets, end)

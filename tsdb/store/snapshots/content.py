@@ -25,6 +25,7 @@ from tsdb.index.index import IndexImage
 from tsdb.index.interned import InternedImage
 from tsdb.index.label_arena import LabelsImage
 from tsdb.index.series_rows import RowsImage
+from tsdb.model.errors import CorruptData
 
 Group = tuple[str, list[tuple[str, NDArray[Any]]]]
 """Name of a part of the head, and its arrays by name."""
@@ -111,6 +112,8 @@ def groups_of(image: HeadImage) -> Iterator[Group]:
         yield f"open.{number}", _named(OPEN, open_)
     yield "late", _named(LATE, contents.late)
     yield "ring", _named(RING, contents.ring)
+    if contents.ring.details is not None:
+        yield "ring.details", _named(DETAILS, _DetailsArrays.of(_entries_of(contents.ring)))
     if image.exemplars is not None:
         yield "exemplars", _named(EXEMPLARS, image.exemplars)
     for number, bucket in enumerate(contents.details):
@@ -126,7 +129,9 @@ def document_of(image: HeadImage, place: SnapshotPosition, key: Mapping[str, Any
     # A snapshot of a head without exemplars has the bytes that it had before there were any.
     exemplars = {} if image.exemplars is None else {"exemplars": len(image.exemplars.series_id)}
     # So has one of a head without details.
-    details = {"details": len(contents.details)} if contents.details else {}
+    details: dict[str, Any] = {"details": len(contents.details)} if contents.details else {}
+    if contents.ring.details is not None:
+        details["ring_details"] = True
     return {
         **exemplars,
         **details,
@@ -167,7 +172,7 @@ def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
             for number, numbers in enumerate(document["open"])
         ),
         late=LateImage(*arrays.arrays("late", LATE)),
-        ring=RingImage(document["ring_lost_through"], *arrays.arrays("ring", RING)),
+        ring=_ring(document, arrays),
         sealed=_slices("sealed", document["sealed"], arrays),
         below=_slices("below", document["below"], arrays),
         details=tuple(
@@ -177,6 +182,20 @@ def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
     )
     exemplars = ExemplarsImage(*arrays.arrays("exemplars", EXEMPLARS)) if document.get("exemplars") else None
     return HeadImage(contents, ProgressImage(*document["progress"]), _index(document, arrays), exemplars)
+
+
+def _ring(document: Mapping[str, Any], arrays: Arrays) -> RingImage:
+    image = RingImage(document["ring_lost_through"], *arrays.arrays("ring", RING))
+    if not document.get("ring_details"):
+        return image
+    entries = _DetailsArrays(*arrays.arrays("ring.details", DETAILS)).entries()
+    if len(entries) != len(image.ref):
+        raise CorruptData(f"details of {len(entries)} samples of a ring that has {len(image.ref)}")
+    return image._replace(details=entries.details)
+
+
+def _entries_of(ring: RingImage) -> DetailEntries:
+    return DetailEntries(ring.ref, ring.ts_ms, ring.value, ring.offset, ring.details)
 
 
 class _DetailsArrays(NamedTuple):

@@ -71,7 +71,7 @@ class _Writing:
         self._align(ARRAY_BYTES)
         offset = self._at
         self._put(data)
-        version = VERSION_DETAILS if "details" in document else VERSION
+        version = VERSION_DETAILS if {"details", "ring_details"} & document.keys() else VERSION
         fields = HEADER.pack(MAGIC, version, len(data), offset, self._at, crc32c(data))
         # The header was zeros so far: a file with a header is whole.
         os.pwrite(self._file.fileno(), fields + struct.pack("<I", crc32c(fields)), 0)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 
-from support.data.heads import Record, apply, canonical_of, id_of, new_head, register
+from support.data.heads import Record, apply, canonical_of, details_of, id_of, new_head, register
 from support.servers.queriers import Context
 from tsdb.answer.answer import WatchAnswer
 from tsdb.head.head import Head
+from tsdb.head.slices.ring import DETAIL_BYTES, SAMPLE_BYTES
 from tsdb.head.state import HeadLimits
 from tsdb.model.clock import ManualClock
+from tsdb.model.details import joined_details, same_details
 from tsdb.model.errors import InvalidRequest, OutOfCoverage, Unavailable
 from tsdb.model.labels import series_id
 from tsdb.reader.read_call import ReadCalls
@@ -21,6 +24,7 @@ from tsdb.store.applied import AppliedSignal
 from tsdb.store.partition import Partition
 from tsdb.store.readiness import ReadinessEvaluator
 from tsdb.store.watch import HEARTBEAT_S, Watch
+from tsdb.wire.watch import decode_watch_answer, encode_watch_answer
 
 EVERYTHING = '{__name__=~"m_.*"}'
 
@@ -179,10 +183,36 @@ def test_bad_matchers_are_refused_before_the_first_message(selector: str) -> Non
         bench.stream(selector)
 
 
-def test_a_histogram_is_refused_by_name_and_other_series_are_sent() -> None:
+def test_histograms_and_start_timestamps_are_sent_as_they_were_applied() -> None:
     bench = Bench(new_head(series=2))
     apply(bench.partition.head, [Record(0, 0, ((0, 1, 8.0), (1, 1, 3.0)), details=(8, 1))])
-    with pytest.raises(InvalidRequest, match="native histograms") as refused:
-        next(bench.stream(after=-1))
-    assert refused.value.reason == "native_histograms"
-    assert values_of(next(bench.stream("m_1", after=-1))) == [3.0]
+    apply(bench.partition.head, [Record(1, 0, ((0, 1, 9.0), (0, 2, 1.0)), details=(7, 0))])
+    stream = bench.stream(after=-1)
+    answers = [decode_watch_answer(encode_watch_answer(next(stream)))]
+    while sum(len(one.ts_ms) for one in answers) < 4:
+        answers.append(next(stream))
+    parts = [(len(one.ts_ms), one.details) for one in answers]
+    want = details_of((8, 1, 7, 0), np.array([8.0, 3.0, 9.0, 1.0]))
+    assert same_details(joined_details(parts), want)
+    other = next(bench.stream("m_1", after=-1))
+    assert values_of(other) == [3.0]
+    assert same_details(other.details, details_of((1,), np.array([3.0])))
+
+
+def test_a_ring_has_details_within_its_bytes_and_counts_them() -> None:
+    bench = Bench(new_head(series=1, limits=HeadLimits(ring_samples_max=4)))
+    ring = bench.partition.head.contents.ring
+    for offset in range(64):
+        apply(bench.partition.head, [Record(offset, 0, ((0, offset, 8.0),), details=(8,))])
+        assert 0 < ring.bytes <= 4 * (SAMPLE_BYTES + DETAIL_BYTES)
+
+
+def test_an_answer_has_whole_records_where_details_are_many() -> None:
+    apply(head := new_head(series=2), [Record(at, 0, ((0, at, 8.0), (1, at, 1.0)), details=(8, 9)) for at in range(8)])
+    (batch,) = head.watch_since(-1)
+    pieces = list(batch.pieces(batch.detail_bytes // 3))
+    assert len(pieces) > 2
+    assert [piece.first_offset for piece in pieces] == [0, *(piece.last_offset + 1 for piece in pieces[:-1])]
+    assert pieces[-1].last_offset == 7
+    assert np.array_equal(np.concatenate([piece.offsets for piece in pieces]), batch.offsets)
+    assert same_details(joined_details([(len(piece.refs), piece.details) for piece in pieces]), batch.details)
