@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +14,25 @@ import pytest
 from numpy.typing import NDArray
 
 from stack.cassandra import NodeAccess
+from support.data.chunk_cases import WINDOW_MS as FRAGMENT_WINDOW_MS
+from support.data.chunk_cases import assert_same
 from support.data.chunk_rows import random_rows
+from support.data.detail_cases import detailed_fragments
 from support.oracles.history_contents import checksum_of_files, checksum_of_store
 from support.servers.histories import META, WINDOW_MS, Answers, HistoryFactory, announcement, row, write_rows, written
+from tsdb.codec.chunk.chunk import decode_chunk, encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.claims import loaded_anew, withdrawn
 from tsdb.history.interface import ChunkRow, ChunkStore, Loaded, WindowRange
+from tsdb.history.merge import merge
 from tsdb.history.open import open_history_sink
 from tsdb.history.rows import KEY_MAX, KEY_MIN, MONTH_MS
 from tsdb.history.settings import HistorySettings
 from tsdb.history.shared_settings import check_history, history_differences
 from tsdb.history.sqlite.store import SqliteStore
+from tsdb.model.details import same_details
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Overloaded, Unavailable
 from tsdb.model.meta import MetaSettings
 
@@ -72,6 +79,21 @@ def test_what_was_written_is_read_back_in_order_whatever_the_order_of_writes(sto
     write_rows(store, rows)
     for pack in PACKS:
         assert read(store, [pack]) == sorted((one for one in rows if one.key.pack_id == pack), key=sort_key)
+
+
+def test_chunks_with_details_are_read_back_bit_for_bit(store: ChunkStore) -> None:
+    fragments = list(detailed_fragments().values())
+    rows = [
+        ChunkRow(ChunkKey(pack, one.window_start_ms, Kind.BASE, 9, part), value)
+        for pack, one in enumerate(fragments)
+        for part, value in enumerate(encode_chunk(replace(one, pack_id=pack), window_ms=FRAGMENT_WINDOW_MS))
+    ]
+    write_rows(store, rows)
+    start_ms = min(one.window_start_ms for one in fragments)
+    for pack, want in enumerate(fragments):
+        got = merge([decode_chunk(one.value) for one in read(store, [pack], WindowRange(start_ms, start_ms + 1))])
+        assert_same(got, replace(want, pack_id=pack))
+        assert same_details(got.details, want.details)
 
 
 def test_packs_come_in_the_order_asked_and_no_piece_has_two(store: ChunkStore) -> None:

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from support.data.heads import Record, details_of, encoded
 from support.servers.logs import (
     WITHIN_S,
     LogFactory,
@@ -18,9 +19,11 @@ from support.servers.logs import (
     records_of,
     wait_until,
 )
+from tsdb.codec.records.log_record import decode_records
 from tsdb.log.interface import META, METRICS, SERIES, Appended, EndOfLog, Event, Log, RecordBatch, Watermarks
 from tsdb.log.settings import LogSettings
 from tsdb.log.topics import CREATE_TIME
+from tsdb.model.details import same_details
 from tsdb.model.errors import InvalidRequest, LostOffsets, TsdbError, Unavailable, WrongTopic
 
 NOW_MS = 1_700_000_000_000
@@ -39,6 +42,18 @@ def test_acknowledged_appends_are_read_back_in_order(log: Log) -> None:
         records = records_of(read_to_end(reader))
     assert [record.value for record in records] == [b"value %d" % i for i in range(20)]
     assert [(record.offset, record.broker_ms) for record in records] == [(ack.offset, ack.broker_ms) for ack in acks]
+
+
+def test_records_with_histograms_and_start_timestamps_are_read_back_as_they_were(log: Log) -> None:
+    numbers = tuple(range(12))
+    samples = tuple((number % 3, 100 + number, float(number)) for number in numbers)
+    value = encoded(Record(0, 0, samples, details=numbers))
+    log.append_sync(METRICS, 1, value)
+    with log.reader({(METRICS, 1): 0}) as reader:
+        (record,) = records_of(read_to_end(reader))
+    assert record.value == value
+    found = decode_records(record.value, np.array([0, len(value)], np.int64))
+    assert same_details(found.details, details_of(numbers, np.arange(12.0)))
 
 
 def test_a_reader_that_lingers_reads_the_same_and_comes_to_the_end(log: Log) -> None:

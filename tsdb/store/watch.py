@@ -24,7 +24,7 @@ from tsdb.store.partition import Partition
 
 HEARTBEAT_S = 1.0
 """How often a quiet stream sends its last offset."""
-DETAIL_BYTES_MAX = 1 << 20  # Of the details in one answer with several records.
+DETAIL_BYTES_MAX = 1 << 20  # Limit of the details in an answer that has several records.
 
 Select = Callable[[Head], NDArray[np.uint32]]
 """Refs of the watched series of a head."""

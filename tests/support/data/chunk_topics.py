@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from support.data.heads import details_of
 from support.oracles.fragment_twin import bits, fragment_of
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, HoleKey, Kind, ProgressKey, WindowKey, encode_key
@@ -52,12 +53,15 @@ class Expected:
 
 
 def chunk_value(pack_id: int, window_start_ms: int, seed: int, samples: int = 8) -> bytes:
-    """A chunk with one part."""
+    """A chunk with one part. Where the seed is even its samples have histograms and start timestamps."""
     source = random.Random(seed)
     of = {
         (series, window_start_ms + 1_000 * t): (7, bits(source.random())) for series in (1, 2) for t in range(samples)
     }
-    (value,) = encode_chunk(fragment_of(of, pack_id, window_start_ms), window_ms=WINDOW_MS)
+    fragment = fragment_of(of, pack_id, window_start_ms)
+    if not seed % 2:
+        fragment = replace(fragment, details=details_of([seed + at for at in range(fragment.samples)], fragment.value))
+    (value,) = encode_chunk(fragment, window_ms=WINDOW_MS)
     return value
 
 

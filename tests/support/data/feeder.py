@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from support.data.heads import Record, Sample, announcement, id_of
+from support.data.heads import encoded as encoded_record
 from support.fakes.replay_log import encoded
 from support.oracles.head_twin import HeadTwin
 from tsdb.codec.records.log_record import encode_tick
@@ -34,6 +35,12 @@ class Feeder:
         offset = self.value(partition, encoded(*samples), broker_ms)
         self.twins[partition].apply([Record(offset, broker_ms, tuple(samples))])
         return offset
+
+    def records(self, partition: int, records: Sequence[Record]) -> None:
+        """Append records, which may have details."""
+        for record in records:
+            self.value(partition, encoded_record(record), record.broker_ms)
+        self.twins[partition].apply(records)
 
     def many(self, partition: int, records: Sequence[tuple[int, Sequence[Sample]]]) -> None:
         """Records of (broker_ms, samples) in order, without waiting for each."""

@@ -137,8 +137,8 @@ def apply(head: Head, records: Sequence[Record]) -> Applied:
 
 def decoded_of(records: Sequence[Record]) -> DecodedRecords:
     """The records as the codec gives them; each is one pack, named by its series."""
-    encoded = [_encode(record) for record in records]
-    return decode_records(b"".join(encoded), _starts(encoded))
+    values = [encoded(record) for record in records]
+    return decode_records(b"".join(values), _starts(values))
 
 
 def positions_of(records: Sequence[Record]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -167,7 +167,8 @@ def bits(samples: dict[int, dict[int, float]]) -> dict[int, dict[int, bytes]]:
     }
 
 
-def _encode(record: Record) -> bytes:
+def encoded(record: Record) -> bytes:
+    """The record as it lies in the log."""
     if not record.samples:
         return encode_tick(record.tick)
     ids = np.array([id_of(number) for number, _, _ in record.samples], np.uint64)

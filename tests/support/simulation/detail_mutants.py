@@ -202,7 +202,7 @@ def ring_as(change: Change) -> Patch:
     """Batches for watchers have changed details."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        append = Ring.append
+        append: Callable[..., None] = Ring.append
 
         def changed(ring: Ring, *columns: Any) -> None:
             *plain, details = columns
@@ -220,26 +220,27 @@ def restored_ring_without_details(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CHUNK, RECORD = "tsdb.codec.chunk.chunk", "tsdb.codec.records.log_record"
 
-DETAIL_RULES: Mapping[str, Patch] = {
-    "a log record has start timestamps": sent_without_starts,
-    "a log record has the kind of counts": decoded_as(RECORD, all_integers),
-    "a chunk has hints": decoded_as(CHUNK, no_hints),
-    "a chunk has each count in the column of its bucket": decoded_as(CHUNK, rolled),
-    "a chunk has the order of shapes": decoded_as(CHUNK, shapes_of_before),
-    "custom bounds are a part of a shape": bounds_ignored,
-    "base chunks have start timestamps": base_as(no_starts),
-    "late chunks have details": late_without_details("tsdb.chunks.stage"),
-    "a rebuild finds the details of late samples": late_without_details("tsdb.chunks.late_scan"),
-    "of two details in memory the later ones count": first_entry_counts,
-    "a plain sample outranks one with details": plain_samples_have_no_entry,
-    "packed details have start timestamps": packed_without_starts,
-    "a snapshot has start timestamps": restored_without(no_starts),
-    "a snapshot has hints": restored_without(no_hints),
-    "the seam keeps hints": merged_as(no_hints, "tsdb.query.join.seam", "tsdb.query.history.stretch"),
-    "a fold keeps start timestamps": merged_as(no_starts, "tsdb.history.fold"),
-    "the newest samples have their own details": newest_with_details_of_oldest,
-    "columns have details beside them": overlay_without_details,
-    "a watcher gets start timestamps": ring_as(no_starts),
-    "a watcher gets hints": ring_as(no_hints),
-    "a watcher gets details after a restart": restored_ring_without_details,
+DETAIL_RULES: Mapping[str, tuple[Patch, int]] = {
+    "a log record has start timestamps": (sent_without_starts, 0),
+    "a log record has the kind of counts": (decoded_as(RECORD, all_integers), 0),
+    "a chunk has hints": (decoded_as(CHUNK, no_hints), 4),
+    "a chunk has each count in the column of its bucket": (decoded_as(CHUNK, rolled), 3),
+    "a chunk has the order of shapes": (decoded_as(CHUNK, shapes_of_before), 4),
+    "custom bounds are a part of a shape": (bounds_ignored, 0),
+    "base chunks have start timestamps": (base_as(no_starts), 0),
+    "late chunks have details": (late_without_details("tsdb.chunks.stage"), 0),
+    "a rebuild finds the details of late samples": (late_without_details("tsdb.chunks.late_scan"), 0),
+    "of two details in memory the later ones count": (first_entry_counts, 0),
+    "a plain sample outranks one with details": (plain_samples_have_no_entry, 2),
+    "packed details have start timestamps": (packed_without_starts, 0),
+    "a snapshot has start timestamps": (restored_without(no_starts), 1),
+    "a snapshot has hints": (restored_without(no_hints), 1),
+    "the seam keeps hints": (merged_as(no_hints, "tsdb.query.join.seam", "tsdb.query.history.stretch"), 0),
+    "a fold keeps start timestamps": (merged_as(no_starts, "tsdb.history.fold"), 4),
+    "the newest samples have their own details": (newest_with_details_of_oldest, 7),
+    "columns have details beside them": (overlay_without_details, 0),
+    "a watcher gets start timestamps": (ring_as(no_starts), 0),
+    "a watcher gets hints": (ring_as(no_hints), 0),
+    "a watcher gets details after a restart": (restored_ring_without_details, 15),
 }
+"""By rule: the mutant, and the seed that caught it first."""

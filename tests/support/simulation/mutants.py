@@ -616,7 +616,7 @@ MUTANTS = (
     Mutant("a backup is of one load of history", _backup_of_two_loads, BACKUPS, first=5),
     Mutant("queriers look before a job ends", _polled_rarely, IMPORTS_BETWEEN_READS),
     *(
-        Mutant(rule, switch_off, DETAIL_PROFILES.get(rule.split()[1], DETAILED))
-        for rule, switch_off in DETAIL_RULES.items()
+        Mutant(rule, switch_off, DETAIL_PROFILES.get(rule.split()[1], DETAILED), first)
+        for rule, (switch_off, first) in DETAIL_RULES.items()
     ),
 )

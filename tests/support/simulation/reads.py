@@ -92,6 +92,7 @@ def refused(world: World, request: object, error: TsdbError, *, allow_holes: boo
 def _has_histograms(world: World, request: object) -> bool:
     if not isinstance(request, SelectQuery) or not request.step_ms:
         return False
+    assert isinstance(request.selector, str)
     wanted = SELECTORS[request.selector]
     return any(
         is_histogram(entry.bits)
@@ -210,7 +211,8 @@ def _by_partition(world: World, result: SelectResult) -> dict[int, dict[int, dic
     bits = identities(result.values, result.details)
     if result.details is not None:
         world.counts["histograms answered"] += sum(map(is_histogram, bits))
-        world.counts["start timestamps answered"] += int(np.count_nonzero(result.details.start_ms))
+        starts = result.details.start_ms
+        world.counts["start timestamps answered"] += 0 if starts is None else int(np.count_nonzero(starts))
     for number, series in enumerate(result.series):
         source = world.oracle.sources.get(series.series_id)
         if source is None or source.canonical != series.canonical:

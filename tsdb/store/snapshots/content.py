@@ -185,7 +185,8 @@ def image_from(document: Mapping[str, Any], arrays: Arrays) -> HeadImage:
 
 
 def _ring(document: Mapping[str, Any], arrays: Arrays) -> RingImage:
-    image = RingImage(document["ring_lost_through"], *arrays.arrays("ring", RING))
+    first, last, ends, ref, offset, ts_ms, value = arrays.arrays("ring", RING)
+    image = RingImage(document["ring_lost_through"], first, last, ends, ref, offset, ts_ms, value)
     if not document.get("ring_details"):
         return image
     entries = _DetailsArrays(*arrays.arrays("ring.details", DETAILS)).entries()
