@@ -33,12 +33,8 @@ class Reduction:
         if not self.step_ms and not self.last_n:
             return fragment
         details = fragment.details
-        if self.step_ms and details is not None and details.histograms is not None:
-            raise InvalidRequest(
-                "the series have native histograms, which have no values of steps: leave step_ms and aggregation out,"
-                " or send a query",
-                reason="native_histograms",
-            )
+        if self.step_ms:
+            refuse_histograms(fragment)
         starts, ends = fragment.sample_start[:-1].copy(), fragment.sample_start[1:].copy()
         # The aggregation works in place, and the arrays of a fragment may be shared.
         runs = Runs(starts, ends, fragment.ts_ms.copy(), fragment.value.copy(), np.empty(0, np.int64))
@@ -54,6 +50,16 @@ class Reduction:
             return reduced
         newest = np.repeat(fragment.sample_start[1:] - np.cumsum(counts), counts) + np.arange(raw.samples)
         return replace(reduced, details=details.take(newest))
+
+
+def refuse_histograms(fragment: Fragment) -> None:
+    """Raise InvalidRequest (native_histograms) where a sample is a histogram: steps are of floats."""
+    if fragment.details is not None and fragment.details.histograms is not None:
+        raise InvalidRequest(
+            "the series have native histograms, which have no values of steps: leave step_ms and aggregation out,"
+            " or send a query",
+            reason="native_histograms",
+        )
 
 
 def packless_fragment(

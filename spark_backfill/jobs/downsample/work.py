@@ -1,7 +1,5 @@
 """Work: announce and write the derived series for the stale windows of packs. Runs in tasks; safe to repeat.
 
-Deriving turns the buckets of a window into a fragment of the pack of derived series; it is pure.
-
 A window is stale when it has samples that are newer than the derived series of its pack.
 """
 
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_backfill.failures import quoted_errors
-from spark_backfill.jobs.downsample.buckets import Buckets, LastValues, buckets_of, last_values, runs
+from spark_backfill.jobs.downsample.deriving import NOTHING_BEFORE, Before, derived_fragment, last_samples
 from spark_backfill.jobs.downsample.sources import DerivedSeries, SourcePack, derived_series
 from spark_backfill.places import Places
 from spark_backfill.writing.appender import TaskAppender
@@ -24,7 +22,7 @@ from tsdb.codec.records.series_record import encode_announcement
 from tsdb.history.interface import ChunkStore, WindowRange
 from tsdb.history.merge import merge
 from tsdb.log.interface import CHUNKS, SERIES
-from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
+from tsdb.model.errors import CorruptData, UnknownVersion
 from tsdb.model.placement import PlacementRule
 from tsdb.model.resolution import AGGREGATES, RESOLUTIONS_MS
 from tsdb.model.window import index_epoch
@@ -123,50 +121,39 @@ class _Pack:
         done = DownsampleCounts(packs=1, windows=len(source), stale=len(stale))
         if not self._task.orders:
             return done
-        last: LastValues = {}
+        last = NOTHING_BEFORE
         before = None
         for window in stale:
             if before != window - self._task.window_ms:
                 last = self._last_before(window)
             fragment = self._read(window)
             if fragment is None or not np.isin(fragment.series_id, self._known).all():
-                done, last = done.plus(DownsampleCounts(refused=1)), {}
+                done, last = done.plus(DownsampleCounts(refused=1)), NOTHING_BEFORE
             else:
                 for one in self._derived:
                     done = done.plus(self._write(writer, one, fragment, last))
-                last = last_values(fragment, last)
+                last = last_samples(fragment, last)
             before = window
         return done
 
-    def _write(self, writer: _Writer, derived: _Derived, fragment: Fragment, last: LastValues) -> DownsampleCounts:
-        buckets = buckets_of(fragment, derived.resolution_ms, last)
+    def _write(self, writer: _Writer, derived: _Derived, fragment: Fragment, last: Before) -> DownsampleCounts:
         order = self._task.orders[self._pack.partition]
-        made = derived_fragment(buckets, derived.ids, derived.pack_id, fragment.window_start_ms, order)
+        made = derived_fragment(fragment, derived.resolution_ms, last, derived.ids, derived.pack_id, order)
         writer.announce(self._pack.partition, derived.series, fragment.window_start_ms)
         return DownsampleCounts(samples=made.samples, chunks=writer.write(self._pack.partition, made, order))
 
-    def _last_before(self, window_start_ms: int) -> LastValues:
+    def _last_before(self, window_start_ms: int) -> Before:
         fragment = self._read(window_start_ms - self._task.window_ms)
-        return {} if fragment is None else last_values(fragment, {})
+        return NOTHING_BEFORE if fragment is None else last_samples(fragment, NOTHING_BEFORE)
 
     def _read(self, window_start_ms: int) -> Fragment | None:
-        """The merged samples of a window; None when it has no samples, or a chunk does not decode.
-        Derived samples have no start timestamps. Raises InvalidRequest (histograms_not_downsampled)."""
+        """The merged samples of a window; None when it has no samples, or a chunk does not decode."""
         pieces = self._history.read([self._pack.pack_id], WindowRange(window_start_ms, window_start_ms + 1))
         try:
             fragments = [decode_chunk(row.value) for piece in pieces for row in piece]
         except (CorruptData, UnknownVersion):
             return None
-        if not fragments:
-            return None
-        merged = merge(fragments)
-        if merged.details is not None and merged.details.histograms is not None:
-            raise InvalidRequest(
-                f"pack {merged.pack_id:016x}, window {window_start_ms} ms has histograms, which this version does not"
-                " downsample: queries take their samples instead",
-                reason="histograms_not_downsampled",
-            )
-        return merged
+        return merge(fragments) if fragments else None
 
     def _span(self) -> WindowRange:
         start_ms = max(self._pack.start_ms, self._task.span.start_ms)
@@ -197,31 +184,6 @@ class _Writer:
             key = ChunkKey(fragment.pack_id, fragment.window_start_ms, Kind.IMPORT, order, number)
             self.chunks.send(partition, encode_key(key), value)
         return len(parts)
-
-
-def derived_fragment(
-    buckets: Buckets, ids: Mapping[int, NDArray[np.uint64]], pack_id: int, window_start_ms: int, order: int
-) -> Fragment:
-    """ids: for each source, uint64 (6,) with the ids of its derived series in the order of AGGREGATES. order: the order
-    of every sample.
-    """
-    series = np.stack([ids[source] for source in buckets.series_id.tolist()], axis=1).ravel()
-    by_id = np.argsort(series)
-    bucket_start, each = np.tile(buckets.bucket_start[:-1], len(AGGREGATES)), len(buckets.ts_ms)
-    counts = np.tile(np.diff(buckets.bucket_start), len(AGGREGATES))[by_id]
-    starts = (bucket_start + np.repeat(np.arange(len(AGGREGATES)) * each, len(buckets.series_id)))[by_id]
-    at = runs(starts, counts)
-    values = np.concatenate([buckets.values[aggregate] for aggregate in AGGREGATES])[at]
-    sample_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return Fragment(
-        pack_id,
-        window_start_ms,
-        series[by_id],
-        sample_start,
-        buckets.ts_ms[at % each],
-        values,
-        np.full(len(at), order, np.int64),
-    )
 
 
 def newest_orders(history: ChunkStore, pack_ids: Iterable[int], windows: WindowRange) -> list[Newest]:

@@ -13,15 +13,17 @@ from pyspark.sql import SparkSession
 from spark_backfill.jobs.downsample.job import DownsampleOptions, downsample
 from spark_backfill.result import DownsampleResult
 from support.data.late_storm import FIRST_WINDOW
+from support.oracles.histogram_twin import Hist, same
 from support.servers.histories import META, WINDOW_MS
 from support.servers.loaders import is_loaded
 from support.servers.logs import wait_until
-from support.spark.derived import derived, filled, wanted
+from support.spark.derived import derived, derived_histograms, filled, wanted, wanted_histograms, write_histograms
 from support.spark.import_faults import GRAVES, DyingPlaces
 from support.spark.storm_pair import StormPair
 from tsdb.log.downsampled import read_downsampled
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
+from tsdb.model.histograms import RESET
 from tsdb.model.resolution import RESOLUTIONS_MS
 from tsdb.query.history.index import HistoryIndex
 from tsdb.query.history.index_generation import IndexGeneration
@@ -75,6 +77,20 @@ def test_every_aggregate_equals_that_of_a_loop_and_includes_late_data(either: St
     said = read_downsampled(pair.log)
     assert said.keys() == RESOLUTIONS_MS.keys()
     assert all(span.start_ms <= FIRST_WINDOW * WINDOW_MS < span.end_ms for span in said.values())
+
+
+def test_histograms_are_downsampled_as_by_a_loop(either: StormPair, spark: SparkSession) -> None:
+    pair = either
+    windows = write_histograms(pair)
+    with pair.loading():
+        wait_until(lambda: is_loaded(pair.log))
+        assert run_job(pair, spark).windows_refused == 0
+    for resolution, length_ms in RESOLUTIONS_MS.items():
+        found, want = derived_histograms(pair, resolution), wanted_histograms(windows, length_ms)
+        assert found.keys() == want.keys(), resolution
+        assert [key for key in want if not same(found[key], want[key])] == [], resolution
+        lasts = [one for (name, *_), one in found.items() if name == "last" and isinstance(one, Hist)]
+        assert sum(one.hint == RESET for one in lasts) == {"5m": 9, "1h": 8}[resolution], "steps with a reset"
 
 
 @pytest.mark.soak  # In each run tests/spark/test_killed_tasks.py has both for folds, which write the same way.

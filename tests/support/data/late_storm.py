@@ -83,19 +83,12 @@ class LateStorm:
         source = random.Random(f"{self.seed} {number}")
         for window in range(self.windows):
             start_ms = (FIRST_WINDOW + window) * WINDOW_MS
-            self._announce(log, labels, place.pack_id, start_ms)
+            announce(log, self.partition[place.pack_id], labels, place.pack_id, start_ms)
             of = {(one, start_ms + EVERY_MS * at): (99, bits(source.random())) for one in series for at in range(60)}
             self._send(log, (place.pack_id, start_ms), Kind.BASE, 100, of)
             for late in range(self.late):
                 order = 200 + late
                 self._send(log, (place.pack_id, start_ms), Kind.LATE, order, _late(series, start_ms, order, source))
-
-    def _announce(self, log: Log, labels: Iterable[bytes], pack_id: int, start_ms: int) -> None:
-        for canonical in labels:
-            number = series_id(canonical)
-            for epoch in {index_epoch(number, start_ms), index_epoch(number, start_ms + WINDOW_MS - 1)}:
-                key, value = encode_announcement(number, epoch, pack_id, canonical)
-                log.append(SERIES, self.partition[pack_id], value, key=key, on_done=acked)
 
     def _send(self, log: Log, place: PackWindow, kind: Kind, order: int, of: Samples) -> None:
         pack_id, start_ms = place
@@ -103,6 +96,15 @@ class LateStorm:
         for part, value in enumerate(encode_chunk(fragment_of(of, pack_id, start_ms), window_ms=WINDOW_MS)):
             key = encode_key(ChunkKey(pack_id, start_ms, kind, order, part))
             log.append(CHUNKS, self.partition[pack_id], value, key=key, on_done=acked)
+
+
+def announce(log: Log, partition: int, labels: Iterable[bytes], pack_id: int, start_ms: int) -> None:
+    """Append announcements of series in the index epochs of a window."""
+    for canonical in labels:
+        number = series_id(canonical)
+        for epoch in {index_epoch(number, start_ms), index_epoch(number, start_ms + WINDOW_MS - 1)}:
+            key, value = encode_announcement(number, epoch, pack_id, canonical)
+            log.append(SERIES, partition, value, key=key, on_done=acked)
 
 
 def _late(series: list[int], start_ms: int, order: int, source: random.Random) -> Samples:

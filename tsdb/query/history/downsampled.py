@@ -26,7 +26,7 @@ from tsdb.ops.metrics import counter
 from tsdb.query.history.index import HistorySeries
 from tsdb.query.history.stretch import narrow_fragment
 from tsdb.query.log_value import LogValue
-from tsdb.query.reduction import Reduction
+from tsdb.query.reduction import Reduction, refuse_histograms
 
 READ_AGAIN_S = 60.0  # The job runs at most once an hour.
 FAILED_AGAIN_S = 10.0
@@ -62,8 +62,8 @@ class DerivedPart:
         return DerivedPart(self.resolution, end_ms) if end_ms > query.start_ms else None
 
     def matchers(self, query: SelectSpec) -> tuple[Matcher, ...]:
-        """Matchers of the derived series that the query needs."""
-        needed = "|".join(_NEEDS[query.aggregation])
+        """Matchers of the derived series that the query needs, and of `last`, which every step has."""
+        needed = "|".join({*_NEEDS[query.aggregation], LAST})
         return (
             *query.matchers,
             Matcher(MatchType.EQUAL, RESOLUTION, self.resolution),
@@ -126,15 +126,20 @@ class DerivedSteps:
         for aggregate in _NEEDS[query.aggregation]:
             mine = known & np.array([found == aggregate for _, _, found in named], np.bool_)
             self._of[aggregate] = derived.series_ids[mine], source_ids[mine]
+        # Steps of histograms have no minimum, but each has a last sample, which shows that it is a histogram.
+        lasts = known & np.array([found == LAST for _, _, found in named], np.bool_)
+        self._lasts = derived.series_ids[lasts]
         downsampled_total.labels(part.resolution).inc()
 
     @property
     def series_ids(self) -> NDArray[np.uint64]:
         """Derived series to read: uint64, ascending."""
-        return np.unique(np.concatenate([derived for derived, _ in self._of.values()]))
+        return np.unique(np.concatenate([self._lasts, *(derived for derived, _ in self._of.values())]))
 
     def steps(self, stretch: Fragment) -> Iterator[Fragment]:
-        """One fragment with the steps of the source series. No fragment when a needed derived series has no samples."""
+        """One fragment with the steps of the source series. No fragment when a needed derived series has no samples.
+        Raises InvalidRequest (native_histograms) where a step is of histograms."""
+        refuse_histograms(stretch)
         parts = [part for part in map(self._reduced, [stretch] * len(self._of), self._of) if part is not None]
         if len(parts) < len(self._of):
             return

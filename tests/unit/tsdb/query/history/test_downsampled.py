@@ -15,8 +15,10 @@ from support.fakes.fake_history import PLACEMENT
 from support.oracles.derived_twin import LastValues, derived_twin
 from support.oracles.fragment_twin import bits as bits_of
 from support.oracles.fragment_twin import fragment_of
+from support.oracles.histogram_twin import Hist, detailed_fragment
 from support.servers.queriers import TOPIC_ID, one_store, select
 from support.servers.seams import END_MS, NUMBERS, START_MS, WINDOW_MS, Seam
+from tsdb.answer.spec import SelectSpec
 from tsdb.client import SelectQuery, SelectResult
 from tsdb.codec.chunk.chunk import encode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
@@ -29,8 +31,8 @@ from tsdb.model.errors import HoleInRange, InvalidRequest
 from tsdb.model.labels import series_id
 from tsdb.model.resolution import derived_labels
 from tsdb.model.window import floor_to, index_epoch
-from tsdb.query.history.downsampled import Resolutions
-from tsdb.query.history.index import HistoryIndex
+from tsdb.query.history.downsampled import DerivedPart, DerivedSteps, Resolutions
+from tsdb.query.history.index import HistoryIndex, HistorySeries
 from tsdb.query.service import QuerierService
 from tsdb.query.sources import HistorySource, Sources
 from tsdb.reader.read_call import SelectLimits
@@ -178,3 +180,19 @@ def test_a_lost_chunk_of_derived_series_refuses_the_reads_that_need_it() -> None
     assert select(seam.service, asked).samples
     with pytest.raises(HoleInRange, match="corrupt_chunk"):
         select(seam.service, dataclasses.replace(asked, downsampled=True))
+
+
+@pytest.mark.parametrize("aggregation", list(AGGREGATIONS))
+def test_derived_steps_of_histograms_are_refused_whatever_the_aggregation(aggregation: str) -> None:
+    """A step of histograms has no minimum, so only its last sample shows that the answer would be short."""
+    spec = SelectSpec((), None, 0, 1000, step_ms=100, aggregation=AGGREGATIONS[aggregation])
+    source = canonical_of(1)
+    names = sorted((derived_labels(source, "5m", one) for one in ("last", "count", "min", "max", "sum")), key=series_id)
+    ids = np.array(list(map(series_id, names)), np.uint64)
+    found = HistorySeries(ids, names, [9], 0, 1000)
+    derived = DerivedSteps(DerivedPart("5m", 1000), spec, found, np.array([series_id(source)], np.uint64))
+    last = series_id(derived_labels(source, "5m", "last"))
+    assert last in derived.series_ids.tolist()
+    with pytest.raises(InvalidRequest, match="native histograms") as refused:
+        list(derived.steps(detailed_fragment({(last, 100): Hist(0, {1: 2.0})})))
+    assert refused.value.reason == "native_histograms"
