@@ -67,7 +67,7 @@ from ingest.otlp.wire.field_kernels import (
     POINT_TIME,
 )
 from ingest.otlp.wire.tables import TableLimits, Tables, scan
-from ingest.otlp.wire.values import Buffer
+from ingest.protobuf_fields import Buffer
 from ingest.rows import RowExemplars, Rows
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest

@@ -23,7 +23,8 @@ from ingest.otlp.wire.field_kernels import (
     POINT_METRIC,
 )
 from ingest.otlp.wire.tables import Tables
-from ingest.otlp.wire.values import Buffer, fields, read_attributes, text_of
+from ingest.otlp.wire.values import read_attributes, text_of
+from ingest.protobuf_fields import Buffer, fields
 from ingest.rows import RowExemplars
 from tsdb.codec.protobuf_kernels import FIXED64, LENGTH
 from tsdb.codec.records.exemplar_record import LABEL_CHARS_MAX

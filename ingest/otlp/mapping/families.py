@@ -32,7 +32,8 @@ from ingest.otlp.wire.field_kernels import (
     SUMMARY,
 )
 from ingest.otlp.wire.tables import Tables
-from ingest.otlp.wire.values import Buffer, odd_value, plain_text, text_of
+from ingest.otlp.wire.values import odd_value, plain_text, text_of
+from ingest.protobuf_fields import Buffer
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.model.labels import SEPARATOR

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ingest.otlp.mapping.names import OtlpRules, label_name
-from ingest.otlp.wire.values import Value, fields, read_attributes, text_of
+from ingest.otlp.wire.values import Value, read_attributes, text_of
+from ingest.protobuf_fields import fields
 from tsdb.codec.protobuf_kernels import LENGTH
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import SEPARATOR

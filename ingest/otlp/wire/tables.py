@@ -31,7 +31,7 @@ from ingest.otlp.wire.field_kernels import (
     Int64Tables,
 )
 from ingest.otlp.wire.scan_kernels import scan_kernel
-from ingest.otlp.wire.values import Buffer
+from ingest.protobuf_fields import Buffer
 from tsdb.model import defaults
 from tsdb.model.errors import InvalidRequest
 

@@ -11,7 +11,6 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -24,40 +23,16 @@ from ingest.otlp.wire.field_kernels import (
     MAP,
     STRING,
 )
-from tsdb.codec.protobuf_kernels import FIXED32, FIXED64, LENGTH, VARINT
+from ingest.protobuf_fields import Buffer, fields, signed
+from tsdb.codec.protobuf_kernels import FIXED64, LENGTH, VARINT
 from tsdb.model.errors import InvalidRequest
 
 DEPTH_MAX = 32  # Depth of nested arrays and maps. Real attributes have one or two levels.
 Value: TypeAlias = "str | bool | int | float | bytes | list[Value] | dict[str, Value] | None"
 
-Buffer: TypeAlias = bytes | bytearray
-
 _DOUBLE = struct.Struct("<d")
-_SIZES = {FIXED64: 8, FIXED32: 4}
 # json.Marshal of Go escapes these, so that a text is safe inside HTML.
 _GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
-
-
-def fields(data: Buffer, pos: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(number, wire type, varint or start of the content, end) of each field of a message.
-
-    Raises InvalidRequest (malformed_request) with the byte.
-    """
-    while pos < end:
-        field_at = pos
-        tag, pos = _varint(data, pos, end, field_at)
-        number, kind = tag >> 3, tag & 7
-        if kind == VARINT:
-            value, pos = _varint(data, pos, end, field_at)
-            yield number, kind, value, pos
-            continue
-        size = _SIZES.get(kind, -1)
-        if kind == LENGTH:
-            size, pos = _varint(data, pos, end, field_at)
-        if not number or size < 0 or size > end - pos:
-            raise _malformed(field_at)
-        yield number, kind, pos, pos + size
-        pos += size
 
 
 def read_attributes(data: Buffer, pos: int, end: int, number: int) -> list[tuple[bytes, Value]]:
@@ -174,7 +149,7 @@ def _content(data: Buffer, kind: int, pos: int, end: int, depth: int) -> Value:
     if kind == BOOL:
         return bool(pos)
     if kind == INT:
-        return pos - (1 << 64) if pos >> 63 else pos
+        return signed(pos)
     if kind == DOUBLE:
         number: float = _DOUBLE.unpack_from(data, pos)[0]
         return number
@@ -186,25 +161,3 @@ def _content(data: Buffer, kind: int, pos: int, end: int, depth: int) -> Value:
     assert kind == MAP, kind
     pairs = [_key_value(data, start, stop, depth - 1) for start, stop in found]
     return {key.decode(errors="surrogateescape"): value for key, value in pairs}
-
-
-def _varint(data: Buffer, pos: int, end: int, field_at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if pos >= end:
-            break
-        byte = data[pos]
-        pos += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value >> 64:
-                break
-            return value, pos
-    raise _malformed(field_at)
-
-
-def _malformed(pos: int) -> InvalidRequest:
-    return InvalidRequest(
-        f"the request is not a valid ExportMetricsServiceRequest: it breaks the protobuf format at byte {pos}",
-        reason="malformed_request",
-    )
