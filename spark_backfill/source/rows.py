@@ -27,7 +27,7 @@ from spark_backfill.source.columns import (
     is_version,
 )
 from spark_backfill.source.series_table import ArrowLabels
-from tsdb.history.histogram_rows import histogram_column, start_column
+from tsdb.codec.histogram_rows import histogram_column, start_column
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 

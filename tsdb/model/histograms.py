@@ -172,6 +172,15 @@ def _indexes(spans: Sequence[Span]) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
+def narrow_spans(spans: Sequence[Span]) -> list[Span]:
+    """The same buckets with offsets of 32 bits, as all protocols have them: an empty span takes the rest of a larger
+    offset."""
+    found: list[Span] = []
+    for offset, length in spans:
+        found += [(offset, length)] if offset <= INDEX_MAX else [(INDEX_MAX, 0), (offset - INDEX_MAX, length)]
+    return found
+
+
 def spans_of(indexes: NDArray[np.int64]) -> tuple[Span, ...]:
     """The spans of buckets with these ascending indexes."""
     if not len(indexes):
@@ -296,7 +305,8 @@ def count_problems(columns: HistogramColumns) -> NDArray[np.uint8]:
     problem. Raises InvalidHistogram for columns that do not fit together.
     """
     lengths = np.diff(columns.starts)
-    widths = np.array([len(shape.indexes) for shape in columns.shapes], np.int64)
+    # A shape that claims more buckets than came must not have its indexes made.
+    widths = np.array([shape.positive_buckets + shape.negative_buckets for shape in columns.shapes], np.int64)
     fits = columns.starts[0] == 0 and columns.starts[-1] == len(columns.buckets)
     if not fits or (lengths != widths[columns.shape_of]).any():
         raise InvalidHistogram("invalid histogram: spans and counts differ", reason="histogram_spans_mismatch")

@@ -17,7 +17,7 @@ from support.data.chunk_cases import START_MS, fragment
 from support.data.column_cases import STALE
 from support.data.detail_cases import detailed_fragments
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.history.histogram_rows import read_details
+from tsdb.codec.histogram_rows import read_details
 from tsdb.model.details import joined_details, same_details
 from tsdb.model.errors import InvalidRequest
 

@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.history.histogram_rows import histogram_column, start_column
+from tsdb.codec.histogram_rows import histogram_column, start_column
 from tsdb.history.merge import merge
 from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.labels import METRIC_NAME, SEPARATOR, metric_name

@@ -25,8 +25,8 @@ from pyiceberg.utils.config import Config
 
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.chunk.key import ChunkKey, Kind
+from tsdb.codec.histogram_rows import read_details
 from tsdb.history import statement_metrics as metrics
-from tsdb.history.histogram_rows import read_details
 from tsdb.history.iceberg.blocks import SAMPLE_COLUMNS, Blocks, DiskCache, FileRef, has_between
 from tsdb.history.iceberg.catalog import (
     OWN_CATALOG,

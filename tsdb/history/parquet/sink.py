@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk
 from tsdb.codec.chunk.key import ChunkKey, Kind
 from tsdb.codec.chunk.marker import HoleRecord
+from tsdb.codec.histogram_rows import histogram_column, start_column
 from tsdb.codec.records.series_record import Announcement
 from tsdb.history import statement_metrics as metrics
 from tsdb.history.claims import standing, withdrawn_id
-from tsdb.history.histogram_rows import histogram_column, start_column
 from tsdb.history.interface import Loaded, OnDone
 from tsdb.history.parquet.files import add_table, put_json, read_json, translate_file_errors
 from tsdb.history.parquet.folder import SinkLayout, check_key

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from support.data.detail_cases import BOUNDS, WIDE, histograms
-from tsdb.history.histogram_rows import HISTOGRAM, histogram_column, read_details, start_column
+from tsdb.codec.histogram_rows import HISTOGRAM, histogram_column, read_details, start_column
 from tsdb.model.details import SampleDetails, same_details
 from tsdb.model.errors import CorruptData
 from tsdb.model.histograms import HistogramShape

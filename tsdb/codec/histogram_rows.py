@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData
-from tsdb.model.histograms import INDEX_MAX, HistogramColumns, HistogramShape, InvalidHistogram, Span
+from tsdb.model.histograms import HistogramColumns, HistogramShape, InvalidHistogram, Span, narrow_spans
 
 HINTS = ("unknown", "reset", "not_reset", "gauge")  # The texts of the hints 0 to 3.
 
@@ -88,16 +88,8 @@ def _structs(columns: HistogramColumns) -> pa.StructArray:
 
 
 def _spans_column(spans: Sequence[Sequence[Span]]) -> pa.Array:
-    rows = [
-        [{"offset": offset, "length": length} for span in some for offset, length in _narrow(span)] for some in spans
-    ]
+    rows = [[{"offset": offset, "length": length} for offset, length in narrow_spans(some)] for some in spans]
     return pa.array(rows, _SPANS)
-
-
-def _narrow(span: Span) -> tuple[Span, ...]:
-    """The span with offsets of 32 bits, as all protocols have them: an empty span takes the rest of a larger one."""
-    offset, length = span
-    return (span,) if offset <= INDEX_MAX else ((INDEX_MAX, 0), (offset - INDEX_MAX, length))
 
 
 def _lists(lengths: NDArray[np.int64], values: NDArray[np.float64]) -> pa.ListArray:
@@ -140,7 +132,7 @@ def _columns(structs: pa.StructArray) -> HistogramColumns:
     ]
     shape_of = np.array(numbers, np.int32)[np.cumsum(changed) - 1]
     buckets, starts = _interleaved(of["positive_counts"], of["negative_counts"])
-    widths = np.array([len(shape.indexes) for shape in places], np.int64)[shape_of]
+    widths = np.array([shape.positive_buckets + shape.negative_buckets for shape in places], np.int64)[shape_of]
     if (np.diff(starts) != widths).any():
         raise ValueError("counts do not fit the spans")
     hints = pc.index_in(of["reset_hint"], pa.array(HINTS)).fill_null(0).to_numpy(zero_copy_only=False)
