@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,22 @@ from tsdb.cli.terminal.output import print_json, print_table, row_cells
 from tsdb.config import CommonSettings
 from tsdb.log.interface import METRICS, Log, RecordBatch
 
-RECORD_COLUMNS = ("offset", "broker time", "state", "bytes", "packs", "samples", "first", "last")
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+RECORD_COLUMNS = (
+    "offset",
+    "broker time",
+    "state",
+    "bytes",
+    "packs",
+    "samples",
+    "histograms",
+    "starts",
+    "first",
+    "last",
+)
 OFFSET_COLUMNS = ("partition", "low", "high", "records", "first", "last", "at")
 
 log_command = Commands("Records and offsets of the log.")
@@ -47,7 +62,9 @@ def dump(
         for row in rows:
             print_json(row)
         return
-    print_table(RECORD_COLUMNS, map(row_cells, rows), right=("offset", "bytes", "packs", "samples"))
+    print_table(
+        RECORD_COLUMNS, map(row_cells, rows), right=("offset", "bytes", "packs", "samples", "histograms", "starts")
+    )
 
 
 @log_command.command("offsets")
@@ -80,9 +97,11 @@ def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
     )
 
     records = decode_records(batch.values, batch.value_starts)
+    details = records.details
     for index in range(len(batch.offsets)):
         packs = int(records.pack_start[index + 1] - records.pack_start[index])
-        ts_ms = records.ts_ms[records.sample_start[index] : records.sample_start[index + 1]]
+        first, last = int(records.sample_start[index]), int(records.sample_start[index + 1])
+        ts_ms = records.ts_ms[first:last]
         if records.status[index] != STATUS_OK:
             state = "corrupt" if records.status[index] == STATUS_CORRUPT else "unknown version"
         elif records.flags[index] & FLAG_IMPORT_TICK:
@@ -98,9 +117,16 @@ def _records(batch: RecordBatch) -> Iterator[dict[str, object]]:
             "bytes": int(batch.value_starts[index + 1] - batch.value_starts[index]),
             "packs": packs,
             "samples": len(ts_ms),
+            "histograms": _count(None if details is None else details.histogram_of, first, last, -1),
+            "starts": _count(None if details is None else details.start_ms, first, last, 0),
             "first_ms": int(ts_ms.min()) if len(ts_ms) else None,
             "last_ms": int(ts_ms.max()) if len(ts_ms) else None,
         }
+
+
+def _count(column: NDArray[np.int64] | None, first: int, last: int, none: int) -> int:
+    """How many of the samples [first, last) have a value in a column of details. none: what stands for none."""
+    return 0 if column is None else sum(value != none for value in column[first:last].tolist())
 
 
 def _ends(log: Log, partitions: list[int], at: Milliseconds | None) -> Iterator[dict[str, object]]:

@@ -7,9 +7,11 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.cli import Shell
+from support.data.detail_cases import histograms
 from support.data.late_writer import announce_all
 from support.fakes.replay_log import encoded
 from support.servers.chunkers import FastClock, chunker_options, running, wait_emitted
@@ -18,12 +20,13 @@ from tsdb.chunks.engine import GROUP_ID
 from tsdb.chunks.progress import Progress, encode_progress
 from tsdb.codec.chunk.key import decode_key
 from tsdb.codec.crc32c import crc32c
-from tsdb.codec.records.log_record import encode_tick
+from tsdb.codec.records.log_record import encode_record, encode_tick
 from tsdb.log.interface import CHUNKS, METRICS, Log, Position
 from tsdb.log.lone_member import IdleListener
 from tsdb.log.records import read_to_end
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.clock import ManualClock
+from tsdb.model.details import SampleDetails
 from tsdb.model.time_set import DEMO
 
 BASE_MS = 1_700_000_010_000 // DEMO.window_ms * DEMO.window_ms
@@ -80,6 +83,22 @@ def test_the_log_is_shown_record_by_record_and_by_its_ends(shell: Shell, logs: L
     table = shell.ok("log", "dump", "--log", logs.url, "--partition", 0, "--limit", 1).text
     assert "2023-11-14" in table
     assert shell.run("log", "dump", *at(logs), "--partition", 1).code == 2
+
+
+def test_the_log_is_shown_with_the_details_of_its_records(shell: Shell, logs: LogFactory) -> None:
+    log = logs.open(clock=ManualClock(BASE_MS))
+    columns = histograms([0, 2], 1)
+    details = SampleDetails(np.array([BASE_MS, 0, 0]), columns, np.array([-1, 0, 1]))
+    values = np.array([1.0, *columns.sums])
+    ids, times = np.arange(3).astype(np.uint64), np.full(3, BASE_MS)
+    put(log, encode_record(np.array([1], np.uint64), np.array([3], np.uint32), ids, times, values, details), BASE_MS)
+    put(log, encoded((0, BASE_MS, 1.0)), BASE_MS)
+    rows = [json_of(line) for line in shell.ok("log", "dump", *at(logs), "--partition", 0).text.splitlines()]
+    assert [(row["state"], row["samples"], row["histograms"], row["starts"]) for row in rows] == [
+        ("samples", 3, 2, 1),
+        ("samples", 1, 0, 0),
+    ]
+    assert "histograms" in shell.ok("log", "dump", "--log", logs.url, "--partition", 0).text
 
 
 def test_chunks_markers_and_holes_are_shown(shell: Shell, logs: LogFactory, log: Log, tmp_path: Path) -> None:
