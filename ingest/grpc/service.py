@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from ingest.grpc.write_request import claimed_samples, decode_write_request
+from ingest.native import NativeHistogramRule
 from ingest.pipeline import AcceptedWrite, WritePipeline
 from ingest.quota.token_quota import TokenQuota
 from ingest.refusals import count_refused_request
@@ -31,19 +32,28 @@ ANSWER_SHARE = 0.05  # Share of the caller's deadline kept for the answer, since
 Answer = TypeVar("Answer", bound=Message)
 
 
-def ingest_service(pipeline: WritePipeline, tokens: TokenQuota | None = None) -> GrpcService:
-    """The service for a server. tokens: checks a caller's token and rate before a request is read."""
-    return write_service(NAME, "Write", partial(write, pipeline, tokens), tokens, bytes)
+def ingest_service(
+    pipeline: WritePipeline, tokens: TokenQuota | None = None, native_histograms: NativeHistogramRule = "keep"
+) -> GrpcService:
+    """The service for a server. tokens: checks a caller's token and rate before a request is read. native_histograms:
+    with `classic` too they are refused, because a caller that sends one has chosen it."""
+    keeps = native_histograms == "keep"
+    return write_service(NAME, "Write", partial(write, pipeline, tokens, keeps=keeps), tokens, bytes)
 
 
 def write(
-    pipeline: WritePipeline, tokens: TokenQuota | None, message: bytes, context: grpc.ServicerContext
+    pipeline: WritePipeline,
+    tokens: TokenQuota | None,
+    message: bytes,
+    context: grpc.ServicerContext,
+    *,
+    keeps: bool = True,
 ) -> ingest_pb2.WriteResponse:
     """Answers one call, on a thread of the server. message: a serialised WriteRequest. tsdb.ops.grpc.calls maps our
-    errors to statuses."""
+    errors to statuses. keeps: whether histograms and start timestamps are kept."""
     deadline = deadline_of(context)
     try:
-        request = decode_write_request(message, pipeline.exemplars_max)
+        request = decode_write_request(message, pipeline.exemplars_max, keeps_details=keeps)
     except InvalidRequest as error:
         count_refused_request(error, claimed_samples(message))
         raise

@@ -17,6 +17,7 @@ from ingest.grpc.write_request_kernels import (
     EXEMPLAR_SERIES,
     EXEMPLAR_TS_MS,
     EXEMPLAR_VALUES,
+    HISTOGRAMS,
     LONG_NUMBER,
     OUT,
     OUT_LABEL_BYTES,
@@ -24,6 +25,7 @@ from ingest.grpc.write_request_kernels import (
     OUT_ROWS,
     OUT_SPANS,
     SAMPLE_COUNTS,
+    START_MS,
     TS_MS,
     VALUES,
     WIRE_TYPE,
@@ -52,9 +54,12 @@ class WriteRequest:
     partial: bool
 
 
-def decode_write_request(message: bytes, exemplars_max: int = defaults.REQUEST_EXEMPLARS_MAX) -> WriteRequest:
+def decode_write_request(
+    message: bytes, exemplars_max: int = defaults.REQUEST_EXEMPLARS_MAX, *, keeps_details: bool = True
+) -> WriteRequest:
     """Raises InvalidRequest (malformed_request). The arrays take less than 5 x the memory of the message, and 1 KiB an
-    exemplar. exemplars_max: the most exemplars; the others are dropped."""
+    exemplar. exemplars_max: the most exemplars; the others are dropped. keeps_details: whether histograms and start
+    timestamps are kept."""
     data, out = np.frombuffer(message, np.uint8), np.empty(OUT, np.int64)
     problem = scan_kernel(data, out)
     if problem:
@@ -79,6 +84,15 @@ def decode_write_request(message: bytes, exemplars_max: int = defaults.REQUEST_E
     if exemplars := content(EXEMPLAR_SERIES):
         series = _array("exemplar_series", exemplars, np.uint32)
         rows = replace(rows, exemplars=_exemplars(series, len(rows), content, exemplars_max))
+    start_ms, histograms = content(START_MS), content(HISTOGRAMS)
+    if start_ms or histograms:
+        # Imported here, so that a gateway of floats alone need not load it.
+        from ingest.grpc.write_details import with_details
+
+        try:
+            rows = with_details(rows, _array("start_ms", start_ms, np.int64), histograms, keeps=keeps_details)
+        except ValueError as error:
+            raise _malformed(str(error)) from None
     return WriteRequest(rows, bool(out[OUT_PARTIAL]))
 
 

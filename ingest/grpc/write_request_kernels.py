@@ -13,11 +13,12 @@ from tsdb.codec.memory_kernels import copy_bytes
 
 LABELS, SAMPLE_COUNTS, TS_MS, VALUES, PARTIAL = 1, 2, 3, 4, 5
 EXEMPLAR_SERIES, EXEMPLAR_TS_MS, EXEMPLAR_VALUES, EXEMPLAR_LABEL_LENGTHS, EXEMPLAR_LABELS = 6, 7, 8, 9, 10
+START_MS, HISTOGRAMS = 11, 12
 VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
 
-# Columns of `out` of scan_kernel. Fields 2 to 10 of bytes have their start and end, which are 0 when absent.
+# Columns of `out` of scan_kernel. Fields 2 to 12 of bytes have their start and end, which are 0 when absent.
 OUT_ROWS, OUT_LABEL_BYTES, OUT_PARTIAL, OUT_SPANS = 0, 1, 2, 3
-OUT = OUT_SPANS + 2 * (EXEMPLAR_LABELS - LABELS)
+OUT = OUT_SPANS + 2 * (HISTOGRAMS - LABELS)
 
 # Errors. `out[OUT_ROWS]` is then the first byte of the field.
 CUT, LONG_NUMBER, WIRE_TYPE = -1, -2, -3
@@ -50,7 +51,7 @@ def scan_kernel(data: NDArray[np.uint8], out: NDArray[np.int64]) -> int:
         elif number == LABELS and kind == BYTES:
             out[OUT_ROWS] += 1
             out[OUT_LABEL_BYTES] += value
-        elif SAMPLE_COUNTS <= number <= EXEMPLAR_LABELS and number != PARTIAL and kind == BYTES:
+        elif SAMPLE_COUNTS <= number <= HISTOGRAMS and number != PARTIAL and kind == BYTES:
             out[OUT_SPANS + 2 * (number - SAMPLE_COUNTS)] = start
             out[OUT_SPANS + 2 * (number - SAMPLE_COUNTS) + 1] = at
     return 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ingest.bucket_memory import BucketMemory
 from ingest.http.protocol import VERSION, Decoded, Outcome, WriteCall, WriteProtocol, shown, text_answer
 from ingest.limits import IngestLimits
+from ingest.native import NativeHistogramRule, received_histograms
 from ingest.remote_write.classic_rows import with_bucket_exemplars, with_histograms
 from ingest.remote_write.detailed_rows import with_details
 from ingest.remote_write.exemplars import exemplars_of
@@ -32,10 +32,6 @@ from ingest.remote_write.wire_kernels import (
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.family import Family
 from tsdb.ops.http.bodies import HttpAnswer
-from tsdb.ops.metrics import counter
-
-NativeHistogramRule = Literal["keep", "classic", "refuse"]
-"""Native histograms stay, become classic ones, or are refused by name."""
 
 PATH = "/api/v1/write"
 MEDIA_TYPE = "application/x-protobuf"
@@ -47,10 +43,6 @@ SUFFIXES = {
     "gaugehistogram": ("_bucket", "_gsum", "_gcount"),
     "summary": ("_sum", "_count"),
 }
-
-_histograms = counter(
-    "tsdb_ingest_native_histograms_total", "Received native histograms, whatever `native_histograms` makes of them."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +74,7 @@ def remote_write(
         if version is None:
             raise InvalidRequest(_unsupported(call), reason=VERSION)
         wire = decode_wire(call.body, version, limits, call.reserve)
-        _histograms.inc(len(wire.histograms))
+        received_histograms.inc(len(wire.histograms))
         keeps = native_histograms == "keep"
         if keeps:
             rows = with_details(wire, call.body, call.reserve)

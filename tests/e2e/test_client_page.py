@@ -15,8 +15,8 @@ WITHIN_S = 120.0
 
 def test_the_programs_of_the_page_run_as_printed(tmp_path: Path) -> None:
     programs = [block.text for block in blocks(PAGE) if block.language == "python"]
-    assert len(programs) == 3
-    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data")) as role:
+    assert len(programs) == 4
+    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data"), "--native-histograms", "keep") as role:
         text = "\n\n".join(programs).replace("127.0.0.1:7410", role.grpc)
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=WITHIN_S, check=False

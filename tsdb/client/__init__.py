@@ -18,6 +18,7 @@ from tsdb.client.arguments import Step, Time
 from tsdb.client.batch import Exemplar, RequestLimits, WriteBatch
 from tsdb.client.cardinality import Cardinality, CardinalityGroup
 from tsdb.client.channel import ClientTls
+from tsdb.client.histogram import Histogram
 from tsdb.client.queries import QueryInfo
 from tsdb.client.query import QueryResult
 from tsdb.client.read import SeriesGroup, SeriesInfo
@@ -46,6 +47,7 @@ __all__ = [
     "ClientTls",
     "CorruptData",
     "Exemplar",
+    "Histogram",
     "HoleInRange",
     "InvalidRequest",
     "OutOfCoverage",

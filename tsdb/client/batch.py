@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsdb.client.arguments import arguments_of, labels_of
+from tsdb.client.histogram import Histogram, joined_values
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.histograms import count_errors
 from tsdb.v1 import ingest_pb2
 from tsdb.wire.fields import F64, I64, U32
+from tsdb.wire.histograms import encode_histograms, shape_parts
 
 SAMPLE_BYTES = 16
+HISTOGRAM_BYTES = 32  # Bytes of a histogram beside its buckets.
+SHAPE_PART_BYTES = 32  # More than a part takes, so that requests of 4 MiB have fewer than SHAPE_PARTS_MAX.
 EXEMPLAR_BYTES = 24  # Bytes of an exemplar beside its labels.
 COUNT_MAX = np.iinfo(np.uint32).max
 SERIES_BYTES = 8  # Bytes of one series beside its labels: a count, and the length prefix of the labels.
@@ -71,6 +77,7 @@ class WriteBatch:
         self._counts: list[NDArray[np.uint32]] = []
         self._ts_ms: list[NDArray[np.int64]] = []
         self._values: list[NDArray[np.float64]] = []
+        self._details: list[tuple[int, SampleDetails | None]] = []
         self._samples = 0
         self._exemplars: list[tuple[int, int, float, bytes]] = []  # Entry, time, value, canonical labels.
 
@@ -89,17 +96,29 @@ class WriteBatch:
         self,
         labels: Mapping[str, str] | bytes,
         ts_ms: ArrayLike,
-        values: ArrayLike,
+        values: ArrayLike | Histogram | Sequence[Histogram | float],
         exemplars: Iterable[Exemplar] = (),
+        *,
+        start_ms: ArrayLike | None = None,
     ) -> None:
         """Add samples of one series: a time and a value, or arrays of equal length. exemplars: examples of this series.
 
-        labels: values by name, `__name__` included, or canonical bytes. Times are integers, ms since epoch UTC, or
-        datetimes of Python, numpy and pandas, UTC without a zone. Raises InvalidRequest.
+        A value is a number or a Histogram. start_ms: the start timestamp of each sample, or one for all: when its
+        counter began. labels: values by name, `__name__` included, or canonical bytes. Times are integers, ms since
+        epoch UTC, or datetimes of Python, numpy and pandas, UTC without a zone. Raises InvalidRequest.
         """
         canonical = labels_of(labels)
         times = _times(ts_ms)
-        self.add_columns([canonical], [len(times)], times, values, [(0, exemplar) for exemplar in exemplars])
+        details: SampleDetails | None = None
+        given: Any = [values] if isinstance(values, Histogram) else values
+        if isinstance(given, list | tuple) and any(isinstance(value, Histogram) for value in given):
+            _values([value for value in given if not isinstance(value, Histogram)])  # Refuses what is not a number.
+            given, details = joined_values(given)
+        if start_ms is not None:
+            starts = np.broadcast_to(_times(start_ms), len(times)).copy()
+            details = SampleDetails(starts) if details is None else replace(details, start_ms=starts)
+        listed = [(0, exemplar) for exemplar in exemplars]
+        self.add_columns([canonical], [len(times)], times, given, listed, details=details)
 
     @arguments_of("samples")
     def add_columns(
@@ -109,9 +128,12 @@ class WriteBatch:
         ts_ms: ArrayLike,
         values: ArrayLike,
         exemplars: Iterable[tuple[int, Exemplar]] = (),
+        *,
+        details: SampleDetails | None = None,
     ) -> None:
         """Add many series: canonical labels, number of samples of each, and the samples, series after series.
-        exemplars: each with the index of its series in `labels`, which has a sample here.
+        exemplars: each with the index of its series in `labels`, which has a sample here. details: start timestamps and
+        histograms of the samples; the value of a histogram is its sum.
 
         Arrays of the right type are kept without a copy: do not change them until the batch is written. Raises
         InvalidRequest.
@@ -124,12 +146,15 @@ class WriteBatch:
                 f"{len(floats)} values: they must agree",
                 reason="batch_malformed",
             )
+        if details is not None:
+            _check_details(details, floats)
         first = len(self._labels)
         self._exemplars += [_exemplar(first, index, exemplar, lengths) for index, exemplar in exemplars]
         self._labels.extend(labels)
         self._counts.append(lengths)
         self._ts_ms.append(times)
         self._values.append(floats)
+        self._details.append((total, details))
         self._samples += total
 
     def parts(self, limits: RequestLimits, *, partial: bool = False) -> Iterator[RequestPart]:
@@ -142,17 +167,21 @@ class WriteBatch:
             return
         counts, ts_ms = np.concatenate(self._counts), np.concatenate(self._ts_ms)
         values = np.concatenate(self._values)
-        series, pieces = _pieces(counts, _samples_max(limits))
+        details = joined_details(self._details)
+        sample_ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(_sample_bytes(details, len(values)))))
+        largest = int(np.diff(sample_ends).max())
+        series, pieces = _pieces(counts, max(1, min(limits.samples_max, limits.bytes_max // largest)))
         label_bytes = np.fromiter(map(len, self._labels), np.int64, len(self._labels))
         begins = np.diff(series, prepend=-1) != 0  # The first piece of each entry has its exemplars.
         extra = np.zeros(len(self._labels), np.int64)
         for index, _, _, own in self._exemplars:
             extra[index] += EXEMPLAR_BYTES + len(own)
-        costs = np.cumsum(label_bytes[series] + SERIES_BYTES + SAMPLE_BYTES * pieces + begins * extra[series])
+        ends = np.cumsum(pieces)
+        of_samples = sample_ends[ends] - sample_ends[ends - pieces]
+        costs = np.cumsum(label_bytes[series] + SERIES_BYTES + of_samples + begins * extra[series])
         first_pieces = dict(zip(series[begins].tolist(), np.flatnonzero(begins).tolist(), strict=True))
         exemplars = sorted(self._exemplars, key=lambda one: one[0])
         sent = 0
-        ends = np.cumsum(pieces)
         first = 0
         while first < len(pieces):
             last = _last(first, costs, ends, limits)
@@ -164,6 +193,8 @@ class WriteBatch:
                 values=values[span].tobytes(),
                 partial=partial,
             )
+            if details is not None:
+                _put_details(request, details.part(span.start, span.stop))
             begun = sent
             while sent < len(exemplars) and first_pieces[exemplars[sent][0]] < last:
                 sent += 1
@@ -194,8 +225,44 @@ def _put_exemplars(
     request.exemplar_labels = b"".join(labels for *_, labels in exemplars)
 
 
-def _samples_max(limits: RequestLimits) -> int:
-    return max(1, min(limits.samples_max, limits.bytes_max // SAMPLE_BYTES))
+def _check_details(details: SampleDetails, values: NDArray[np.float64]) -> None:
+    """Raises InvalidRequest: batch_malformed, or the reason of a histogram that the gateway would refuse."""
+    lengths = [len(column) for column in (details.start_ms, details.histogram_of) if column is not None]
+    if any(length != len(values) for length in lengths):
+        raise InvalidRequest(f"details of {lengths} samples for {len(values)} values", reason="batch_malformed")
+    if details.histograms is None or details.histogram_of is None:
+        return
+    where = details.histogram_of >= 0
+    sums = details.histograms.sums[details.histogram_of[where]]
+    if (sums.view(np.int64) != np.ascontiguousarray(values[where]).view(np.int64)).any():
+        raise InvalidRequest("the value of a histogram must be its sum", reason="batch_malformed")
+    for error in count_errors(details.histograms).values():
+        raise error
+
+
+def _sample_bytes(details: SampleDetails | None, samples: int) -> NDArray[np.int64]:
+    """Bytes that each sample takes in a request, or more."""
+    found = np.full(samples, SAMPLE_BYTES, np.int64)
+    if details is None:
+        return found
+    if details.start_ms is not None:
+        found += 8
+    if details.histograms is not None and details.histogram_of is not None:
+        columns = details.histograms
+        of_shape = np.array([SHAPE_PART_BYTES * shape_parts(shape) for shape in columns.shapes], np.int64)
+        sizes = HISTOGRAM_BYTES + 8 * np.diff(columns.starts) + of_shape[columns.shape_of]
+        where = details.histogram_of >= 0
+        found[where] += sizes[details.histogram_of[where]]
+    return found
+
+
+def _put_details(request: ingest_pb2.WriteRequest, details: SampleDetails | None) -> None:
+    if details is None:
+        return
+    if details.start_ms is not None:
+        request.start_ms = details.start_ms.astype(I64, copy=False).tobytes()
+    if details.histograms is not None and details.histogram_of is not None:
+        request.histograms.CopyFrom(encode_histograms(details.histograms, details.histogram_of))
 
 
 def _pieces(counts: NDArray[np.uint32], samples_max: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

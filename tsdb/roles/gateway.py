@@ -129,7 +129,8 @@ def write_receivers(
     )
     protocols = write_protocols(settings, decoder, gateway.buckets)
     receiver = HttpReceiver(protocols, gateway.pipeline.submit, metadata.write, held, limits, gateway.tokens)
-    return WriteReceivers([ingest_service(gateway.pipeline, gateway.tokens), metrics_service(otlp)], receiver)
+    ingest = ingest_service(gateway.pipeline, gateway.tokens, settings.native_histograms)
+    return WriteReceivers([ingest, metrics_service(otlp)], receiver)
 
 
 def write_protocols(

@@ -267,3 +267,81 @@ class SeriesBlock(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SeriesBlock: _TypeAlias = SeriesBlock  # noqa: Y015
+
+@_typing.final
+class Histograms(_message.Message):
+    """Native histograms among the samples of a message, by columns. Every array is packed little-endian. The value of a sample
+    with a histogram is the sum of its observations, so the sums are not here; a stale marker is the stale NaN there.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    SHAPE_OF_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNTS_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    ZERO_COUNTS_FIELD_NUMBER: _builtins.int
+    HINTS_FIELD_NUMBER: _builtins.int
+    IS_INTEGER_FIELD_NUMBER: _builtins.int
+    SCHEMAS_FIELD_NUMBER: _builtins.int
+    ZERO_THRESHOLDS_FIELD_NUMBER: _builtins.int
+    SPAN_COUNTS_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    BOUND_COUNTS_FIELD_NUMBER: _builtins.int
+    BOUNDS_FIELD_NUMBER: _builtins.int
+    samples: _builtins.bytes
+    """u32[n], ascending: index of each histogram's sample among the samples of the message."""
+    shape_of: _builtins.bytes
+    """u32[n], index of its shape."""
+    bucket_counts: _builtins.bytes
+    """u32[n], number of its buckets: those of all spans of its shape."""
+    buckets: _builtins.bytes
+    """f64[], observations of each bucket, not cumulative: positive buckets, then negative ones, both by ascending index."""
+    counts: _builtins.bytes
+    """f64[n], observations."""
+    zero_counts: _builtins.bytes
+    """f64[n], observations of the zero bucket."""
+    hints: _builtins.bytes
+    """u8[n], of a counter's reset before the sample: 0 unknown, 1 reset, 2 no reset, 3 a gauge."""
+    is_integer: _builtins.bytes
+    """u8[n], 1: counts are integers, and must sum up."""
+    schemas: _builtins.bytes
+    """Shapes, at most n. Bucket i of schema s ends at 2^(i 2^-s), that end included; negative buckets mirror positive ones.
+    i32[s]: -4 to 8, or -53 for custom bounds.
+    """
+    zero_thresholds: _builtins.bytes
+    """f64[s]."""
+    span_counts: _builtins.bytes
+    """u32[2 s], number of positive and of negative spans of each shape."""
+    spans: _builtins.bytes
+    """i32[], (offset, length) of each span: `length` buckets, `offset` after the end of the span before it."""
+    bound_counts: _builtins.bytes
+    """u32[s], number of custom bounds of each shape."""
+    bounds: _builtins.bytes
+    """f64[], upper ends of custom buckets, ascending; one more bucket has no end."""
+    def __init__(
+        self,
+        *,
+        samples: _builtins.bytes = ...,
+        shape_of: _builtins.bytes = ...,
+        bucket_counts: _builtins.bytes = ...,
+        buckets: _builtins.bytes = ...,
+        counts: _builtins.bytes = ...,
+        zero_counts: _builtins.bytes = ...,
+        hints: _builtins.bytes = ...,
+        is_integer: _builtins.bytes = ...,
+        schemas: _builtins.bytes = ...,
+        zero_thresholds: _builtins.bytes = ...,
+        span_counts: _builtins.bytes = ...,
+        spans: _builtins.bytes = ...,
+        bound_counts: _builtins.bytes = ...,
+        bounds: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound_counts", b"bound_counts", "bounds", b"bounds", "bucket_counts", b"bucket_counts", "buckets", b"buckets", "counts", b"counts", "hints", b"hints", "is_integer", b"is_integer", "samples", b"samples", "schemas", b"schemas", "shape_of", b"shape_of", "span_counts", b"span_counts", "spans", b"spans", "zero_counts", b"zero_counts", "zero_thresholds", b"zero_thresholds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Histograms: _TypeAlias = Histograms  # noqa: Y015

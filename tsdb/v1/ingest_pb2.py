@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tsdb.v1 import common_pb2 as tsdb_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14tsdb/v1/ingest.proto\x12\x07tsdb.v1\x1a\x14tsdb/v1/common.proto\"\xe8\x01\n\x0cWriteRequest\x12\x0e\n\x06labels\x18\x01 \x03(\x0c\x12\x15\n\rsample_counts\x18\x02 \x01(\x0c\x12\r\n\x05ts_ms\x18\x03 \x01(\x0c\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x0f\n\x07partial\x18\x05 \x01(\x08\x12\x17\n\x0f\x65xemplar_series\x18\x06 \x01(\x0c\x12\x16\n\x0e\x65xemplar_ts_ms\x18\x07 \x01(\x0c\x12\x17\n\x0f\x65xemplar_values\x18\x08 \x01(\x0c\x12\x1e\n\x16\x65xemplar_label_lengths\x18\t \x01(\x0c\x12\x17\n\x0f\x65xemplar_labels\x18\n \x01(\x0c\"A\n\x08Offender\x12\x14\n\x0cseries_index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xc2\x01\n\rWriteResponse\x12\x1e\n\x06tokens\x18\x01 \x03(\x0b\x32\x0e.tsdb.v1.Token\x12\x0f\n\x07samples\x18\x02 \x01(\x03\x12\x17\n\x0frefused_samples\x18\x03 \x01(\x03\x12$\n\toffenders\x18\x04 \x03(\x0b\x32\x11.tsdb.v1.Offender\x12\x16\n\x0erefused_series\x18\x05 \x01(\x03\x12\x11\n\texemplars\x18\x07 \x01(\x03\x12\x16\n\x0eretry_after_ms\x18\x06 \x01(\x03\x32@\n\x06Ingest\x12\x36\n\x05Write\x12\x15.tsdb.v1.WriteRequest\x1a\x16.tsdb.v1.WriteResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14tsdb/v1/ingest.proto\x12\x07tsdb.v1\x1a\x14tsdb/v1/common.proto\"\xa3\x02\n\x0cWriteRequest\x12\x0e\n\x06labels\x18\x01 \x03(\x0c\x12\x15\n\rsample_counts\x18\x02 \x01(\x0c\x12\r\n\x05ts_ms\x18\x03 \x01(\x0c\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x0f\n\x07partial\x18\x05 \x01(\x08\x12\x17\n\x0f\x65xemplar_series\x18\x06 \x01(\x0c\x12\x16\n\x0e\x65xemplar_ts_ms\x18\x07 \x01(\x0c\x12\x17\n\x0f\x65xemplar_values\x18\x08 \x01(\x0c\x12\x1e\n\x16\x65xemplar_label_lengths\x18\t \x01(\x0c\x12\x17\n\x0f\x65xemplar_labels\x18\n \x01(\x0c\x12\x10\n\x08start_ms\x18\x0b \x01(\x0c\x12\'\n\nhistograms\x18\x0c \x01(\x0b\x32\x13.tsdb.v1.Histograms\"A\n\x08Offender\x12\x14\n\x0cseries_index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xc2\x01\n\rWriteResponse\x12\x1e\n\x06tokens\x18\x01 \x03(\x0b\x32\x0e.tsdb.v1.Token\x12\x0f\n\x07samples\x18\x02 \x01(\x03\x12\x17\n\x0frefused_samples\x18\x03 \x01(\x03\x12$\n\toffenders\x18\x04 \x03(\x0b\x32\x11.tsdb.v1.Offender\x12\x16\n\x0erefused_series\x18\x05 \x01(\x03\x12\x11\n\texemplars\x18\x07 \x01(\x03\x12\x16\n\x0eretry_after_ms\x18\x06 \x01(\x03\x32@\n\x06Ingest\x12\x36\n\x05Write\x12\x15.tsdb.v1.WriteRequest\x1a\x16.tsdb.v1.WriteResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,11 +33,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tsdb.v1.ingest_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WRITEREQUEST']._serialized_start=56
-  _globals['_WRITEREQUEST']._serialized_end=288
-  _globals['_OFFENDER']._serialized_start=290
-  _globals['_OFFENDER']._serialized_end=355
-  _globals['_WRITERESPONSE']._serialized_start=358
-  _globals['_WRITERESPONSE']._serialized_end=552
-  _globals['_INGEST']._serialized_start=554
-  _globals['_INGEST']._serialized_end=618
+  _globals['_WRITEREQUEST']._serialized_end=347
+  _globals['_OFFENDER']._serialized_start=349
+  _globals['_OFFENDER']._serialized_end=414
+  _globals['_WRITERESPONSE']._serialized_start=417
+  _globals['_WRITERESPONSE']._serialized_end=611
+  _globals['_INGEST']._serialized_start=613
+  _globals['_INGEST']._serialized_end=677
 # @@protoc_insertion_point(module_scope)

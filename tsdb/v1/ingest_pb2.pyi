@@ -33,6 +33,8 @@ class WriteRequest(_message.Message):
     EXEMPLAR_VALUES_FIELD_NUMBER: _builtins.int
     EXEMPLAR_LABEL_LENGTHS_FIELD_NUMBER: _builtins.int
     EXEMPLAR_LABELS_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    HISTOGRAMS_FIELD_NUMBER: _builtins.int
     sample_counts: _builtins.bytes
     """u32[series], packed little-endian; empty: one sample each."""
     ts_ms: _builtins.bytes
@@ -53,9 +55,18 @@ class WriteRequest(_message.Message):
     """u32[exemplars], bytes of each label set."""
     exemplar_labels: _builtins.bytes
     """Label sets, joined; each as in labels, or empty: at most 128 characters of names and values."""
+    start_ms: _builtins.bytes
+    """What samples have beyond a float, kept where the setting native_histograms is `keep`. Elsewhere start timestamps are left
+    out, and a series with a histogram is refused, as is one whose histogram has no meaning.
+    i64[samples], ms since epoch UTC, the start timestamp of each sample, 0 for none; empty: no sample has one.
+    """
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """One entry per series: label names and values joined by 0xFF (name 0xFF value 0xFF name ...), UTF-8, __name__ included."""
+
+    @_builtins.property
+    def histograms(self) -> _common_pb2.Histograms:
+        """Of the samples that are no floats."""
 
     def __init__(
         self,
@@ -70,10 +81,12 @@ class WriteRequest(_message.Message):
         exemplar_values: _builtins.bytes = ...,
         exemplar_label_lengths: _builtins.bytes = ...,
         exemplar_labels: _builtins.bytes = ...,
+        start_ms: _builtins.bytes = ...,
+        histograms: _common_pb2.Histograms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["histograms", b"histograms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exemplar_label_lengths", b"exemplar_label_lengths", "exemplar_labels", b"exemplar_labels", "exemplar_series", b"exemplar_series", "exemplar_ts_ms", b"exemplar_ts_ms", "exemplar_values", b"exemplar_values", "labels", b"labels", "partial", b"partial", "sample_counts", b"sample_counts", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exemplar_label_lengths", b"exemplar_label_lengths", "exemplar_labels", b"exemplar_labels", "exemplar_series", b"exemplar_series", "exemplar_ts_ms", b"exemplar_ts_ms", "exemplar_values", b"exemplar_values", "histograms", b"histograms", "labels", b"labels", "partial", b"partial", "sample_counts", b"sample_counts", "start_ms", b"start_ms", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

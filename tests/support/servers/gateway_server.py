@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 
 from ingest.grpc.service import ingest_service
+from ingest.native import NativeHistogramRule
 from ingest.pipeline import WritePipeline
 from tsdb.ops.grpc.errors import from_rpc_error
 from tsdb.ops.grpc.health import Health
@@ -20,9 +21,10 @@ WRITE = "/tsdb.v1.Ingest/Write"
 
 
 @contextmanager
-def gateway_server(pipeline: WritePipeline) -> Iterator[GrpcServer]:
+def gateway_server(pipeline: WritePipeline, native_histograms: NativeHistogramRule = "keep") -> Iterator[GrpcServer]:
     """A started server on a free loopback port."""
-    with build_server([ingest_service(pipeline)], host="127.0.0.1", port=0, health=Health()) as server:
+    services = [ingest_service(pipeline, native_histograms=native_histograms)]
+    with build_server(services, host="127.0.0.1", port=0, health=Health()) as server:
         yield server
 
 
