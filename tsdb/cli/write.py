@@ -52,7 +52,8 @@ def write(
     Parquet and CSV have the columns labels (JSON text; in Parquet also a map or struct), ts_ms and value; or columns
     of any names. Without options the time is the column ts, time, timestamp, datetime or date, columns of numbers are
     values, and other columns are labels, as a line on stderr tells. A column of values names the metric; for a column
-    `value` the file does.
+    `value` the file does. Parquet with labels, ts_ms and value may have native histograms and start timestamps in the
+    columns histogram and start_ms or start_ts, as `tsdb query --raw` and exports write them.
 
     Times are ms since the epoch, ISO 8601 (UTC without a zone), or in Parquet a timestamp or a date; a rest below a
     millisecond is refused unless --round-times is given. JSON lines are objects with labels, ts_ms and value; value

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from tsdb.cli.samples.columns import TableReader, translated
+from tsdb.cli.samples.columns import TableReader, detail_columns, translated
 from tsdb.cli.samples.rows import SampleRows
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
@@ -49,9 +49,11 @@ def read_parquet(
             schema = pq.read_schema(whole)
             chosen = _chosen(PARQUET, columns, name, schema.names, lambda: _number_columns(schema), remark)
             texts = _text_columns(schema, chosen, name)
+            more = detail_columns(schema) if chosen.columns == COLUMNS else []
             whole.seek(0)
-            table = pq.ParquetFile(whole, read_dictionary=texts).read(columns=list(chosen.columns))
-        rows = TableReader(_with_unit(chosen, columns, table), name, round_times).rows(table)
+            table = pq.ParquetFile(whole, read_dictionary=texts).read(columns=[*chosen.columns, *more])
+        reader = TableReader(_with_unit(chosen, columns, table), name, round_times)
+        rows = reader.detailed_rows(table) if more else reader.rows(table)
     yield rows
 
 

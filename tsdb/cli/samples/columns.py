@@ -6,7 +6,7 @@ import contextlib
 import csv
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,9 @@ from tsdb.cli.samples.rows import (
     labels_of_object,
 )
 from tsdb.cli.terminal.errors import shown
-from tsdb.model.errors import InvalidRequest
+from tsdb.codec.histogram_rows import HISTOGRAM, read_details
+from tsdb.model.details import SampleDetails
+from tsdb.model.errors import CorruptData, InvalidRequest
 from tsdb.model.import_layout import METRIC_NAME, ImportLayout
 from tsdb.model.labels import canonical_labels, parse_labels
 from tsdb.model.times import fine_time, parse_sample_time
@@ -32,6 +34,7 @@ from tsdb.model.times import fine_time, parse_sample_time
 _ROW = re.compile(r"Row #(\d+)")
 FLOAT_EXACT = 2.0**53  # Above this number a float cannot represent each whole ms.
 NESTED_ROWS = 10_000  # Rows of labels that are Python objects at one time.
+HISTOGRAM_COLUMN = "histogram"
 _PER_MS = {"us": 1_000, "ns": 1_000_000}
 _SECOND_MS = 1_000
 _FINE_S = 1e-3  # Rest of a ms that a float of seconds has by its own error, and no more.
@@ -61,6 +64,23 @@ class TableReader:
             return SampleRows(labels, codes, times, values)
         found = [self._metric(table[metric], metric, labels, codes, times, first_row) for metric in layout.metrics]
         return found[0] if len(found) == 1 else _joined(found)
+
+    def detailed_rows(self, table: pa.Table) -> SampleRows:
+        """Rows of a table that has also `detail_columns`. The value of a histogram is its sum."""
+        details = _details(table, self.name)
+        if details is None or details.histogram_of is None or details.histograms is None:
+            return replace(self.rows(table), details=details)
+        is_histogram = pa.array(details.histogram_of >= 0)
+        given = table["value"].combine_chunks()
+        if pc.any(pc.and_(is_histogram, given.is_valid())).as_py():
+            row = 1 + int(np.argmax((details.histogram_of >= 0) & np.asarray(given.is_valid())))
+            raise InvalidRequest(f"{self.name}, row {row}: a value and a histogram", reason="bad_input")
+        sums = np.zeros(len(table))
+        sums[details.histogram_of >= 0] = details.histograms.sums
+        place = table.column_names.index("value")
+        # A sum is read as it is: Arrow keeps the bits of a stale marker.
+        filled = pc.if_else(is_histogram, pa.array(sums, from_pandas=False), given.cast(pa.float64()))
+        return replace(self.rows(table.set_column(place, "value", filled)), details=details)
 
     def _labels(self, table: pa.Table, first_row: int) -> tuple[list[bytes], NDArray[np.int32]]:
         layout = self.layout
@@ -104,6 +124,36 @@ class TableReader:
         values = _values(column.take(pa.array(rows)), metric, self.name, first_row, rows)
         named = [canonical_labels([*parse_labels(one), (METRIC_NAME, metric)]) for one in labels]
         return SampleRows(named, codes[rows], times[rows], values)
+
+
+def detail_columns(schema: pa.Schema) -> list[str]:
+    """The columns with native histograms and start timestamps, as the client and exports write them."""
+    kinds = {name: schema.field(name).type for name in schema.names if schema.names.count(name) == 1}
+    found = [HISTOGRAM_COLUMN] if pa.types.is_struct(kinds.get(HISTOGRAM_COLUMN, pa.null())) else []
+    if kinds.get("start_ms") == pa.int64():
+        return [*found, "start_ms"]
+    return [*found, *(["start_ts"] if pa.types.is_timestamp(kinds.get("start_ts", pa.null())) else [])]
+
+
+def _details(table: pa.Table, name: str) -> SampleDetails | None:
+    """Raises InvalidRequest (bad_input) for a histogram without a meaning."""
+    micros = pa.timestamp("us", "UTC")
+    starts = pa.chunked_array([pa.nulls(len(table), micros)])
+    if "start_ms" in table.column_names:
+        starts = table["start_ms"].cast(pa.timestamp("ms", "UTC")).cast(micros)
+    elif "start_ts" in table.column_names:
+        starts = table["start_ts"].cast(micros)
+    histograms = pa.chunked_array([pa.nulls(len(table), HISTOGRAM)])
+    if HISTOGRAM_COLUMN in table.column_names:
+        column = table[HISTOGRAM_COLUMN]
+        lacks = {one.name for one in HISTOGRAM} - {one.name for one in column.type}
+        if lacks:
+            raise InvalidRequest(f"{name}: column histogram lacks {', '.join(sorted(lacks))}", reason="bad_input")
+        histograms = column.cast(HISTOGRAM)
+    try:
+        return read_details(histograms, starts)
+    except CorruptData as error:
+        raise InvalidRequest(f"{name}: {error.message}", reason="bad_input") from error
 
 
 def _joined(parts: list[SampleRows]) -> SampleRows:

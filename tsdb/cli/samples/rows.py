@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tsdb.cli.terminal.errors import shown
 from tsdb.client import WriteBatch
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
 from tsdb.model.times import parse_time
@@ -25,13 +26,14 @@ class SampleRows:
     """Rows in the order of their file.
 
     labels: distinct canonical label sets. codes: int32 (n,), index into labels. ts_ms: int64 (n,), ms since epoch UTC.
-    values: float64 (n,).
+    values: float64 (n,). details: start timestamps and histograms, None without any.
     """
 
     labels: Sequence[bytes]
     codes: NDArray[np.int32]
     ts_ms: NDArray[np.int64]
     values: NDArray[np.float64]
+    details: SampleDetails | None = None
 
     def __len__(self) -> int:
         return len(self.ts_ms)
@@ -41,7 +43,11 @@ class SampleRows:
         if bool((self.ts_ms[1:] >= self.ts_ms[:-1]).all()):
             return self
         order = np.argsort(self.ts_ms, kind="stable")
-        return SampleRows(self.labels, self.codes[order], self.ts_ms[order], self.values[order])
+        return self._taken(order)
+
+    def _taken(self, rows: NDArray[np.int64]) -> SampleRows:
+        details = None if self.details is None else self.details.take(rows)
+        return SampleRows(self.labels, self.codes[rows], self.ts_ms[rows], self.values[rows], details)
 
     def refuse_other_units(self, name: str, samples_before: int) -> None:
         """Raises InvalidRequest (bad_time) for a time that looks like seconds, micro- or nanoseconds. As ms it would be
@@ -70,7 +76,8 @@ class SampleRows:
         present, counts = np.unique(codes, return_counts=True)
         batch = WriteBatch()
         labels = [self.labels[code] for code in present.tolist()]
-        batch.add_columns(labels, counts, self.ts_ms[start:end][order], self.values[start:end][order])
+        rows = self._taken(start + order)
+        batch.add_columns(labels, counts, rows.ts_ms, rows.values, details=rows.details)
         return batch
 
 
@@ -85,6 +92,7 @@ def join_rows(parts: Sequence[SampleRows]) -> SampleRows:
         np.concatenate([np.empty(0, np.int32), *codes]),
         np.concatenate([np.empty(0, np.int64), *(part.ts_ms for part in parts)]),
         np.concatenate([np.empty(0, np.float64), *(part.values for part in parts)]),
+        joined_details([(len(part), part.details) for part in parts]),
     )
 
 
