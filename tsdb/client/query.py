@@ -13,12 +13,15 @@ from tsdb.answer.answer import malformed
 from tsdb.answer.spec import ReadOptions
 from tsdb.client.arguments import Step, Time, arguments_of, ms_of, step_ms_of
 from tsdb.client.call import ClientCall, Method
+from tsdb.client.histogram import Histogram, histograms_of
 from tsdb.client.options import wire_options
 from tsdb.client.tables import samples_arrow, samples_pandas
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import InvalidRequest, Unavailable
 from tsdb.model.labels import parse_labels
 from tsdb.v1 import reader_pb2
 from tsdb.wire.fields import F64, I64, U32, split_labels, unpack
+from tsdb.wire.histograms import decode_histograms
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +50,8 @@ class QueryResult:
     kind: `vector`: series with values at steps; `ranges`: an instant query of a range; `scalar`: one series without
     labels; `text`: `text` alone. canonical: labels of each series (tsdb.model.labels). starts: int64 (series + 1,),
     series i has samples [starts[i], starts[i + 1]) of ts_ms, int64, and values, float64. times_ms: int64 (steps,), of
-    the query; of an instant query its one time. warnings, infos: texts with their position in the query.
+    the query; of an instant query its one time. warnings, infos: texts with their position in the query. details: the
+    native histograms among the values, None without any; the value of a histogram is its sum.
     """
 
     kind: Kind
@@ -59,6 +63,7 @@ class QueryResult:
     text: str
     warnings: Sequence[str]
     infos: Sequence[str]
+    details: SampleDetails | None = None
 
     def __repr__(self) -> str:
         return f"QueryResult({self.kind}, {len(self)} series, {len(self.values)} samples)"
@@ -71,6 +76,10 @@ class QueryResult:
         for index, canonical in enumerate(self.canonical):
             span = slice(int(self.starts[index]), int(self.starts[index + 1]))
             yield dict(parse_labels(canonical)), self.ts_ms[span], self.values[span]
+
+    def histograms(self, index: int) -> list[Histogram | None]:
+        """The native histogram of each value of one series, None for a number."""
+        return histograms_of(self.details, int(self.starts[index]), int(self.starts[index + 1]))
 
     def grid(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """(values, present), float64 and bool (series, steps). A value that is not present is NaN.
@@ -88,11 +97,11 @@ class QueryResult:
 
     def to_arrow(self) -> pyarrow.Table:
         """One row for each value, as SelectResult.to_arrow has them."""
-        return samples_arrow(self.canonical, self.starts, self.ts_ms, self.values)
+        return samples_arrow(self.canonical, self.starts, self.ts_ms, self.values, self.details)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each value, as SelectResult.to_pandas has them."""
-        return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)
+        return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values, self.details)
 
 
 @arguments_of("query")
@@ -136,6 +145,7 @@ def _call(
         step_ms=step_ms,
         lookback_ms=lookback_ms,
         options=wire_options(options),
+        histograms=True,
     )
     return ClientCall(Method.QUERY, request, _Answer)
 
@@ -173,20 +183,22 @@ class _Answer:
             text=header.text,
             warnings=list(header.warnings),
             infos=list(header.infos),
+            details=joined_details([(len(part[3]), part[4]) for part in parts]),
         )
 
 
-_Part = tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+_Part = tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], SampleDetails | None]
 
 
 def _decoded(frame: reader_pb2.QueryFrame, times_ms: NDArray[np.int64], *, is_ranges: bool) -> _Part:
-    """(labels, counts, ts_ms, values) of the series of one frame."""
+    """(labels, counts, ts_ms, values, details) of the series of one frame."""
     lengths = unpack(frame.label_lengths, U32, "label_lengths")
     labels = split_labels(frame.labels, lengths)
     counts = unpack(frame.counts, U32, "counts", len(labels)).astype(np.int64)
     values = unpack(frame.values, F64, "values", int(counts.sum()))
+    details = _details(frame, values) if frame.HasField("histograms") else None
     if is_ranges:
-        return labels, counts, unpack(frame.ts_ms, I64, "ts_ms", len(values)), values
+        return labels, counts, unpack(frame.ts_ms, I64, "ts_ms", len(values)), values, details
     cells = len(labels) * len(times_ms)
     if len(frame.present) != (cells + 7) // 8:
         raise malformed(f"present has {len(frame.present)} bytes, want {(cells + 7) // 8}")
@@ -194,4 +206,14 @@ def _decoded(frame: reader_pb2.QueryFrame, times_ms: NDArray[np.int64], *, is_ra
     present = bits.reshape(len(labels), len(times_ms)).astype(np.bool_)
     if not (present.sum(axis=1) == counts).all():
         raise malformed("counts do not fit the steps that are present")
-    return labels, counts, np.broadcast_to(times_ms, present.shape)[present], values
+    return labels, counts, np.broadcast_to(times_ms, present.shape)[present], values, details
+
+
+def _details(frame: reader_pb2.QueryFrame, values: NDArray[np.float64]) -> SampleDetails:
+    try:
+        found = decode_histograms(frame.histograms, values)
+    except ValueError as error:
+        raise malformed(str(error)) from None
+    for index, refused in found.errors.items():
+        raise malformed(f"histogram {index}: {refused.message}")
+    return SampleDetails(None, found.columns, found.histogram_of)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.client.histogram import Histogram, histograms_of
 from tsdb.client.tables import samples_arrow, samples_pandas
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
@@ -89,30 +90,28 @@ class SelectResult:
         for series in self.series:
             yield series.labels, series.ts_ms, series.values
 
-    def to_arrow(self) -> pyarrow.Table:
-        """One row for each sample: labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64 bit for bit."""
-        self._need_table()
-        return samples_arrow(self.canonical, self.starts, self.ts_ms, self.values)
+    def histograms(self, index: int) -> list[Histogram | None]:
+        """The native histogram of each sample of one series, None for a number."""
+        return histograms_of(self.details, int(self.starts[index]), int(self.starts[index + 1]))
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_arrow(self, *, start_times: bool = False) -> pyarrow.Table:
+        """One row for each sample: labels (sorted JSON, dictionary-encoded), ts_ms int64, value float64 bit for bit.
+
+        Columns of native histograms and, with start_times, of start timestamps: tsdb.client.tables.samples_arrow.
+        """
+        self._need_labels()
+        columns = (self.canonical, self.starts, self.ts_ms, self.values)
+        return samples_arrow(*columns, self.details, start_times=start_times)
+
+    def to_pandas(self, *, start_times: bool = False) -> pandas.DataFrame:
         """One row for each sample: a column for each label, then ts_ms int64 and value float64, bit for bit.
 
         Columns and errors: tsdb.client.tables.samples_pandas.
         """
-        self._need_table()
-        return samples_pandas(self.canonical, self.starts, self.ts_ms, self.values)
+        self._need_labels()
+        columns = (self.canonical, self.starts, self.ts_ms, self.values)
+        return samples_pandas(*columns, self.details, start_times=start_times)
 
-    def check_floats(self, where: str) -> None:
-        """Raises InvalidRequest (native_histograms) where a sample is a native histogram. where: what shows numbers
-        alone."""
-        if self.details is not None and self.details.histograms is not None:
-            raise InvalidRequest(
-                f"the selected series have native histograms, and {where} shows numbers alone: select other series, use"
-                " the details of the result, or send a query with histogram_quantile() or histogram_count()",
-                reason="native_histograms",
-            )
-
-    def _need_table(self) -> None:
-        self.check_floats("a table")
+    def _need_labels(self) -> None:
         if any(not canonical for canonical in self.canonical):
             raise InvalidRequest("this select has no labels: select with labels=True", reason="no_labels")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tsdb.model.histograms import HistogramColumns
-from tsdb.promql.evaluate.native.histograms import to_columns
+from tsdb.promql.evaluate.native.stored import stored_columns
 from tsdb.promql.evaluate.query import EvaluationResult, QueryOptions, instant_query
 from tsdb.promql.evaluate.storage import Storage
 from tsdb.promql.evaluate.vectors.block import Block, Scalar
@@ -29,7 +29,7 @@ def vector_of(result: EvaluationResult, series_max: int | None = None) -> list[V
     values: list[RuleValue] = value.values[:, 0].tolist()
     if value.native is not None:
         rows_of = np.flatnonzero(value.is_histogram[:, 0])
-        histograms = to_columns(value.native.histograms.take(value.native.of[rows_of, 0]))
+        histograms = stored_columns(value.native.histograms.take(value.native.of[rows_of, 0]))
         for place, row in enumerate(rows_of.tolist()):
             values[row] = histograms.take(np.array([place]))
     rows = zip(value.labels.numbers.tolist(), values, strict=True)

@@ -453,6 +453,7 @@ class QueryRequest(_message.Message):
     STEP_MS_FIELD_NUMBER: _builtins.int
     LOOKBACK_MS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    HISTOGRAMS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     start_ms: _builtins.int
     """Of an instant query its time."""
@@ -462,6 +463,8 @@ class QueryRequest(_message.Message):
     """0: an instant query."""
     lookback_ms: _builtins.int
     """How old the newest sample of a step may be; 0: 5 minutes."""
+    histograms: _builtins.bool
+    """The caller reads `histograms` of frames. Absent: a result with native histograms is refused by name."""
     @_builtins.property
     def options(self) -> Global___ReadOptions:
         """allow_stale, allow_holes and max_lag_ms alone; the header's warnings name what is missing."""
@@ -475,10 +478,11 @@ class QueryRequest(_message.Message):
         step_ms: _builtins.int = ...,
         lookback_ms: _builtins.int = ...,
         options: Global___ReadOptions | None = ...,
+        histograms: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ms", b"end_ms", "lookback_ms", b"lookback_ms", "options", b"options", "query", b"query", "start_ms", b"start_ms", "step_ms", b"step_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ms", b"end_ms", "histograms", b"histograms", "lookback_ms", b"lookback_ms", "options", b"options", "query", b"query", "start_ms", b"start_ms", "step_ms", b"step_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -572,6 +576,7 @@ class QueryFrame(_message.Message):
     PRESENT_FIELD_NUMBER: _builtins.int
     TS_MS_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
+    HISTOGRAMS_FIELD_NUMBER: _builtins.int
     labels: _builtins.bytes
     """As SeriesBlock has them; empty for a series without labels."""
     label_lengths: _builtins.bytes
@@ -584,6 +589,10 @@ class QueryFrame(_message.Message):
     """Of RANGES: i64[]."""
     values: _builtins.bytes
     """f64[], of the steps that are present, or of ts_ms."""
+    @_builtins.property
+    def histograms(self) -> _common_pb2.Histograms:
+        """Of those values that are histograms; absent without any."""
+
     def __init__(
         self,
         *,
@@ -593,10 +602,11 @@ class QueryFrame(_message.Message):
         present: _builtins.bytes = ...,
         ts_ms: _builtins.bytes = ...,
         values: _builtins.bytes = ...,
+        histograms: _common_pb2.Histograms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["histograms", b"histograms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "label_lengths", b"label_lengths", "labels", b"labels", "present", b"present", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "histograms", b"histograms", "label_lengths", b"label_lengths", "labels", b"labels", "present", b"present", "ts_ms", b"ts_ms", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,7 +17,8 @@ from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.histograms import CUSTOM_BOUNDS, GAUGE, RESET, UNKNOWN, HistogramColumns
 from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, SUM
 from tsdb.model.stale import STALE_BITS
-from tsdb.promql.evaluate.native.histograms import NativeHistograms, from_columns, joined_natives, to_columns
+from tsdb.promql.evaluate.native.histograms import NativeHistograms, from_columns, joined_natives
+from tsdb.promql.evaluate.native.stored import stored_columns
 from tsdb.promql.evaluate.ranges.start_times import are_start_resets
 
 Integers = NDArray[np.int64]
@@ -152,7 +153,7 @@ def histogram_steps(fragment: Fragment, resolution_ms: int, before: LastHistogra
             (INCREASE, ~is_gauge, pool.increases(low[~is_gauge], high[~is_gauge], step_ms[groups[~is_gauge]])),
         ):
             fits = np.diff(found.starts) <= SHAPE_BUCKETS_MAX
-            stored = to_columns(found.take(np.flatnonzero(fits)).with_hint(GAUGE))
+            stored = stored_columns(found.take(np.flatnonzero(fits)).with_hint(GAUGE))
             parts.append((aggregate, groups[where][fits], stored.sums, _all(stored)))
     ends = np.append(begins[1:], fragment.samples) - 1
     lasts = _last_details(fragment, ends, was_reset, resolution_ms)

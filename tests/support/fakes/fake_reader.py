@@ -160,7 +160,8 @@ class FakeServer(ingest_pb2_grpc.IngestServicer, reader_pb2_grpc.ReaderServicer)
                 result = instant_query(request.query, storage, request.start_ms, options)
         except TsdbError as error:
             abort(context, error)
-        yield from messages(replace(result, warnings=(*result.warnings, *self.losses)))
+        result = replace(result, warnings=(*result.warnings, *self.losses))
+        yield from messages(result, with_histograms=request.histograms)
 
     def Queries(self, request: reader_pb2.QueriesRequest, context: Any) -> reader_pb2.QueriesResponse:
         self._enter(request, context)

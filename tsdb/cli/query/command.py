@@ -121,6 +121,9 @@ def query(
     vector, ranges, scalar or text; with --raw it has "partitions" instead of the last four. CSV and Parquet have one
     row for each value: labels (sorted JSON), ts_ms, value; with --wide time, a column for each label, value, which
     spreadsheets open and `tsdb write` reads. Only Parquet keeps the payload of NaNs.
+
+    Native histograms have a separate table, with the count, the sum and quantiles of the last one. JSON has them in
+    "histograms" of a series, as the HTTP API does, and Parquet in a column of structs.
     """
     target, form = (
         OutputTarget(result_format(output, out), out, rows, wide),

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from tsdb.cli.options.arguments import TimeRange, duration_text
+from tsdb.cli.query.histogram_output import QUANTILE_NAMES, ResultHistograms, has_histograms, is_float
+from tsdb.cli.terminal.errors import fail
 from tsdb.cli.terminal.output import json_line, json_value, note, print_table, value_text
 from tsdb.client import QueryResult, SelectResult
 from tsdb.model.labels import format_series, parse_labels
@@ -32,10 +34,15 @@ SUFFIXES: dict[str, ResultFormat] = {".json": "json", ".csv": "csv", ".parquet":
 
 Result = SelectResult | QueryResult
 
-Row = tuple[bytes, NDArray[np.int64], NDArray[np.float64]]
-"""Labels, ts_ms and values of a series."""
 
-WIDE_COLUMNS = ("time", "value")  # Columns of a wide table beside the labels.
+class ResultRow(NamedTuple):
+    """A series: labels, times and values of its numbers, times and indexes of its native histograms."""
+
+    canonical: bytes
+    ts_ms: NDArray[np.int64]
+    values: NDArray[np.float64]
+    histograms: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
@@ -97,11 +104,21 @@ def write_result(result: Result, rest: Mapping[str, Any], target: OutputTarget) 
 
 
 def _write_json(result: Result, rest: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write one line: {"series":[{"labels":{},"ts_ms":[],"values":[]}], ...}, series by series."""
+    """Write one line: {"series":[{"labels":{},"ts_ms":[],"values":[]}], ...}, series by series.
+
+    A series with native histograms has its numbers there, and then "histograms":[], as in the HTTP API.
+    """
+    histograms = ResultHistograms(result) if has_histograms(result) else None
+    floats = is_float(result)
     file.write(b'{"series":[')
     for index, (labels, ts_ms, values) in enumerate(result):
-        entry = {"labels": labels, "ts_ms": ts_ms.tolist(), "values": _json_values(values)}
-        file.write(b"," * bool(index) + json_line(entry).rstrip("\n").encode())
+        start, end = result.starts[index : index + 2].tolist()
+        of_float = floats[start:end]
+        entry = {"labels": labels, "ts_ms": ts_ms[of_float].tolist(), "values": _json_values(values[of_float])}
+        line = json_line(entry).rstrip("\n").encode()
+        if histograms is not None and not of_float.all():
+            line = line[:-1] + b',"histograms":' + histograms.points(start, end) + b"}"
+        file.write(b"," * bool(index) + line)
     file.write(b"]," + json_line(rest)[1:].encode())
 
 
@@ -117,6 +134,8 @@ def _write_csv(result: Result, file: BinaryIO, wide: bool) -> None:
     import pyarrow.compute as pc
     import pyarrow.csv as pacsv
 
+    if has_histograms(result):
+        fail("the result has native histograms, and a line of CSV has one number: take --output json or parquet")
     table = _wide_table(result) if wide else result.to_arrow()
     # The spelling of `tsdb write` and Prometheus.
     special = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
@@ -138,28 +157,32 @@ def _write_parquet(result: Result, file: BinaryIO, wide: bool) -> None:
 
 def _wide_table(result: Result) -> Any:  # A table of Arrow.
     """Columns time (timestamp[ms, UTC]), one for each label, sorted by name and null where a series lacks it, and
-    value. A label named time or value gets the column label_time or label_value."""
+    value. A label named as another column gets a column such as label_time. Where a sample is a native histogram, its
+    value is null and a column `histogram` follows."""
     import pyarrow as pa
 
     found = [dict(parse_labels(canonical)) for canonical in result.canonical]
     codes = pa.array(np.repeat(np.arange(len(found), dtype=np.int32), np.diff(result.starts)))
     columns: dict[str, Any] = {"time": pa.array(result.ts_ms).cast(pa.timestamp("ms", "UTC"))}
+    plain = result.to_arrow()
+    rest = {name: plain[name] for name in ("value", "histogram") if name in plain.column_names}
     for name in sorted({name for labels in found for name in labels}):
         texts = pa.array([labels.get(name) for labels in found], pa.string())
-        columns[f"label_{name}" if name in WIDE_COLUMNS else name] = texts.take(codes)
-    return pa.table(columns | {"value": pa.array(result.values)})
+        columns[f"label_{name}" if name in columns or name in rest else name] = texts.take(codes)
+    return pa.table(columns | rest)
 
 
 def print_sample_table(result: Result, empty: TimeRange, rows_max: int) -> None:
-    """Table by labels: number of samples, first, last, lowest and highest value, sparkline.
+    """Table by labels: number of samples, first, last, lowest and highest value, sparkline. Native histograms have a
+    separate table below.
 
     empty: the range in the summary of a result without samples.
 
     """
-    found = sorted(_series(result), key=lambda row: row[0])
     ts_ms = result.ts_ms
     span = TimeRange(int(ts_ms.min()), int(ts_ms.max()) + 1) if len(ts_ms) else empty
-    _print_courses("samples", _shown(found, rows_max), span, WIDTH)
+    found = sorted(_series(result), key=lambda row: row.canonical)
+    _print_courses("samples", result, _shown(found, rows_max), span, WIDTH)
     _sum_up(found, rows_max, f", {len(ts_ms):,} samples, {time_text(span.start_ms)} to {time_text(span.end_ms)}")
 
 
@@ -168,7 +191,8 @@ def print_step_table(result: QueryResult, step_ms: int, rows_max: int) -> None:
     found, times_ms = _series(result), result.times_ms
     first_ms, last_ms = int(times_ms[0]), int(times_ms[-1])
     # Fewer steps than bars would leave a gap beside each bar.
-    _print_courses("points", _shown(found, rows_max), TimeRange(first_ms, last_ms + step_ms), min(WIDTH, len(times_ms)))
+    span = TimeRange(first_ms, last_ms + step_ms)
+    _print_courses("points", result, _shown(found, rows_max), span, min(WIDTH, len(times_ms)))
     size = f", {len(result.values):,} points, step {duration_text(step_ms)}"
     _sum_up(found, rows_max, f"{size}, {time_text(first_ms)} to {time_text(last_ms)}")
 
@@ -176,22 +200,30 @@ def print_step_table(result: QueryResult, step_ms: int, rows_max: int) -> None:
 def print_value_table(result: QueryResult, rows_max: int) -> None:
     """Print the value of each series in the order of the result, which sort() and topk() choose."""
     found = _series(result)
-    rows = ((_name(canonical), value_text(float(values[0]))) for canonical, _, values in _shown(found, rows_max))
-    print_table(("series", "value"), rows, right=("value",))
+    shown = _shown(found, rows_max)
+    numbers = [row for row in shown if len(row.values)]
+    if numbers or not shown:
+        rows = ((_name(row.canonical), value_text(float(row.values[0]))) for row in numbers)
+        print_table(("series", "value"), rows, right=("value",))
+    _print_histograms(result, shown, None, 0)
     _sum_up(found, rows_max, f" at {time_text(int(result.times_ms[0]))}")
     if not found:
         note("a sample counts for 5m after its time, or for --lookback; --last 1d shows a range")
 
 
-def _series(result: Result) -> list[Row]:
-    spans = [slice(*span) for span in pairwise(result.starts.tolist())]
-    return [
-        (canonical, result.ts_ms[span], result.values[span])
-        for canonical, span in zip(result.canonical, spans, strict=True)
-    ]
+def _series(result: Result) -> list[ResultRow]:
+    floats = is_float(result)
+    of = None if result.details is None else result.details.histogram_of
+    found = []
+    for canonical, (start, end) in zip(result.canonical, pairwise(result.starts.tolist()), strict=True):
+        where = floats[start:end]
+        ts_ms, values = result.ts_ms[start:end], result.values[start:end]
+        histograms = None if of is None else (ts_ms[~where], of[start:end][~where])
+        found.append(ResultRow(canonical, ts_ms[where], values[where], histograms))
+    return found
 
 
-def _shown(found: Sequence[Row], rows_max: int) -> Sequence[Row]:
+def _shown(found: Sequence[ResultRow], rows_max: int) -> Sequence[ResultRow]:
     return found[:rows_max] if rows_max else found
 
 
@@ -199,20 +231,49 @@ def _name(canonical: bytes) -> str:
     return format_series(canonical) or "{}"
 
 
-def _print_courses(counted: str, shown: Iterable[Row], span: TimeRange, bars: int) -> None:
-    numbers = (counted, "first", "last", "min", "max")
-    print_table(("series", *numbers, "spark"), (_course(row, span, bars) for row in shown), right=numbers)
+def _print_courses(counted: str, result: Result, shown: Sequence[ResultRow], span: TimeRange, bars: int) -> None:
+    columns = (counted, "first", "last", "min", "max")
+    numbers = [row for row in shown if len(row.values)]
+    if numbers or not shown:
+        print_table(("series", *columns, "spark"), (_course(row, span, bars) for row in numbers), right=columns)
+    _print_histograms(result, shown, (counted, span), bars)
 
 
-def _course(row: Row, span: TimeRange, bars: int) -> tuple[object, ...]:
-    canonical, ts_ms, values = row
+def _print_histograms(
+    result: Result, shown: Sequence[ResultRow], course: tuple[str, TimeRange] | None, bars: int
+) -> None:
+    """Print a line for each series with histograms: count, sum and quantiles of the last one. course: name of the
+    column with their number, and the range of the sparkline of the counts; None for one histogram of each series."""
+    rows = [(row, *row.histograms) for row in shown if row.histograms is not None and len(row.histograms[0])]
+    if not rows:
+        return
+    found = ResultHistograms(result)
+    quantiles = found.quantiles([int(of[-1]) for _, _, of in rows])
+    columns = ("count", "sum", *QUANTILE_NAMES)
+    lines: list[tuple[object, ...]] = []
+    for (row, ts_ms, of), values in zip(rows, quantiles, strict=True):
+        numbers = [float(found.counts[of[-1]]), float(found.sums[of[-1]]), *values]
+        line: tuple[object, ...] = (_name(row.canonical), *(f"{number:.6g}" for number in numbers))
+        if course is not None:
+            span = course[1]
+            spark = sparkline(ts_ms, found.counts[of], span.start_ms, span.end_ms, bars)
+            line = (line[0], len(of), *line[1:], spark)
+        lines.append(line)
+    if course is None:
+        print_table(("series", *columns), lines, right=columns)
+    else:
+        print_table(("series", course[0], *columns, "spark of count"), lines, right=(course[0], *columns))
+
+
+def _course(row: ResultRow, span: TimeRange, bars: int) -> tuple[object, ...]:
+    canonical, ts_ms, values = row.canonical, row.ts_ms, row.values
     known = values[~np.isnan(values)]
     least, greatest = (known.min(), known.max()) if len(known) else (np.nan, np.nan)
     numbers = (f"{float(value):.6g}" for value in (values[0], values[-1], least, greatest))
     return (_name(canonical), len(values), *numbers, sparkline(ts_ms, values, span.start_ms, span.end_ms, bars))
 
 
-def _sum_up(found: Sequence[Row], rows_max: int, rest: str) -> None:
+def _sum_up(found: Sequence[ResultRow], rows_max: int, rest: str) -> None:
     hidden = len(found) - len(_shown(found, rows_max))
     note(f"{len(found):,} series{rest}" + (f"; {hidden:,} series not shown (--rows 0 shows all)" if hidden else ""))
 

@@ -7,18 +7,23 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.details import SampleDetails
 from tsdb.model.labels import canonical_labels
+from tsdb.promql.evaluate.native.stored import details_of
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.evaluate.vectors.labels import LabelSets
 from tsdb.v1 import reader_pb2
+from tsdb.wire.histograms import encode_histograms
 
 FRAME_VALUES = 128 * 1024  # Values of a frame: one MiB.
 
 
-def messages(result: EvaluationResult) -> Iterator[reader_pb2.QueryResponse]:
-    """The whole answer, header and end included. Raises EvaluationError for native histograms."""
-    result.check_floats("Reader.Query")
+def messages(result: EvaluationResult, *, with_histograms: bool) -> Iterator[reader_pb2.QueryResponse]:
+    """The whole answer, header and end included. with_histograms: whether the caller reads native histograms; raises
+    EvaluationError for them where it does not."""
+    if not with_histograms:
+        result.check_floats("a client of this version")
     value, times_ms = result.value, result.times_ms
     header = reader_pb2.QueryHeader(
         start_ms=int(times_ms[0]),
@@ -52,7 +57,9 @@ def _frames_of_block(block: Block) -> Iterator[reader_pb2.QueryFrame]:
         part = slice(first, min(first + rows, len(block)))
         present = block.present[part]
         labels = _canonical(block.labels, range(part.start, part.stop))
-        yield _frame(labels, present.sum(axis=1), block.values[part][present], present=present)
+        of = None if block.native is None else block.native.of[part][present]
+        details = details_of(block.native, of)
+        yield _frame(labels, present.sum(axis=1), block.values[part][present], details, present=present)
 
 
 def _frames_of_samples(samples: Samples) -> Iterator[reader_pb2.QueryFrame]:
@@ -64,7 +71,8 @@ def _frames_of_samples(samples: Samples) -> Iterator[reader_pb2.QueryFrame]:
         part = slice(int(samples.starts[first]), int(samples.starts[end]))
         counts = np.diff(samples.starts[first : end + 1])
         labels = _canonical(samples.labels, range(first, end))
-        yield _frame(labels, counts, samples.values[part], ts_ms=samples.ts_ms[part])
+        details = details_of(samples.native, None if samples.native is None else samples.native.of[part])
+        yield _frame(labels, counts, samples.values[part], details, ts_ms=samples.ts_ms[part])
         first = end
 
 
@@ -72,10 +80,16 @@ def _frame(
     labels: Sequence[bytes],
     counts: NDArray[np.int64],
     values: NDArray[np.float64],
+    details: SampleDetails | None = None,
     *,
     present: NDArray[np.bool_] | None = None,
     ts_ms: NDArray[np.int64] | None = None,
 ) -> reader_pb2.QueryFrame:
+    histograms = None
+    if details is not None and details.histograms is not None and details.histogram_of is not None:
+        histograms = encode_histograms(details.histograms, details.histogram_of)
+        values = values.copy()
+        values[details.histogram_of >= 0] = details.histograms.sums
     return reader_pb2.QueryFrame(
         labels=b"".join(labels),
         label_lengths=np.array([len(one) for one in labels], "<u4").tobytes(),
@@ -83,6 +97,7 @@ def _frame(
         present=b"" if present is None else np.packbits(present, bitorder="little").tobytes(),
         ts_ms=b"" if ts_ms is None else ts_ms.astype("<i8").tobytes(),
         values=values.astype("<f8").tobytes(),
+        histograms=histograms,
     )
 
 

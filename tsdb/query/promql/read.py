@@ -55,7 +55,7 @@ class QueryRead:
         result = self._evaluated(request)
         if isinstance(result.value, Block | Samples):
             self._call.hold_values(result.value.nbytes)
-        yield from messages(result)
+        yield from messages(result, with_histograms=request.histograms)
 
     def _evaluated(self, request: reader_pb2.QueryRequest) -> EvaluationResult:
         options = request.options

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.data.detail_cases import histograms
 from tsdb.client.result import SelectResult
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import canonical_labels
-from tsdb.rules.unit_tests.histograms import HistogramValue
 
 BITS = np.array([0x7FF0000000000002, 1 << 63, 0x7FF0000000000000], np.uint64)  # A NaN payload, -0.0, +Inf.
 UP = canonical_labels({"job": "b", "__name__": "up"})
@@ -86,11 +86,27 @@ def test_a_table_without_labels_is_refused() -> None:
         result((b"", b"")).to_arrow()
 
 
-def test_a_table_of_histograms_is_refused_by_name() -> None:
-    histograms = HistogramValue(0, 1.0, 1.0).columns()
-    with_histogram = replace(result(), details=SampleDetails(None, histograms, np.array([-1, 0, -1])))
-    for table in (with_histogram.to_arrow, with_histogram.to_pandas):
-        with pytest.raises(InvalidRequest, match="histogram_quantile") as refused:
-            table()
-        assert refused.value.reason == "native_histograms"
+def test_tables_have_histograms_as_structs_and_start_times_where_asked() -> None:
+    columns = histograms([2], 1)
+    of = np.array([-1, 0, -1])
+    values = np.where(of >= 0, columns.sums[0], result().values)
+    found = replace(result(), values=values, details=SampleDetails(np.array([1, 5, 0]), columns, of))
+    table = found.to_arrow(start_times=True)
+    assert table.column_names == ["labels", "ts_ms", "value", "histogram", "start_ms"]
+    assert table["value"].is_null().to_pylist() == [False, True, False]
+    assert table["value"].to_pylist()[2] == np.inf
+    assert table["start_ms"].to_pylist() == [1, 5, None]
+    none, struct, _ = table["histogram"].to_pylist()
+    assert none is None
+    assert (struct["schema"], struct["custom_bounds"], struct["count"]) == (-53, [0.1, 0.5, 2.5], columns.counts[0])
+    frame = found.to_pandas(start_times=True)
+    assert frame.columns.tolist() == ["__name__", "job", "ts_ms", "value", "histogram", "start_ms"]
+    assert frame["histogram"][1] == struct
+    assert frame["start_ms"].tolist()[:2] == [1, 5]
+    assert frame["value"].isna().tolist() == [True, True, False]  # The first value is a NaN.
+
+
+def test_start_times_without_any_are_a_column_of_nulls() -> None:
+    assert result().to_arrow(start_times=True)["start_ms"].to_pylist() == [None] * 3
+    assert result().to_arrow().column_names == ["labels", "ts_ms", "value"]
     replace(result(), details=SampleDetails(np.array([1, 0, 0]))).to_arrow()

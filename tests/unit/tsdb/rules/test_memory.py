@@ -7,9 +7,6 @@ import pytest
 from support.promql.histograms import HistogramStorage
 from tsdb.model.labels import canonical_labels
 from tsdb.model.stale import STALE
-from tsdb.promql.evaluate.errors import EvaluationError
-from tsdb.promql.evaluate.query import instant_query
-from tsdb.query.promql.answer import messages
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
 from tsdb.rules.repair import HidingStorage
 from tsdb.rules.unit_tests.histograms import HistogramValue
@@ -132,12 +129,3 @@ def test_a_hidden_sample_leaves_the_details_of_others() -> None:
     assert found.details.start_ms.tolist() == [5]
     assert found.details.histograms is not None
     assert found.details.histograms.counts.tolist() == [4.0]
-
-
-def test_reader_query_refuses_a_histogram_by_name() -> None:
-    storage = HistogramStorage()
-    storage.add_histograms(labels_of({"__name__": "x"}), [(10, HistogramValue(0, 4.0, 8.0, positive={1: 4.0}))])
-    for text in ("x", "x[1m]"):
-        with pytest.raises(EvaluationError, match=r"Reader\.Query shows numbers alone") as refused:
-            next(messages(instant_query(text, storage, 10)))
-        assert refused.value.reason == "native_histograms"

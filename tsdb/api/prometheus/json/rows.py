@@ -75,7 +75,7 @@ def _mixed_rows(block: Block, times_ms: NDArray[np.int64], *, is_instant: bool) 
             comma,
             block.labels.row(row),
             b"".join(vector_rows(one, times_ms) if is_instant else matrix_rows(one, times_ms)),
-            _histogram_points(block.native.histograms, block.native.of[row, steps], times_ms[steps]),
+            histogram_points(block.native.histograms, block.native.of[row, steps], times_ms[steps]),
             is_instant=is_instant,
             has_histograms=len(steps) > 0,
         )
@@ -97,7 +97,7 @@ def _mixed_sample_rows(samples: Samples) -> Iterator[memoryview]:
             comma,
             samples.labels.row(row),
             b"".join(sample_rows(one)),
-            _histogram_points(native.histograms, of[~floats], ts_ms[~floats]),
+            histogram_points(native.histograms, of[~floats], ts_ms[~floats]),
             is_instant=False,
             has_histograms=not floats.all(),
         )
@@ -127,7 +127,8 @@ def _mixed_row(
     yield memoryview(b"}" if is_instant else b"]}")
 
 
-def _histogram_points(histograms: NativeHistograms, of: NDArray[np.int64], ts_ms: NDArray[np.int64]) -> Iterator[bytes]:
+def histogram_points(histograms: NativeHistograms, of: NDArray[np.int64], ts_ms: NDArray[np.int64]) -> Iterator[bytes]:
+    """The points `,[time, {"count": ..., "sum": ..., "buckets": ...}]` of these histograms, in pieces."""
     sizes = POINT_ROOM + BUCKET_BYTES_MAX * (np.diff(histograms.starts)[of] + 1)
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     arrays, first = histograms.arrays(), 0

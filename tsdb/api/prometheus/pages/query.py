@@ -183,7 +183,6 @@ def _answer(call: ApiCall, evaluated: Evaluated, limit: int) -> Result | Represe
     warnings = (*found.warnings, TRUNCATED) if cut else found.warnings
     result_type = _result_type(value, kind)
     if accepts(call.head, MEDIA_TYPE):
-        found.check_floats("an answer as Arrow")
         rows = arrow_rows(value, found.times_ms)
         call.hold(_size(value) + rows.label_bytes)
         return arrow_answer(result_type, rows, warnings, found.infos)

@@ -21,9 +21,7 @@ from tsdb.model.histograms import (
     SCHEMA_MAX,
     UNKNOWN,
     HistogramColumns,
-    HistogramShape,
     csr_places,
-    spans_of,
 )
 from tsdb.promql.evaluate.native import measure_kernels as codes
 from tsdb.promql.evaluate.native.bucket_kernels import (
@@ -35,7 +33,6 @@ from tsdb.promql.evaluate.native.bucket_kernels import (
     SCHEMA,
     SUM,
     THRESHOLD,
-    ZERO_COUNT,
 )
 from tsdb.promql.evaluate.native.combine_kernels import combine_kernel
 from tsdb.promql.evaluate.native.measure_kernels import compare_kernel, measure_kernel, trim_kernel
@@ -339,40 +336,6 @@ def from_columns(columns: HistogramColumns) -> NativeHistograms:
         thresholds[rows] = shape.zero_threshold
     numbers = np.column_stack((columns.counts, columns.sums, columns.zero_counts, thresholds))
     return NativeHistograms(columns.starts, keys, buckets, numbers, whole, tuple(known))
-
-
-def to_columns(histograms: NativeHistograms) -> HistogramColumns:
-    """The histograms as columns with float counts, in their order: the inverse of `from_columns`. Buckets that are far
-    apart take no memory for those between them."""
-    shapes: dict[HistogramShape, int] = {}
-    shape_of, buckets = np.empty(len(histograms), np.int32), np.empty(len(histograms.buckets))
-    whole, thresholds = histograms.whole.tolist(), histograms.numbers[:, THRESHOLD].tolist()
-    starts = histograms.starts
-    for row, (schema, bounds_of, _) in enumerate(whole):
-        part = slice(int(starts[row]), int(starts[row + 1]))
-        keys, counts = histograms.keys[part], histograms.buckets[part]
-        negative = int(np.searchsorted(keys, 0))
-        shape = HistogramShape(
-            schema,
-            thresholds[row],
-            spans_of(keys[negative:] - ORIGIN),
-            spans_of(-keys[:negative][::-1] - ORIGIN),
-            histograms.bounds[bounds_of] if bounds_of >= 0 else (),
-        )
-        shape_of[row] = shapes.setdefault(shape, len(shapes))
-        buckets[part] = np.concatenate((counts[negative:], counts[:negative][::-1]))
-    numbers = histograms.numbers
-    return HistogramColumns(
-        tuple(shapes),
-        shape_of,
-        starts,
-        buckets,
-        numbers[:, COUNT].copy(),
-        numbers[:, SUM].copy(),
-        numbers[:, ZERO_COUNT].copy(),
-        histograms.hints.astype(np.uint8),
-        np.zeros(len(histograms), np.bool_),
-    )
 
 
 def joined_natives(parts: Sequence[NativeHistograms]) -> NativeHistograms:
