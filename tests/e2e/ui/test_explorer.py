@@ -15,8 +15,10 @@ from support.api.ui_server import UiServer, ui_server
 from support.browser.explorer import END_MS, START_MS, STEP_MS, Explorer, add_buckets, add_waves
 from support.browser.seeded import HOSTILE
 from support.browser.watched_page import WatchedPage, watched_page
+from support.promql.histograms import HistogramStorage
 from tsdb.model.family import Family
 from tsdb.model.stale import STALE
+from tsdb.rules.unit_tests.histograms import HistogramValue
 from tsdb.selector.selectors import METRIC_NAME
 from tsdb.ui.sources import UiOptions
 from tsdb.v1 import common_pb2
@@ -698,6 +700,38 @@ def test_exemplars_are_dots_with_their_labels_and_open_their_link(explorer: Expl
         expect(shown).to_have_count(0)
     finally:
         server.api.samples.exemplars = {}
+
+
+def test_native_histograms_are_a_heatmap_with_lines_of_quantiles(explorer: Explorer, server: UiServer) -> None:
+    memory = server.api.samples.memory
+    storage = HistogramStorage()
+    times = range(START_MS - 300_000, END_MS + 1, STEP_MS)
+    for job in ("api", "web"):
+        points = [
+            (ms, HistogramValue(0, 10.0 * at, 20.0 * at, positive={0: 1.0 * at, 1: 7.0 * at, 3: 2.0 * at}))
+            for at, ms in enumerate(times)
+        ]
+        storage.add_histograms(((METRIC_NAME, "took"), ("job", job)), points)
+    server.api.samples.memory = storage
+    try:
+        explorer.open("rate(took[5m])", **RANGE)
+        assert explorer.legend() == ['{quantile="0.5"}', '{quantile="0.9"}', '{quantile="0.99"}']
+        assert len(explorer.drawn("lines")["ys"]) == 3
+        expect(explorer.panel().locator(".notes")).to_contain_text("quantiles of the sum of 2 native histograms")
+        explorer.panel().locator(".axis").select_option("buckets")
+        explorer.page.wait_for_url(lambda url: "p0.axis=buckets" in url)
+        explorer.wait()
+        # The rows end at 1, 2 and 8. Half of the observations lie below 1.57, in the row that is the second.
+        assert set(explorer.drawn("cells")["bottom"]) == {0, 1, 2}
+        lines = explorer.drawn("lines")["ys"]
+        assert len(lines) == 3
+        assert {int(place) for place in lines[0] if place is not None and not math.isnan(place)} == {1}
+        explorer.point_at((START_MS + END_MS) / 2, 2.5)
+        expect(explorer.panel().locator(".readout tr.nearest")).to_contain_text("4 … 8")
+        explorer.open("took", **RANGE, **{"p0.view": "table"})
+        expect(explorer.panel()).to_contain_text("{count:")
+    finally:
+        server.api.samples.memory = memory
 
 
 def test_buckets_of_a_histogram_are_a_heatmap(explorer: Explorer, server: UiServer) -> None:

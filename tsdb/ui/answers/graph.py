@@ -30,6 +30,7 @@ from tsdb.promql.syntax.numbers import shown_g
 from tsdb.selector.tokens import quoted
 from tsdb.ui.answers.evidence import evidence
 from tsdb.ui.answers.exemplars import drawn_exemplars
+from tsdb.ui.answers.heatmap import AddedHistograms, added_histograms, with_quantiles
 from tsdb.ui.answers.variables import replaced
 from tsdb.ui.link import TITLE_CHARS_MAX, range_ms
 from tsdb.ui.pages.page import PageCall
@@ -52,9 +53,12 @@ def graph(asked: PageCall) -> bytes:
     steps = steps_asked(call, start_ms, end_ms)
     query = replaced(call.form.get("query"), steps.step_ms, end_ms - start_ms)
     evaluated = range_result(call, query.text, steps, finds_newest=True)
-    evaluated.found.check_floats("a graph")
     block = evaluated.found.value
     assert isinstance(block, Block), "a range query has a vector"
+    added = added_histograms(block)
+    if added is not None:
+        block = with_quantiles(block, added)
+    heatmap = added.heatmap() if added is not None and call.form.flag("heatmap") else None
     series_total = len(block)
     block = block.take(np.arange(min(series_total, asked.options.series_max)))
     points = max(POINTS_MIN, asked.options.points_max // max(1, len(block)))
@@ -73,14 +77,23 @@ def graph(asked: PageCall) -> bytes:
         "at": np.ascontiguousarray(drawn.at) if drawn.at.shape[1] < block.steps else None,
         "values": np.ascontiguousarray(drawn.values),
         "earlier": _earlier(call, query.text, steps, block, drawn),
+        "heatmap": heatmap and heatmap.answer(),
         "alerts": _alerts(call, steps),
         "exemplars": exemplars,
         "statistics": _statistics(block.values, block.present),
         "warnings": texts(evaluated.found.warnings, "warning"),
-        "infos": [*query.notes, *map(valid_text, notes), *texts(evaluated.found.infos, "info")],
+        "infos": [*query.notes, *_notes_of(added), *map(valid_text, notes), *texts(evaluated.found.infos, "info")],
         "evidence": evidence(asked, evaluated, start_ms, end_ms),
     }
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _notes_of(added: AddedHistograms | None) -> list[str]:
+    """Notes about the native histograms of the answer."""
+    if added is None:
+        return []
+    of = f"the sum of {added.series} native histograms" if added.series > 1 else "a native histogram"
+    return [f"The lines are quantiles of {of}; the axis `heatmap of buckets` shows its buckets.", *added.notes]
 
 
 def _earlier(call: ApiCall, query: str, steps: QuerySteps, block: Block, drawn: Drawn) -> dict[str, Any] | None:
@@ -95,9 +108,11 @@ def _earlier(call: ApiCall, query: str, steps: QuerySteps, block: Block, drawn: 
         raise BadParameter("compare", error) from None
     then = QuerySteps(steps.start_ms - before_ms, steps.end_ms - before_ms, steps.step_ms)
     result = range_result(call, query, then).found
-    result.check_floats("a graph")
     found = result.value
     assert isinstance(found, Block), "a range query has a vector"
+    added = added_histograms(found)
+    if added is not None:
+        found = with_quantiles(found, added)
     rows = {frozenset(found.labels.row(row).items()): row for row in range(len(found))}
     values = np.full((len(block), block.steps), np.nan)
     matched = 0

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from tsdb.api.prometheus.call import ApiCall
 from tsdb.api.prometheus.errors import BadParameter
 from tsdb.api.prometheus.json.rows import valid_text
 from tsdb.api.prometheus.pages.query import Evaluated, instant_result
+from tsdb.promql.evaluate.native.histograms import HistogramCells
+from tsdb.promql.evaluate.native.shown import shown_histograms
 from tsdb.promql.evaluate.query import EvaluationResult
 from tsdb.promql.evaluate.vectors.block import Block, Samples, Scalar, Text
 from tsdb.promql.syntax.numbers import shown_f
@@ -62,7 +65,6 @@ def query_of(call: ApiCall, start_ms: int, end_ms: int) -> QueryText:
 
 def _answer(asked: PageCall, evaluated: Evaluated, query: QueryText, start_ms: int, end_ms: int) -> bytes:
     found = evaluated.found
-    found.check_floats("a table")
     answer = {
         "status": "success",
         "start_ms": start_ms,
@@ -86,7 +88,8 @@ def _rows(found: EvaluationResult, rows_max: int) -> dict[str, Any]:
         return _part("scalar", [{}], [(0, at_ms, shown_f(float(value.values[0])))], 1, 1)
     if isinstance(value, Block):
         block = value.take(np.arange(min(len(value), rows_max)))
-        rows = [(row, at_ms, shown_f(number)) for row, number in enumerate(block.values[:, 0].tolist())]
+        of = None if block.native is None else block.native.of[:, 0]
+        rows = [(row, at_ms, text) for row, text in enumerate(_texts(block.values[:, 0], block.native, of))]
         return _part("vector", labels_of(block.labels), rows, len(value), len(value))
     return _of_samples(value, rows_max)
 
@@ -96,9 +99,20 @@ def _of_samples(value: Samples, rows_max: int) -> dict[str, Any]:
     of_row = np.repeat(np.arange(len(value.labels)), np.diff(value.starts))
     newest = np.lexsort((of_row, -value.ts_ms))[:rows_max]
     used, places = np.unique(of_row[newest], return_inverse=True)
-    numbers = map(shown_f, value.values[newest].tolist())
-    rows = list(zip(places.reshape(-1).tolist(), value.ts_ms[newest].tolist(), numbers, strict=True))
+    texts_of = _texts(value.values[newest], value.native, None if value.native is None else value.native.of[newest])
+    rows = list(zip(places.reshape(-1).tolist(), value.ts_ms[newest].tolist(), texts_of, strict=True))
     return _part("samples", labels_of(value.labels.take(used)), rows, len(value.ts_ms), len(value.labels))
+
+
+def _texts(values: NDArray[np.float64], native: HistogramCells | None, of: NDArray[np.int64] | None) -> list[str]:
+    """The text of each value; of a native histogram that of Prometheus: `{count:3, sum:5, (1,2]:3}`."""
+    found = [*map(shown_f, values.tolist())]
+    if native is None or of is None:
+        return found
+    where = np.flatnonzero(of >= 0)
+    for place, text in zip(where.tolist(), shown_histograms(native.histograms.take(of[where])), strict=True):
+        found[place] = text
+    return found
 
 
 def _part(

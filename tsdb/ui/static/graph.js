@@ -1,7 +1,7 @@
 // Graph: a figure of BokehJS, filled with the lines of one answer after another.
 import { get } from "./api.js";
 import { tickNumbers, tickTimes, zone, zoneName, zoneOffsetMs, scaleOf, value } from "./format.js";
-import { bucketsOf, cellsOf } from "./heatmap.js";
+import { bucketsOf, cellsOf, placeOf } from "./heatmap.js";
 import { look, MANY } from "./look.js";
 
 const EXEMPLAR_PX = 12; // A finger or a pointer this near means the dot.
@@ -45,7 +45,7 @@ export class Graph {
     this.axis = options.axis;
     await this.#open(options);
     this.buckets = options.axis === "buckets" ? bucketsOf(answer, hidden) : null;
-    const lines = options.axis === "buckets" ? linesOf({ ...answer, series: [], values: [], earlier: null }, options, hidden, null) : linesOf(answer, options, hidden, focus);
+    const lines = options.axis === "buckets" ? linesOf(overCells(answer, this.buckets), { ...options, stack: false }, hidden, focus) : linesOf(answer, options, hidden, focus);
     const model = (name) => this.plot.document.get_model_by_name(name);
     const evidence = answer.evidence;
     const seams = evidence.seams;
@@ -162,7 +162,7 @@ function bucketTicks(buckets) {
 }
 
 export function boundText(bound) {
-  return bound === Infinity ? "+Inf" : String(bound);
+  return Math.abs(bound) === Infinity ? (bound > 0 ? "+Inf" : "-Inf") : String(bound);
 }
 
 // Lets a ticker find its ticks in other numbers: those of the axis divided by factor, plus offset.
@@ -174,6 +174,12 @@ function place(ticker, measure) {
     const back = (one) => (one - offset) * factor;
     return { major: major.map(back), minor: minor.map(back) };
   };
+}
+
+// The lines that are drawn over the cells: quantiles of native histograms, on the axis of the buckets.
+function overCells(answer, buckets) {
+  const values = answer.heatmap ? answer.values.slice(0, answer.heatmap.lines) : [];
+  return { ...answer, values: values.map((row) => row.map((one) => placeOf(buckets, one))), earlier: null };
 }
 
 const EARLIER_DASH = [2, 4];

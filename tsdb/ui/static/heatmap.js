@@ -1,12 +1,13 @@
-// Heatmap: the counts of a histogram's buckets over time. The answer has them as Prometheus has: each bucket with those
-// below it, so a cell is the difference of two neighbours.
+// Heatmap: the counts of a histogram's buckets over time. The answer has those of classic histograms as Prometheus has: each
+// bucket with those below it, so a cell is the difference of two neighbours. Those of native histograms are cells already.
 import { numberOf } from "./format.js";
 
 const ALPHA_MIN = 0.08; // A cell with a single sample among thousands is still seen.
 
-// The buckets of an answer from the lowest bound up: { bounds, times, counts }, one row of counts for each bound. Series
-// that differ in other labels are added. Null without buckets.
+// The buckets of an answer from the lowest bound up: { lower, bounds, times, counts }, one row of counts for each bound.
+// Series that differ in other labels are added. Null without buckets.
 export function bucketsOf(answer, hidden) {
+  if (answer.heatmap) return nativeBuckets(answer);
   const rows = new Map();
   answer.series.forEach((labels, index) => {
     const bound = numberOf(labels.le ?? "");
@@ -28,7 +29,22 @@ export function bucketsOf(answer, hidden) {
       return count;
     }),
   );
-  return { bounds, times, counts };
+  return { lower: [0, ...bounds.slice(0, -1)], bounds, times, counts };
+}
+
+function nativeBuckets({ heatmap, first_ms: first, step_ms: step }) {
+  const [row = []] = heatmap.counts;
+  const times = row.map((_, at) => first + at * step);
+  return { lower: heatmap.lower.map(numberOf), bounds: heatmap.upper.map(numberOf), times, counts: heatmap.counts };
+}
+
+// The place of a value on the axis of buckets: between i and i + 1 in bucket i. Null outside of all of them.
+export function placeOf({ lower, bounds }, number) {
+  const bucket = bounds.findIndex((bound) => number <= bound);
+  if (number === null || Number.isNaN(number) || bucket < 0) return null;
+  const [from, to] = [lower[bucket], bounds[bucket]];
+  if (!Number.isFinite(from) || !Number.isFinite(to) || to <= from) return bucket + 0.5;
+  return bucket + Math.max(0, (number - from) / (to - from));
 }
 
 // The cells to draw: bucket i reaches from i to i + 1 on the axis.
@@ -52,9 +68,9 @@ export function cellsOf({ times, counts }, color) {
 
 // The counts at a time, the highest bucket first, with the one at y marked: { at_ms, rows }. A row: { name, number,
 // isNearest }.
-export function countsAt({ bounds, times, counts }, x, y, nameOf) {
+export function countsAt({ lower, bounds, times, counts }, x, y, nameOf) {
   const at = times.reduce((best, time, index) => (Math.abs(time - x) < Math.abs(times[best] - x) ? index : best), 0);
-  const name = (bucket) => `${bucket ? nameOf(bounds[bucket - 1]) : "0"} … ${nameOf(bounds[bucket])}`;
+  const name = (bucket) => `${lower[bucket] === 0 ? "0" : nameOf(lower[bucket])} … ${nameOf(bounds[bucket])}`;
   const rows = bounds.map((_, bucket) => ({ name: name(bucket), number: counts[bucket][at], isNearest: Math.floor(y) === bucket }));
   return { at_ms: times[at], rows: rows.filter((one) => one.number !== null).reverse() };
 }

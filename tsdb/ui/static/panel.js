@@ -131,7 +131,7 @@ export class Panel {
     // Bands and cells are added step by step, so all series need the same steps.
     const isAdded = stack || axis === "buckets";
     const isCompared = compare && view === "graph" && !isAdded;
-    return { query, points: String(points), stack: isAdded ? "1" : "0", ...(step ? { step } : {}), ...(isCompared ? { compare } : {}), ...(alerts && view === "graph" ? { alerts } : {}), ...losses, ...this.page.times() };
+    return { query, points: String(points), stack: isAdded ? "1" : "0", ...(axis === "buckets" && view === "graph" ? { heatmap: "1" } : {}), ...(step ? { step } : {}), ...(isCompared ? { compare } : {}), ...(alerts && view === "graph" ? { alerts } : {}), ...losses, ...this.page.times() };
   }
 
   #bind() {
@@ -325,8 +325,8 @@ export class Panel {
     }
     const below = answer.view === "graph" && this.state.axis === "log" ? notPositive(answer) : 0;
     if (below) texts.push(`A log axis has no place for 0 and less: ${count(below, "value")} ${below === 1 ? "is" : "are"} not drawn.`);
-    if (answer.view === "graph" && this.state.axis === "buckets" && answer.series.length && !answer.series.some((labels) => "le" in labels)) {
-      texts.push("A heatmap needs the buckets of a histogram, series with the label le: sum by (le) (rate(name_bucket[5m])).");
+    if (answer.view === "graph" && this.state.axis === "buckets" && answer.series.length && !answer.heatmap && !answer.series.some((labels) => "le" in labels)) {
+      texts.push("A heatmap needs the buckets of a histogram: native histograms, or series with the label le: sum by (le) (rate(name_bucket[5m])).");
     }
     if (answer.earlier?.left_out) texts.push(`${count(answer.earlier.left_out, "series", "series")} of ${answer.earlier.before} before ${answer.earlier.left_out === 1 ? "is" : "are"} not drawn: none now has the same labels.`);
     const notes = this.find(".notes");

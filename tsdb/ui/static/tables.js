@@ -54,7 +54,8 @@ function captionOf(answer) {
 }
 
 function columnsOf(answer, scale) {
-  const isText = answer.kind === "text";
+  // A native histogram comes as text: {count:3, sum:5, (1,2]:3}.
+  const isText = (text) => answer.kind === "text" || text.startsWith("{");
   const found = answer.kind === "samples" ? [timeColumn(answer.end_ms)] : [];
   return [
     ...found,
@@ -62,8 +63,8 @@ function columnsOf(answer, scale) {
     {
       name: "value",
       isNumber: true,
-      of: ([, , text]) => (isText ? text : numberOf(text)),
-      cell: ([, , text]) => element("td", { class: "number", title: text }, isText ? text : scaled(numberOf(text), scale)),
+      of: ([, , text]) => (isText(text) ? text : numberOf(text)),
+      cell: ([, , text]) => element("td", { class: "number", title: text }, isText(text) ? text : scaled(numberOf(text), scale)),
     },
   ];
 }

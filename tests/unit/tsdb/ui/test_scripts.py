@@ -394,11 +394,47 @@ def buckets(hidden: str = "[]") -> str:
 
 def test_a_heatmap_has_the_counts_of_buckets_and_not_of_those_below_them() -> None:
     found = script("heatmap.js", buckets())
-    assert found == {"bounds": [2, 10, None], "times": [0, 1000], "counts": [[3, 4], [6, 0], [1, None]]}
+    counts = [[3, 4], [6, 0], [1, None]]
+    assert found == {"lower": [0, 2, 10], "bounds": [2, 10, None], "times": [0, 1000], "counts": counts}
     cells = script("heatmap.js", f"m.cellsOf({buckets()}, 'red')")
     assert (cells["left"], cells["bottom"]) == ([-500, 500, -500, -500], [0, 0, 1, 2])
     assert max(cells["alpha"]) == 1
     assert script("heatmap.js", buckets("[0, 1, 2]")) is None
+
+
+NATIVE = {
+    "heatmap": {
+        "lower": ["-1", "1", "2"],
+        "upper": ["-0.5", "2", "+Inf"],
+        "counts": [[1, 2], [3, None], [0, 4]],
+        "lines": 3,
+    },
+    "first_ms": 5000,
+    "step_ms": 1000,
+}
+
+
+def test_a_heatmap_of_native_histograms_has_the_cells_of_the_answer() -> None:
+    native = f"m.bucketsOf({json.dumps(NATIVE)}, new Set([0]))"
+    found = script("heatmap.js", native)
+    assert (found["lower"], found["bounds"]) == ([-1, 1, 2], [-0.5, 2, None])
+    assert (found["times"], found["counts"]) == ([5000, 6000], [[1, 2], [3, None], [0, 4]])
+    cells = script("heatmap.js", f"m.cellsOf({native}, 'red')")
+    assert (cells["left"], cells["bottom"]) == ([4500, 5500, 4500, 5500], [0, 0, 1, 2])
+    read = script("heatmap.js", f"m.countsAt({native}, 5000, 1.5, String)")
+    assert [(one["name"], one["number"]) for one in read["rows"]] == [
+        ("2 … Infinity", 0),
+        ("1 … 2", 3),
+        ("-1 … -0.5", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "place"),
+    [("-0.75", 0.5), ("0", 1), ("1", 1), ("1.5", 1.5), ("2", 2), ("9", 2.5), ("null", None), ("-2", 0)],
+)
+def test_a_quantile_lies_within_its_bucket_on_the_axis(number: str, place: float | None) -> None:
+    assert script("heatmap.js", f"m.placeOf(m.bucketsOf({json.dumps(NATIVE)}, new Set()), {number})") == place
 
 
 def test_the_readout_of_a_heatmap_marks_the_bucket_under_the_pointer() -> None:
