@@ -132,7 +132,7 @@ class GatewayFields(BaseModel):
     native_histograms: Literal["keep", "classic", "refuse"] = Field(
         "classic",
         description="Native and exponential histograms: kept as they were sent, and start timestamps too; classic "
-        "buckets at the boundaries of their schema; or refused by name. Downsampling refuses kept ones by name.",
+        "buckets at the boundaries of their schema; or refused by name.",
     )
     influx_names: Literal["sanitised", "utf8"] = Field(
         "sanitised",

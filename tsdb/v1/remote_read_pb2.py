@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tsdb/v1/remote_read.proto\x12\x13tsdb.v1.remote_read\"\xc0\x01\n\x0bReadRequest\x12+\n\x07queries\x18\x01 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Query\x12N\n\x17\x61\x63\x63\x65pted_response_types\x18\x02 \x03(\x0e\x32-.tsdb.v1.remote_read.ReadRequest.ResponseType\"4\n\x0cResponseType\x12\x0b\n\x07SAMPLES\x10\x00\x12\x17\n\x13STREAMED_XOR_CHUNKS\x10\x01\"r\n\x05Query\x12\x1a\n\x12start_timestamp_ms\x18\x01 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x02 \x01(\x03\x12\x33\n\x08matchers\x18\x03 \x03(\x0b\x32!.tsdb.v1.remote_read.LabelMatcher\"\x8b\x01\n\x0cLabelMatcher\x12\x34\n\x04type\x18\x01 \x01(\x0e\x32&.tsdb.v1.remote_read.LabelMatcher.Type\x12\x0c\n\x04name\x18\x02 \x01(\x0c\x12\r\n\x05value\x18\x03 \x01(\x0c\"(\n\x04Type\x12\x06\n\x02\x45Q\x10\x00\x12\x07\n\x03NEQ\x10\x01\x12\x06\n\x02RE\x10\x02\x12\x07\n\x03NRE\x10\x03\"A\n\x0cReadResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .tsdb.v1.remote_read.QueryResult\"B\n\x0bQueryResult\x12\x33\n\ntimeseries\x18\x01 \x03(\x0b\x32\x1f.tsdb.v1.remote_read.TimeSeries\"f\n\nTimeSeries\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Label\x12,\n\x07samples\x18\x02 \x03(\x0b\x32\x1b.tsdb.v1.remote_read.Sample\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"*\n\x06Sample\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\"f\n\x13\x43hunkedReadResponse\x12:\n\x0e\x63hunked_series\x18\x01 \x03(\x0b\x32\".tsdb.v1.remote_read.ChunkedSeries\x12\x13\n\x0bquery_index\x18\x02 \x01(\x03\"g\n\rChunkedSeries\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Label\x12*\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Chunk\"\x94\x01\n\x05\x43hunk\x12\x13\n\x0bmin_time_ms\x18\x01 \x01(\x03\x12\x13\n\x0bmax_time_ms\x18\x02 \x01(\x03\x12\x31\n\x04type\x18\x03 \x01(\x0e\x32#.tsdb.v1.remote_read.Chunk.Encoding\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\" \n\x08\x45ncoding\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x07\n\x03XOR\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tsdb/v1/remote_read.proto\x12\x13tsdb.v1.remote_read\"\xc0\x01\n\x0bReadRequest\x12+\n\x07queries\x18\x01 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Query\x12N\n\x17\x61\x63\x63\x65pted_response_types\x18\x02 \x03(\x0e\x32-.tsdb.v1.remote_read.ReadRequest.ResponseType\"4\n\x0cResponseType\x12\x0b\n\x07SAMPLES\x10\x00\x12\x17\n\x13STREAMED_XOR_CHUNKS\x10\x01\"r\n\x05Query\x12\x1a\n\x12start_timestamp_ms\x18\x01 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x02 \x01(\x03\x12\x33\n\x08matchers\x18\x03 \x03(\x0b\x32!.tsdb.v1.remote_read.LabelMatcher\"\x8b\x01\n\x0cLabelMatcher\x12\x34\n\x04type\x18\x01 \x01(\x0e\x32&.tsdb.v1.remote_read.LabelMatcher.Type\x12\x0c\n\x04name\x18\x02 \x01(\x0c\x12\r\n\x05value\x18\x03 \x01(\x0c\"(\n\x04Type\x12\x06\n\x02\x45Q\x10\x00\x12\x07\n\x03NEQ\x10\x01\x12\x06\n\x02RE\x10\x02\x12\x07\n\x03NRE\x10\x03\"A\n\x0cReadResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .tsdb.v1.remote_read.QueryResult\"B\n\x0bQueryResult\x12\x33\n\ntimeseries\x18\x01 \x03(\x0b\x32\x1f.tsdb.v1.remote_read.TimeSeries\"\x9a\x01\n\nTimeSeries\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Label\x12,\n\x07samples\x18\x02 \x03(\x0b\x32\x1b.tsdb.v1.remote_read.Sample\x12\x32\n\nhistograms\x18\x04 \x03(\x0b\x32\x1e.tsdb.v1.remote_read.Histogram\"\xd1\x02\n\tHistogram\x12\x13\n\x0b\x63ount_float\x18\x02 \x01(\x01\x12\x0b\n\x03sum\x18\x03 \x01(\x01\x12\x0e\n\x06schema\x18\x04 \x01(\x11\x12\x16\n\x0ezero_threshold\x18\x05 \x01(\x01\x12\x18\n\x10zero_count_float\x18\x07 \x01(\x01\x12\x37\n\x0enegative_spans\x18\x08 \x03(\x0b\x32\x1f.tsdb.v1.remote_read.BucketSpan\x12\x17\n\x0fnegative_counts\x18\n \x03(\x01\x12\x37\n\x0epositive_spans\x18\x0b \x03(\x0b\x32\x1f.tsdb.v1.remote_read.BucketSpan\x12\x17\n\x0fpositive_counts\x18\r \x03(\x01\x12\x12\n\nreset_hint\x18\x0e \x01(\x05\x12\x11\n\ttimestamp\x18\x0f \x01(\x03\x12\x15\n\rcustom_values\x18\x10 \x03(\x01\",\n\nBucketSpan\x12\x0e\n\x06offset\x18\x01 \x01(\x11\x12\x0e\n\x06length\x18\x02 \x01(\r\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"*\n\x06Sample\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\"f\n\x13\x43hunkedReadResponse\x12:\n\x0e\x63hunked_series\x18\x01 \x03(\x0b\x32\".tsdb.v1.remote_read.ChunkedSeries\x12\x13\n\x0bquery_index\x18\x02 \x01(\x03\"g\n\rChunkedSeries\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Label\x12*\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x1a.tsdb.v1.remote_read.Chunk\"\x94\x01\n\x05\x43hunk\x12\x13\n\x0bmin_time_ms\x18\x01 \x01(\x03\x12\x13\n\x0bmax_time_ms\x18\x02 \x01(\x03\x12\x31\n\x04type\x18\x03 \x01(\x0e\x32#.tsdb.v1.remote_read.Chunk.Encoding\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\" \n\x08\x45ncoding\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x07\n\x03XOR\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,18 +45,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READRESPONSE']._serialized_end=568
   _globals['_QUERYRESULT']._serialized_start=570
   _globals['_QUERYRESULT']._serialized_end=636
-  _globals['_TIMESERIES']._serialized_start=638
-  _globals['_TIMESERIES']._serialized_end=740
-  _globals['_LABEL']._serialized_start=742
-  _globals['_LABEL']._serialized_end=778
-  _globals['_SAMPLE']._serialized_start=780
-  _globals['_SAMPLE']._serialized_end=822
-  _globals['_CHUNKEDREADRESPONSE']._serialized_start=824
-  _globals['_CHUNKEDREADRESPONSE']._serialized_end=926
-  _globals['_CHUNKEDSERIES']._serialized_start=928
-  _globals['_CHUNKEDSERIES']._serialized_end=1031
-  _globals['_CHUNK']._serialized_start=1034
-  _globals['_CHUNK']._serialized_end=1182
-  _globals['_CHUNK_ENCODING']._serialized_start=1150
-  _globals['_CHUNK_ENCODING']._serialized_end=1182
+  _globals['_TIMESERIES']._serialized_start=639
+  _globals['_TIMESERIES']._serialized_end=793
+  _globals['_HISTOGRAM']._serialized_start=796
+  _globals['_HISTOGRAM']._serialized_end=1133
+  _globals['_BUCKETSPAN']._serialized_start=1135
+  _globals['_BUCKETSPAN']._serialized_end=1179
+  _globals['_LABEL']._serialized_start=1181
+  _globals['_LABEL']._serialized_end=1217
+  _globals['_SAMPLE']._serialized_start=1219
+  _globals['_SAMPLE']._serialized_end=1261
+  _globals['_CHUNKEDREADRESPONSE']._serialized_start=1263
+  _globals['_CHUNKEDREADRESPONSE']._serialized_end=1365
+  _globals['_CHUNKEDSERIES']._serialized_start=1367
+  _globals['_CHUNKEDSERIES']._serialized_end=1470
+  _globals['_CHUNK']._serialized_start=1473
+  _globals['_CHUNK']._serialized_end=1621
+  _globals['_CHUNK_ENCODING']._serialized_start=1589
+  _globals['_CHUNK_ENCODING']._serialized_end=1621
 # @@protoc_insertion_point(module_scope)

@@ -184,6 +184,7 @@ class TimeSeries(_message.Message):
 
     LABELS_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
+    HISTOGRAMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Label]:
         """By name."""
@@ -192,19 +193,108 @@ class TimeSeries(_message.Message):
     def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sample]:
         """By time."""
 
+    @_builtins.property
+    def histograms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Histogram]:
+        """By time; the samples that are not floats."""
+
     def __init__(
         self,
         *,
         labels: _abc.Iterable[Global___Label] | None = ...,
         samples: _abc.Iterable[Global___Sample] | None = ...,
+        histograms: _abc.Iterable[Global___Histogram] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["histograms", b"histograms", "labels", b"labels", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TimeSeries: _TypeAlias = TimeSeries  # noqa: Y015
+
+@_typing.final
+class Histogram(_message.Message):
+    """A native histogram with float counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FLOAT_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    ZERO_THRESHOLD_FIELD_NUMBER: _builtins.int
+    ZERO_COUNT_FLOAT_FIELD_NUMBER: _builtins.int
+    NEGATIVE_SPANS_FIELD_NUMBER: _builtins.int
+    NEGATIVE_COUNTS_FIELD_NUMBER: _builtins.int
+    POSITIVE_SPANS_FIELD_NUMBER: _builtins.int
+    POSITIVE_COUNTS_FIELD_NUMBER: _builtins.int
+    RESET_HINT_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    CUSTOM_VALUES_FIELD_NUMBER: _builtins.int
+    count_float: _builtins.float
+    sum: _builtins.float
+    schema: _builtins.int
+    zero_threshold: _builtins.float
+    zero_count_float: _builtins.float
+    reset_hint: _builtins.int
+    """0 unknown, 1 reset, 2 no reset, 3 gauge."""
+    timestamp: _builtins.int
+    @_builtins.property
+    def negative_spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___BucketSpan]: ...
+    @_builtins.property
+    def negative_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def positive_spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___BucketSpan]: ...
+    @_builtins.property
+    def positive_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def custom_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Upper bounds of the buckets of schema -53."""
+
+    def __init__(
+        self,
+        *,
+        count_float: _builtins.float = ...,
+        sum: _builtins.float = ...,
+        schema: _builtins.int = ...,
+        zero_threshold: _builtins.float = ...,
+        zero_count_float: _builtins.float = ...,
+        negative_spans: _abc.Iterable[Global___BucketSpan] | None = ...,
+        negative_counts: _abc.Iterable[_builtins.float] | None = ...,
+        positive_spans: _abc.Iterable[Global___BucketSpan] | None = ...,
+        positive_counts: _abc.Iterable[_builtins.float] | None = ...,
+        reset_hint: _builtins.int = ...,
+        timestamp: _builtins.int = ...,
+        custom_values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_float", b"count_float", "custom_values", b"custom_values", "negative_counts", b"negative_counts", "negative_spans", b"negative_spans", "positive_counts", b"positive_counts", "positive_spans", b"positive_spans", "reset_hint", b"reset_hint", "schema", b"schema", "sum", b"sum", "timestamp", b"timestamp", "zero_count_float", b"zero_count_float", "zero_threshold", b"zero_threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Histogram: _TypeAlias = Histogram  # noqa: Y015
+
+@_typing.final
+class BucketSpan(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    length: _builtins.int
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BucketSpan: _TypeAlias = BucketSpan  # noqa: Y015
 
 @_typing.final
 class Label(_message.Message):

@@ -20,10 +20,12 @@ import pytest
 from stack.ports import Ports
 from support.api.remote_read import CHUNKS, SAMPLES, Labels, Points, Query, body, chunks_of, samples_of
 from support.promql.differential.dataset import StoredSamples
-from support.promql.differential.prometheus import prometheus, write
+from support.promql.differential.prometheus import UPSTREAM, prometheus, write
+from support.senders.go_senders import built
 from support.senders.prometheus import binary
 from support.servers.logs import wait_until
 from support.servers.processes import Role
+from tsdb.client import Histogram, ReadOptions, WriteBatch, connect
 from tsdb.model.stale import STALE
 
 STEP_MS = 5_000
@@ -57,11 +59,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     start_ms = time.time_ns() // 1_000_000 - STEP_MS * SAMPLES_EACH
     written = _series(start_ms)
     with ExitStack() as stack:
-        ours = stack.enter_context(Role(scratch, "standalone", "--data-dir", str(scratch / "data")))
+        ours = stack.enter_context(
+            Role(scratch, "standalone", "--data-dir", str(scratch / "data"), "--native-histograms", "keep")
+        )
         for name in ("peer", "reader"):
             (scratch / name).mkdir()
         peer = stack.enter_context(prometheus(binary("prometheus"), scratch / "peer", written, features=()))
-        reader = stack.enter_context(_reader(scratch / "reader", ours.http))
+        reader = stack.enter_context(_reader(binary("prometheus"), scratch / "reader", ours.http))
         write(ours.http, written)
         end_ms = start_ms + STEP_MS * SAMPLES_EACH
         made = Servers(ours, peer, reader, start_ms, end_ms)
@@ -95,14 +99,14 @@ def _stored(labels: dict[str, str], times: Sequence[int], values: Sequence[float
 
 
 @contextmanager
-def _reader(folder: Path, ours: str) -> Iterator[str]:
+def _reader(program: Path | str, folder: Path, ours: str) -> Iterator[str]:
     """A Prometheus without samples that reads those of ours."""
     config = {"remote_read": [{"url": f"http://{ours}/api/v1/read", "read_recent": True}]}
     (folder / "prometheus.yml").write_text(json.dumps(config))
     with Ports(1) as ports, (folder / "log").open("wb") as log:
         address = f"127.0.0.1:{ports.numbers[0]}"
         command = [
-            binary("prometheus"),
+            str(program),
             f"--config.file={folder}/prometheus.yml",
             f"--storage.tsdb.path={folder}/data",
             f"--web.listen-address={address}",
@@ -241,3 +245,26 @@ def test_prometheus_reads_raw_samples(servers: Servers) -> None:
 
 def _reads(servers: Servers) -> float:
     return servers.ours.metrics().get('tsdb_http_requests_total{code="200",route="/api/v1/read"}', 0.0)
+
+
+def test_a_prometheus_reads_native_histograms(servers: Servers, tmp_path: Path) -> None:
+    at_ms = servers.end_ms + 2000  # After the samples that other tests count.
+    batch = WriteBatch()
+    exponential = Histogram(3, 8.5, {-20: 4, -19: 0, 2: 1}, {5: 2}, zero_count=3, zero_threshold=2.0**-128)
+    custom = Histogram(sum=1.5, positive={0: 1, 3: 2}, bounds=(0.1, 0.5, 2.5))
+    for kind, value in (("exponential", exponential), ("custom", custom)):
+        batch.add({"__name__": "native", "kind": kind}, [at_ms - 1000, at_ms], [value, value])
+    with connect(servers.ours.grpc) as client:
+        written = client.write(batch)
+        client.select("native", at_ms, at_ms + 1, options=ReadOptions(after=written.tokens))
+    with _reader(built(UPSTREAM), tmp_path, servers.ours.http) as reader:
+        for query in ("native", "native[10s]", "histogram_quantile(0.5, native)", "sum by (kind) (native)"):
+            ours, theirs = (_value(address, query, at_ms) for address in (servers.ours.http, reader))
+            assert ours == theirs, query
+            assert len(ours) == 2, query
+
+
+def _value(address: str, query: str, at_ms: int) -> Any:
+    url = f"/api/v1/query?{urlencode({'query': query, 'time': at_ms / 1000})}"
+    found = json.loads(_ask(address, "GET", url)[2])["data"]["result"]
+    return sorted(found, key=lambda one: json.dumps(one["metric"], sort_keys=True))

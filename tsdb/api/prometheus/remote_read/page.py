@@ -11,7 +11,7 @@ from tsdb.api.prometheus.errors import Failure
 from tsdb.api.prometheus.pages.query import MeteredStorage, Timing, report
 from tsdb.api.prometheus.parameters import quoted
 from tsdb.api.prometheus.remote_read.chunks import chunks_answer
-from tsdb.api.prometheus.remote_read.request import Query, ResponseType, read_request
+from tsdb.api.prometheus.remote_read.request import Query, ReadRequest, ResponseType, read_request
 from tsdb.api.prometheus.remote_read.samples import message_bytes, samples_answer
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.selector import MATCH_TYPES
@@ -44,9 +44,9 @@ def read(call: ApiCall) -> Representation:
         metered = MeteredStorage(storage, call.running.check)
         try:
             found = [_select(metered, query) for query in request.queries]
+            streams = _streams(request, found)
         finally:
             report(call, "remote_read", metered, Timing(queue_s, time.perf_counter() - began))
-        streams = request.response_type is ResponseType.STREAMED_XOR_CHUNKS
         call.hold(_size(found) + (0 if streams else message_bytes(found)))
     if warnings := [warning for one in found for warning in one.warnings]:
         log.info("remote read may lack samples", query=call.running.text[:1000], warnings=warnings[:WARNINGS_MAX])
@@ -64,22 +64,31 @@ def failed(failure: Failure) -> HttpAnswer:
 
 
 def _select(storage: Storage, query: Query) -> StoredSeries:
-    """The series of a query. As in Prometheus, a query without matchers has no series. Raises InvalidRequest for native
-    histograms."""
-    if not query.matchers:
-        return NO_SERIES
-    found = storage.select(query.matchers, query.start_ms, query.end_ms)
-    if found.details is not None and found.details.histograms is not None:
+    """The series of a query. As in Prometheus, a query without matchers has no series."""
+    return storage.select(query.matchers, query.start_ms, query.end_ms) if query.matchers else NO_SERIES
+
+
+def _streams(request: ReadRequest, found: Sequence[StoredSeries]) -> bool:
+    """Whether the answer is chunks. Native histograms are sent as samples, which Prometheus accepts beside chunks.
+
+    Raises InvalidRequest (native_histograms) for a caller that accepts chunks alone.
+    """
+    if request.response_type is ResponseType.SAMPLES:
+        return False
+    if not any(one.details is not None and one.details.histograms is not None for one in found):
+        return True
+    if not request.takes_samples:
         raise InvalidRequest(
-            f"{_text(query)} selects native histograms, which remote read does not send here: select other series, or "
-            "send the query to /api/v1/query",
+            f"{' '.join(map(_text, request.queries))} selects native histograms, which remote read sends in the form "
+            "SAMPLES alone: accept it too, select other series, or send the query to /api/v1/query",
             reason="native_histograms",
         )
-    return found
+    return False
 
 
 def _size(found: Sequence[StoredSeries]) -> int:
-    return sum(SAMPLE_BYTES * len(one.ts_ms) + LABEL_COPIES * sum(map(len, one.labels)) for one in found)
+    details = sum(one.details.nbytes for one in found if one.details is not None)
+    return details + sum(SAMPLE_BYTES * len(one.ts_ms) + LABEL_COPIES * sum(map(len, one.labels)) for one in found)
 
 
 def _text(query: Query) -> str:

@@ -45,10 +45,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """response_type: form of the answer."""
+    """response_type: form of the answer. takes_samples: whether the caller accepts SAMPLES too."""
 
     queries: Sequence[Query]
     response_type: ResponseType
+    takes_samples: bool
 
 
 def read_request(body: bytes | bytearray, hold: Callable[[int], None]) -> ReadRequest:
@@ -65,7 +66,10 @@ def read_request(body: bytes | bytearray, hold: Callable[[int], None]) -> ReadRe
         raise InvalidRequest(f"the body is no ReadRequest: {error}", reason=_DECODE) from error
     if len(message.queries) > QUERIES_MAX:
         raise InvalidRequest(f"{len(message.queries)} queries; the limit is {QUERIES_MAX}", reason=_DECODE)
-    return ReadRequest([_query(query) for query in message.queries], _response_type(message.accepted_response_types))
+    accepted = message.accepted_response_types
+    form = _response_type(accepted)
+    takes_samples = form is ResponseType.SAMPLES or ResponseType.SAMPLES.value in accepted
+    return ReadRequest([_query(query) for query in message.queries], form, takes_samples)
 
 
 def _expanded(body: bytes | bytearray, hold: Callable[[int], None]) -> bytes:
