@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ groups:
 - name: reads
   interval: 1s
   rules: [{record: "twice", expr: "2 * sum_x"}]
+- name: of_a
+  interval: 1s
+  rules: [{record: "a_x", expr: 'sum by (job) (x{job="a",instance=""})'}]
 - name: base
   interval: 1s
   rules:
@@ -123,18 +127,75 @@ def test_recorded_samples_are_exact_and_none_is_missing_over_a_kill(tmp_path: Pa
             wait_until(lambda: len(api.evaluated(group)) > before + 8, WITHIN_S)
         times = api.evaluated(group)
         assert [after - at for at, after in pairwise(times)] == [1000] * (len(times) - 1)
-        wait_until(lambda: api.evaluated(GROUP.format(file=rules, name="reads"))[-1] >= times[-1], WITHIN_S)
+        for name in ("reads", "of_a"):
+            last = partial(api.evaluated, GROUP.format(file=rules, name=name))
+            wait_until(lambda last=last: last()[-1] >= times[-1], WITHIN_S)  # type: ignore[misc]
         _check(api, times)
         wait_until(lambda: {one["labels"]["job"] for one in notifier.alerts()} == {"a", "b"}, WITHIN_S)
         ((name, severity),) = {(one["labels"]["alertname"], one["labels"]["severity"]) for one in notifier.alerts()}
         assert (name, severity) == ("High", "page")
-        (base, reads) = api.get("rules")["groups"]
-        assert (base["name"], reads["name"]) == ("base", "reads")
-        assert {rule["health"] for one in (base, reads) for rule in one["rules"]} == {"ok"}
+        groups = api.get("rules")["groups"]
+        assert [(one["name"], len(one["partitions"] or ())) for one in groups] == [
+            ("base", 0),
+            ("of_a", 1),
+            ("reads", 0),
+        ]
+        assert {rule["health"] for one in groups for rule in one["rules"]} == {"ok"}
         page = api.page("rules")
         assert [name for name in ("High", "sum_sum_x", "twice", str(rules)) if name not in page] == []
         assert "failed" not in page
         assert role.terminate_within(25.0) == 0
+
+
+RESTARTED = """
+groups:
+- name: slow
+  interval: 5s
+  rules:
+  - {alert: Waits, expr: y > 0, for: 1h}
+  - {alert: Fires, expr: y > 0, for: 5s, annotations: {v: "{{ $value }}"}}
+  - {alert: Kept, expr: 'y > 0 unless on() z', keep_firing_for: 1h}
+"""
+STATES = {"Waits": "pending", "Fires": "firing", "Kept": "firing"}
+MARGIN_S = 4.0  # A busy machine takes this for its reads and writes.
+
+
+def test_alerts_are_as_before_within_one_interval_after_a_kill(tmp_path: Path) -> None:
+    """Pending, firing and kept alerts: their states, and the times since which they are active and kept."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RESTARTED)
+    settings = ("--data-dir", str(tmp_path / "data"), "--rules", str(rules), "--rules-grace-s", "1")
+    group = GROUP.format(file=rules, name="slow")
+    with Role(tmp_path, "standalone", *settings) as role:
+        api = Api(role)
+
+        def write(name: str) -> None:
+            batch = WriteBatch()
+            batch.add({"__name__": name, "job": "a"}, time.time_ns() // 1_000_000, 1.0)
+            with connect(role.grpc) as client:
+                client.write(batch)
+
+        def alerts() -> dict[str, list[Any]]:
+            fields = ("state", "activeAt", "value", "keepFiringSince", "annotations")
+            found = api.get("alerts")["alerts"]
+            return {one["labels"]["alertname"]: [one.get(name) for name in fields] for one in found}
+
+        write("y")
+        wait_until(lambda: {name: one[0] for name, one in alerts().items()} == STATES, WITHIN_S)
+        write("z")
+        wait_until(lambda: alerts()["Kept"][3] is not None, WITHIN_S)
+        before = alerts()
+        role.kill()
+        role.start()
+        began = time.monotonic()
+        wait_until(lambda: alerts() == before, WITHIN_S)
+        assert time.monotonic() - began < 5.0 + 1.0 + MARGIN_S
+        last_ms = api.evaluated(group)[-1]
+        wait_until(lambda: api.evaluated(group)[-1] > last_ms, WITHIN_S)
+        assert alerts() == before
+        # `activeAt` of each alert is the same at all times.
+        states = api.samples("ALERTS_FOR_STATE")
+        assert [len({value for _, value in rows}) for rows in states.values()] == [1, 1, 1]
 
 
 def _alertmanagers(notifier: Notifier) -> tuple[str, str]:
@@ -147,6 +208,7 @@ def _check(api: Api, times: list[int]) -> None:
         ("sum_x", "sum by (job) (x)"),
         ("sum_sum_x", "sum by (job) (sum_x) + 1"),
         ("twice", "2 * sum_x"),
+        ("a_x", 'sum_x{job="a"}'),
     ):
         expected = api.values(expression, times)
         recorded: dict[int, dict[str, float]] = {at_ms: {} for at_ms in times}

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 EVALUATIONS_MAX = 10_000  # Evaluations of groups; each reads from the server.
 ANSWER_BYTES_MAX = 256 << 20
 WITHIN_S = 10.0
-GROUP_COLUMNS = ("group", "file", "rules", "failing", "pending", "firing", "evaluated through", "seconds", "waits for")
+GROUP_COLUMNS = (
+    *("group", "file", "rules", "failing", "pending", "firing", "evaluated through", "seconds", "partitions"),
+    "waits for",
+)
 ALERT_COLUMNS = ("alert", "state", "since", "value")
 RESULT_COLUMNS = ("rule", "series", "state", "value")
 
@@ -100,6 +103,7 @@ def _group_row(group: dict[str, Any]) -> tuple[object, ...]:
     return (
         *(group["name"], group["file"], len(rules), failing, states["pending"], states["firing"]),
         *("never" if through.startswith("0001-") else through, f"{group['evaluationTime']:.3f}"),
+        ", ".join(map(str, group.get("partitions") or ())) or "all",
         group.get("waitsFor") or "-",
     )
 

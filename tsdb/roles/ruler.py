@@ -26,6 +26,7 @@ from tsdb.model.details import SampleDetails
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.model.histograms import InvalidHistogram, count_errors
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
+from tsdb.model.placement import PlacementRule
 from tsdb.ops.http.bodies import JoinedRoutes
 from tsdb.ops.lifecycle import Component, Deadline
 from tsdb.ops.logs import get_logger
@@ -51,6 +52,7 @@ from tsdb.rules.files import RuleFile, load_rules
 from tsdb.rules.follower import LogFollower
 from tsdb.rules.groups import RuleSample
 from tsdb.rules.notifier import AlertmanagerAccess, Notifier
+from tsdb.rules.placement import Partitions, RulePlacement
 from tsdb.rules.remote import RuleGroups
 from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 from tsdb.rules.shares import GroupShares, Shares
@@ -135,15 +137,20 @@ def make_ruler(
     options = query_options(settings)
 
     @contextmanager
-    def open_read(after: Mapping[int, int] | None) -> Iterator[RuleRead]:
+    def open_read(after: Mapping[int, int] | None, partitions: Partitions) -> Iterator[RuleRead]:
         with calls.of(caller) as call:
             accepted = SHORT if after is None else ReadOptions(contain(after, call))
+            if partitions is not None:
+                accepted = replace(accepted, partitions=sorted(partitions))
             storage = QuerierStorage(sources, limits, call, accepted)
             yield RuleRead(storage, replace(options, hold=call.hold_values, check=call.check_going))
 
-    def labels(ids: NDArray[np.uint64], first_ms: int, last_ms: int, after: Mapping[int, int]) -> dict[int, Labels]:
+    def labels(
+        ids: NDArray[np.uint64], partition: int, first_ms: int, last_ms: int, after: Mapping[int, int]
+    ) -> dict[int, Labels]:
         with calls.of(caller) as call:
-            return labels_of_series(sources, limits, call, ids, (first_ms, last_ms), contain(after, call))
+            tokens = contain(after, call)
+            return labels_of_series(sources, limits, call, ids, (first_ms, last_ms), tokens, (partition,))
 
     ports = RulerPorts(
         lambda: [file.now() for file in files],
@@ -155,6 +162,7 @@ def make_ruler(
         clock,
         shares,
         make_notifier(settings),
+        RulePlacement(PlacementRule(settings.placement_labels), len(sources.partitions)),
     )
     ruler = Ruler(
         ports,
@@ -244,21 +252,23 @@ def labels_of_series(
     ids: NDArray[np.uint64],
     span_ms: tuple[int, int],
     after: Sequence[RecordToken],
+    partitions: Sequence[int],
 ) -> dict[int, Labels]:
-    """Labels of series that have samples in span_ms, both ends included. ids: ascending. Losses do not matter here."""
+    """Labels of series of some partitions that have samples in span_ms, both ends included. ids: ascending. Losses do
+    not matter here."""
     spec = SelectSpec(
         (),
         ids,
         span_ms[0],
         span_ms[1] + 1,
         last_n=1,
-        options=ReadOptions(after, allow_holes=True),
+        options=ReadOptions(after, allow_holes=True, partitions=partitions),
         series_max=limits.series_max,
         samples_max=limits.samples_max,
         bytes_max=limits.bytes_max,
     )
     found: dict[int, Labels] = {}
-    for answer in SelectRead(sources, spec, limits, call).answers(sources.partitions):
+    for answer in SelectRead(sources, spec, limits, call).answers(partitions):
         for part in answer.body.parts:
             if part.series is not None:
                 pairs = zip(part.series.series_ids.tolist(), part.series.canonical(), strict=True)

@@ -15,6 +15,7 @@ from tsdb.model.clock import Clock
 from tsdb.model.errors import TsdbError
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
+from tsdb.rules.placement import Partitions
 
 AGAIN_S = 0.5  # Time between two ticks of a partition.
 
@@ -52,11 +53,13 @@ class LogCompleteness:
         self._clock = clock
         self._again_at: dict[int, float] = {}
 
-    def missing(self, at_ms: int) -> str:
-        """Why not all samples up to at_ms are readable; "" when they are."""
+    def missing(self, at_ms: int, partitions: Partitions = None) -> str:
+        """Why not all samples up to at_ms of these partitions are readable; "" when they are."""
         wanted_ms = at_ms + self._grace_ms
         behind: list[str] = []
         for number in self._partitions:
+            if partitions is not None and number not in partitions:
+                continue
             position = self._position(number)
             watermark_ms = position.watermark_ms
             if watermark_ms is None or watermark_ms <= wanted_ms:

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model.clock import Clock
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import Overloaded, TsdbError, Unavailable
 from tsdb.ops.logs import get_logger
 from tsdb.ops.metrics import counter
 from tsdb.rules.alerts import Labels
 from tsdb.rules.files import AlertingRule, Rule, RuleGroup
 from tsdb.rules.follower import FollowedSamples, Follower
 from tsdb.rules.groups import RuleSample, comes_later
+from tsdb.rules.placement import Partitions
 from tsdb.rules.reach import RuleReach, Target, Targets, may_share, outputs_of, reaches_of
 from tsdb.rules.schedule import ScheduledGroup
 
@@ -37,9 +38,9 @@ _unrepaired = counter(
 
 log = get_logger(__name__)
 
-ReadLabels = Callable[[NDArray[np.uint64], int, int, Mapping[int, int]], Mapping[int, Labels]]
-"""Labels of series by their ids. Arguments: ids, first and last time of their samples, the records that the answer must
-contain. Raises Unavailable and Overloaded."""
+ReadLabels = Callable[[NDArray[np.uint64], int, int, int, Mapping[int, int]], Mapping[int, Labels]]
+"""Labels of series by their ids. Arguments: ids, their partition, first and last time of their samples, the records
+that the answer must contain. Raises Unavailable and Overloaded."""
 
 
 class LateMarks:
@@ -67,7 +68,8 @@ class LateMarks:
         self._targets = Targets(())
         self._by_id: MutableMapping[int, Sequence[Target]] = {}
         self._sharing: dict[tuple[str, int], list[tuple[ScheduledGroup, int]]] = {}
-        self._unmarked: deque[FollowedSamples] = deque()
+        self._unmarked: dict[int, deque[FollowedSamples]] = {}
+        self._stalled: dict[int, TsdbError] = {}  # Partitions whose samples could not be marked, with the reason.
         # Samples that this process wrote and has not seen in the log yet, with their groups.
         self._written: Counter[tuple[int, int, str]] = Counter()
         self._last_written: dict[int, int] = {}
@@ -79,25 +81,42 @@ class LateMarks:
         self._by_id.clear()
         self._sharing = _sharing(groups)
 
-    def follow(self) -> bool:
-        """Look at the records that have come, and mark steps. Returns False while records of `wrote` or `expect_all`
-        are to come. Raises Unavailable and Overloaded; the next call looks at the same records again."""
+    def follow(self) -> None:
+        """Look at the records that have come, and mark steps. The next call looks again at samples
+        that cannot be marked for now, which `check` names. Raises Unavailable and Overloaded of the log."""
         groups = self._groups.values()
         steps = [one.evaluated_ms - self._offset_ms(one.group) for one in groups if one.evaluated_ms is not None]
         newest_ms = max(max(steps, default=0) + self._targets.ahead_ms, self._targets.fixed_ms)
-        self._unmarked.extend(self._follower.follow(newest_ms))
-        while self._unmarked:
-            self._mark(self._unmarked[0])
-            self._unmarked.popleft()
-        seen = self._follower.next_offsets()
-        return all(offset < seen.get(partition, 0) for partition, offset in self._last_written.items())
+        for found in self._follower.follow(newest_ms):
+            self._unmarked.setdefault(found.partition, deque()).append(found)
+        self._stalled.clear()
+        for partition, waiting in list(self._unmarked.items()):
+            try:
+                while waiting:
+                    self._mark(waiting[0])
+                    waiting.popleft()
+            except (Unavailable, Overloaded) as error:
+                self._stalled[partition] = error
+            else:
+                del self._unmarked[partition]
 
-    def after(self) -> dict[int, int]:
-        """The records that each read must contain, by partition: those that were looked at, and own ones."""
+    def check(self, partitions: Partitions = None) -> None:
+        """Raises Unavailable or Overloaded where samples of these partitions could not be marked by `follow`."""
+        for partition, error in self._stalled.items():
+            if partitions is None or partition in partitions:
+                raise error
+
+    def has_seen_own(self, partitions: Partitions = None) -> bool:
+        """Whether `follow` has seen all records of `wrote` and `expect_all` in these partitions."""
+        seen = self._follower.next_offsets()
+        return all(offset < seen.get(partition, 0) for partition, offset in _of(self._last_written, partitions).items())
+
+    def after(self, partitions: Partitions = None) -> dict[int, int]:
+        """The records that each read of these partitions must contain: those that were looked at, and own ones."""
         found = {partition: offset - 1 for partition, offset in self._follower.next_offsets().items() if offset}
         for partition, offset in self._last_written.items():
             found[partition] = max(offset, found.get(partition, offset))
-        return {partition: offset for partition, offset in found.items() if offset >= 0}
+        return {partition: offset for partition, offset in _of(found, partitions).items() if offset >= 0}
 
     def settled_ms(self) -> int | None:
         """Broker time up to which all samples have marked what they change; None: not known."""
@@ -116,7 +135,7 @@ class LateMarks:
             self._last_written[partition] = max(offset, self._last_written.get(partition, offset))
 
     def expect_all(self) -> None:
-        """Let `follow` return False until it has seen all records that the log has now."""
+        """Let `has_seen_own` be False until `follow` has seen all records that the log has now."""
         for partition, end in self._follower.ends().items():
             self._last_written[partition] = max(end - 1, self._last_written.get(partition, -1))
 
@@ -222,7 +241,9 @@ class LateMarks:
         for start in range(0, len(unknown), IDS_A_READ):
             part = unknown[start : start + IDS_A_READ]
             try:
-                labels_of = self._labels(part, int(found.ts_ms.min()), int(found.ts_ms.max()), self.after())
+                first_ms, last_ms = int(found.ts_ms.min()), int(found.ts_ms.max())
+                after = self.after(frozenset((found.partition,)))
+                labels_of = self._labels(part, found.partition, first_ms, last_ms, after)
             except TsdbError as error:
                 if comes_later(error):
                     raise
@@ -232,6 +253,12 @@ class LateMarks:
             for number, labels in labels_of.items():
                 self._by_id[number] = self._targets.of(labels)
         return ChainMap(unread, self._by_id) if unread else self._by_id
+
+
+def _of(offsets: Mapping[int, int], partitions: Partitions) -> Mapping[int, int]:
+    if partitions is None:
+        return offsets
+    return {partition: offset for partition, offset in offsets.items() if partition in partitions}
 
 
 def _stretches(reach: RuleReach, ts_ms: NDArray[np.int64]) -> list[tuple[int, int]]:

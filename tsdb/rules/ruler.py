@@ -23,12 +23,13 @@ from tsdb.ops.metrics import counter, gauge, histogram
 from tsdb.ops.periodic import Periodic
 from tsdb.promql.evaluate.query import LOOKBACK_MS, QueryOptions, instant_query
 from tsdb.promql.evaluate.storage import Storage
-from tsdb.rules.files import RuleFile, RuleGroup
+from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup
 from tsdb.rules.follower import Follower
 from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, VectorSample, evaluate_group
 from tsdb.rules.late import LateMarks, ReadLabels
 from tsdb.rules.memory import MemoryStorage, OverlaidStorage
 from tsdb.rules.notifier import Notifier
+from tsdb.rules.placement import Partitions, RulePlacement
 from tsdb.rules.repair import Repaired, RepairNote, RepairStep, StepRepair
 from tsdb.rules.restart import evaluated_steps, restored_state
 from tsdb.rules.schedule import RuleSchedule, ScheduledGroup
@@ -44,6 +45,7 @@ OWN_WRITES_S = 2.0  # Longest wait until the log shows own writes; a group that 
 # Time from a late sample to the repair of a group: its interval, because others come with it. A sender that is always
 # late would otherwise mark the same steps again and again.
 SETTLE_MIN_S, SETTLE_MAX_S = 1.0, 60.0
+REPAIR_AGAIN_S = 5.0  # Time until the next repair after one that had to wait.
 REPAIR_S = 1.0  # Time of repairs between two looks for new steps; one repair where steps were evaluated.
 # A process that was away longer starts at this time before now; older steps are counted as skipped.
 CATCH_UP_MS = 60 * 60 * 1000
@@ -114,23 +116,24 @@ class WrittenResults:
 
 @dataclass(frozen=True, slots=True)
 class RulerPorts:
-    """The process around a ruler. files: the rule files as they are now. open_read: opens one read that contains these
-    records, by partition; None: whatever is there. missing: why not all samples up to a time are readable, "" when they
-    are. write: writes samples into the log; raises Unavailable and Overloaded.
+    """The process around a ruler. files: the rule files as they are now. open_read: opens one read of some partitions
+    that contains these records, by partition; None: whatever is there. missing: why not all samples of some partitions
+    up to a time are readable, "" when they are. write: writes samples into the log; raises Unavailable and Overloaded.
 
     follower: reads the log. labels: reads labels of series. shares: groups that are evaluated here. notifier: sends the
-    alerts; None: nothing does.
+    alerts; None: nothing does. placement: partitions of series and groups; None: not known.
     """
 
     files: Callable[[], Sequence[RuleFile]]
-    open_read: Callable[[Mapping[int, int] | None], AbstractContextManager[RuleRead]]
-    missing: Callable[[int], str]
+    open_read: Callable[[Mapping[int, int] | None, Partitions], AbstractContextManager[RuleRead]]
+    missing: Callable[[int, Partitions], str]
     write: Callable[[Sequence[RuleSample]], WrittenResults]
     follower: Follower
     labels: ReadLabels
     clock: Clock
     shares: Shares = field(default_factory=AllShares)
     notifier: Notifier | None = None
+    placement: RulePlacement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +162,14 @@ class Ruler(Periodic):
         self._options = options
         self._files: tuple[RuleFile, ...] = ()
         self._schedule = RuleSchedule()
+        if ports.placement is not None:
+            self._schedule.partitions_of = ports.placement.of_group
         self._late = LateMarks(
             ports.follower, ports.labels, ports.clock, self._offset_ms, options.repair_ms, options.lookback_ms
         )
         self._stretches: dict[str, tuple[RuleGroup, GroupStretches]] = {}
         self._follows = True  # Whether the last look at the log succeeded.
+        self._repairs_from = 0.0  # Monotonic time of the next repair.
         self._restored: list[ScheduledGroup] = []  # Groups for which the log is still to be read again.
         self._lock = threading.Lock()  # Guards the lists below, which the API reads.
         self._shown: tuple[ScheduledGroup, ...] = ()
@@ -208,7 +214,8 @@ class Ruler(Periodic):
         self._follows = self._follow()
         if self._follows or self._options.wait_max_ms is not None:
             went_on = [self._step(one) for one in self._own() if not self._closing.is_set()]
-            went_on.append(self._repair(0.0 if any(went_on) else REPAIR_S))
+            if self._ports.clock.monotonic() >= self._repairs_from:
+                went_on.append(self._repair(0.0 if any(went_on) else REPAIR_S))
         self._show()
         if any(went_on):
             return 0.0
@@ -248,14 +255,18 @@ class Ruler(Periodic):
             return False
         return True
 
-    def _follow_own(self) -> bool:
-        """Follow the log to the last own write, so that groups that read it are not evaluated twice."""
+    def _follow_own(self, partitions: Partitions = None) -> bool:
+        """Follow the log to the last own write of these partitions, so that groups that read it are not evaluated
+        twice."""
         give_up_at = self._ports.clock.monotonic() + OWN_WRITES_S
-        while not self._late.follow():
+        while True:
+            self._late.follow()
+            self._late.check(partitions)
+            if self._late.has_seen_own(partitions):
+                return True
             if self._ports.clock.monotonic() > give_up_at:
                 return False
             self._closing.wait(FOLLOW_S)
-        return True
 
     def _due_ms(self, one: ScheduledGroup) -> int:
         """When the next time of a group may be complete, by the clock of this process."""
@@ -292,11 +303,13 @@ class Ruler(Periodic):
             self._skip_old(one, now_ms)
             if self._due_ms(one) > now_ms or not self._needs_are_there(one, one.next_ms):
                 return False
-            missing = self._ports.missing(one.next_ms - self._offset_ms(one.group))
+            missing = self._ports.missing(one.next_ms - self._offset_ms(one.group), one.partitions)
             waited_max = self._has_waited(one, now_ms)
             if missing and not waited_max:
                 return self._wait(one, "incomplete", missing)
-            if not missing and one.needs and not self._follow_own():
+            if not waited_max:
+                self._late.check(one.partitions)
+            if not missing and one.needs and not self._follow_own(one.partitions):
                 return self._wait(one, "incomplete", "the log does not show the records that the group reads yet")
             try:
                 self._evaluate(one, one.next_ms, missing)
@@ -323,7 +336,7 @@ class Ruler(Periodic):
     def _look_at(self, other: ScheduledGroup) -> None:
         """Read how far another ruler has evaluated a group."""
         now_ms = self._ports.clock.now_ms()
-        with self._ports.open_read(self._late.after()) as read:
+        with self._open_read(self._of_marker(other.group)) as read:
             times, _ = evaluated_steps(read.storage, _marker(other.group), now_ms - CATCH_UP_MS, now_ms)
         if len(times):
             other.next_ms = int(times[-1]) + self._offset_ms(other.group) + other.group.interval_ms
@@ -348,7 +361,8 @@ class Ruler(Periodic):
         now_ms, group = self._ports.clock.now_ms(), one.group
         assert one.owned_ms is not None, "other groups are not evaluated here"
         # The log has all samples of the earlier process since before this one has the group.
-        missing = self._ports.missing(one.owned_ms)
+        partitions = self._to_restore(one)
+        missing = self._ports.missing(one.owned_ms, partitions)
         if missing:
             return self._wait(one, "incomplete", missing)
         for other in one.needs:
@@ -357,14 +371,14 @@ class Ruler(Periodic):
         if any(other.next_ms is None for other in one.needs):
             return self._wait(one, "incomplete", "groups whose records it reads are not evaluated yet")
         offset_ms = self._offset_ms(one.group)
-        with self._ports.open_read(self._late.after()) as read:
+        with self._open_read(partitions) as read:
             times, settled_s = evaluated_steps(read.storage, _marker(group), now_ms - CATCH_UP_MS, now_ms)
             if not len(times):
                 one.first_ms = one.next_ms = ceil_to(now_ms, group.interval_ms)
                 one.settled_ms = now_ms
                 return True
             last_ms = int(times[-1]) + offset_ms
-            surroundings = self._surroundings(MemoryStorage(), lambda samples: None)
+            surroundings = self._surroundings(MemoryStorage(), lambda samples: None, partitions=one.partitions)
             leftover = one.state.leftover
             one.state = replace(
                 restored_state(group, last_ms, offset_ms, read.storage, surroundings), leftover=leftover
@@ -388,7 +402,7 @@ class Ruler(Periodic):
         clock, offset_ms = self._ports.clock, self._offset_ms(one.group)
         begin = clock.monotonic()
         selections = GroupSelections(self._stretches_of(one.group), at_ms - offset_ms)
-        surroundings = self._surroundings(memory, write, selections, whole=not missing)
+        surroundings = self._surroundings(memory, write, selections, whole=not missing, partitions=one.partitions)
         state = evaluate_group(one.group, one.state, at_ms, offset_ms, surroundings)
         one.seconds = clock.monotonic() - begin
         settled_ms = self._late.settled_ms()
@@ -433,6 +447,8 @@ class Ruler(Periodic):
                     if self._closing.is_set() or clock.monotonic() - began >= budget_s:
                         return True
             except (Unavailable, Overloaded) as error:
+                # A read of partitions that lag takes its whole timeout, for which new steps of all groups wait.
+                self._repairs_from = clock.monotonic() + REPAIR_AGAIN_S
                 self._wait(one, "unavailable", error.message)
                 return found
         return found
@@ -443,7 +459,7 @@ class Ruler(Periodic):
             one.repairs.done(at_ms)
             return
         ts_ms = at_ms - offset_ms
-        with self._ports.open_read(self._late.after()) as read:
+        with self._open_read() as read:
             times, _ = evaluated_steps(read.storage, _marker(group), ts_ms - CATCH_UP_MS - group.interval_ms, ts_ms)
             if not len(times) or times[-1] != ts_ms:
                 one.repairs.done(at_ms)  # The ruler never evaluated this step.
@@ -535,12 +551,13 @@ class Ruler(Periodic):
         selections: GroupSelections | None = None,
         *,
         whole: bool = True,
+        partitions: Partitions = None,
     ) -> RuleSurroundings:
         """newer: samples that the log does not have yet. selections: those that all queries share. whole: whether reads
-        must have all samples."""
+        must have all samples. partitions: those that queries read."""
 
         def query(text: str, at_ms: int) -> list[VectorSample]:
-            with self._ports.open_read(self._late.after() if whole else None) as read:
+            with self._open_read(partitions, whole=whole) as read:
                 stored = read.storage if selections is None else selections.over(read.storage)
                 result = instant_query(text, OverlaidStorage(stored, newer), at_ms, read.options)
                 return vector_of(result, options.series_max)
@@ -549,6 +566,18 @@ class Ruler(Periodic):
         return RuleSurroundings(
             query, write, options.external_labels, options.external_url, self._ports.clock.monotonic
         )
+
+    def _open_read(self, partitions: Partitions = None, *, whole: bool = True) -> AbstractContextManager[RuleRead]:
+        return self._ports.open_read(self._late.after(partitions) if whole else None, partitions)
+
+    def _of_marker(self, group: RuleGroup) -> Partitions:
+        placement = self._ports.placement
+        return None if placement is None else frozenset((placement.of_series(tuple(sorted(_marker(group).items()))),))
+
+    def _to_restore(self, one: ScheduledGroup) -> Partitions:
+        """The partitions whose samples say where an earlier process was. Any may have series of alerts."""
+        of_marker, alerts = self._of_marker(one.group), any(isinstance(rule, AlertingRule) for rule in one.group.rules)
+        return None if alerts or one.partitions is None or of_marker is None else one.partitions | of_marker
 
     def _stretches_of(self, group: RuleGroup) -> GroupStretches:
         known = self._stretches.get(group.key)

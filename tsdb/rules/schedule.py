@@ -6,7 +6,7 @@ group that reads what another group records waits until that group has been eval
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tsdb.model.selector import MatchType
@@ -15,6 +15,7 @@ from tsdb.promql.syntax.tree import VectorSelector, post_order
 from tsdb.rules.alerts import ALERTS, ALERTS_FOR_STATE, Labels
 from tsdb.rules.files import AlertingRule, RuleFile, RuleGroup
 from tsdb.rules.groups import RuleGroupState, carried_state, new_state, rule_identity
+from tsdb.rules.placement import Partitions
 from tsdb.rules.repair import GroupRepairs
 from tsdb.selector.selectors import METRIC_NAME
 
@@ -30,7 +31,7 @@ class ScheduledGroup:
     repairing: their number. due_ms: when all samples of next_ms should be readable. Both are those of the last step.
     followed: records of the log below these offsets, by partition, do not count for it, since they did before.
     settled_ms: broker time of the log up to which late samples are repaired. is_unsure: samples of next_ms may be in
-    the log already.
+    the log already. partitions: those that its rules can read.
     """
 
     group: RuleGroup
@@ -50,6 +51,7 @@ class ScheduledGroup:
     followed: dict[int, int] = field(default_factory=dict)
     settled_ms: int = 0
     is_unsure: bool = False
+    partitions: Partitions = None
 
     def reset(self, owned_ms: int | None) -> None:
         """Forget all that this process knew of the group: another process has evaluated it, or will."""
@@ -69,10 +71,11 @@ class ScheduledGroup:
 @dataclass(slots=True)
 class RuleSchedule:
     """groups: those that others read come first. ended: series of groups that are gone, each with the time at which it
-    gets a stale marker; None: soon."""
+    gets a stale marker; None: soon. partitions_of: the partitions that a group can read."""
 
     groups: list[ScheduledGroup] = field(default_factory=list)
     ended: list[tuple[frozenset[Labels], int | None]] = field(default_factory=list)
+    partitions_of: Callable[[RuleGroup], Partitions] = lambda _: None
 
     def renew(self, files: Sequence[RuleFile]) -> None:
         """Take the groups of changed files. Equal groups keep state and time."""
@@ -99,6 +102,8 @@ class RuleSchedule:
                     other.state = replace(other.state, leftover=other.state.leftover | left.series)
             if series:
                 self.ended.append((series, gone.next_ms))
+        for one in found:
+            one.partitions = self.partitions_of(one.group)
         self.groups = _ordered(found)
 
 

@@ -36,12 +36,14 @@ def _group(one: ScheduledGroup) -> dict[str, Any]:
         "evaluationTime": one.seconds,
         "lastEvaluation": _time(one.evaluated_at_ms),
         # Beside Prometheus's fields: the time up to which the group is evaluated, its next time, when all samples of
-        # that should be readable, why it waits, and how many steps of its rules are to be evaluated again.
+        # that should be readable, why it waits, how many steps of its rules are to be evaluated again, and the
+        # partitions that its rules can read; null for all.
         "evaluatedThrough": _time(one.evaluated_ms),
         "nextEvaluation": _time(one.next_ms),
         "dueAt": _time(one.due_ms),
         "waitsFor": one.waits_for,
         "repairing": one.repairing,
+        "partitions": None if one.partitions is None else sorted(one.partitions),
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.model.clock import ManualClock
-from tsdb.model.errors import TsdbError
+from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.selector import Matcher
 from tsdb.promql.evaluate.query import DEFAULTS
@@ -22,6 +22,7 @@ from tsdb.rules.files import RuleFile
 from tsdb.rules.follower import FollowedSamples
 from tsdb.rules.groups import RuleSample
 from tsdb.rules.memory import MemoryStorage
+from tsdb.rules.placement import Partitions, RulePlacement
 from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 
 PARTITIONS = 3
@@ -39,7 +40,8 @@ class MemoryLog:
     contain; None: everything.
 
     complete_ms: the time up to which all samples are readable; None: now less the grace. read_error, write_error,
-    rewind_error: errors that the next calls raise.
+    rewind_error: errors that the next calls raise. placement: partitions of series; None: by their bytes, and rulers
+    know nothing of it. lagging: partitions of which no read succeeds, and whose times are not complete.
     """
 
     clock: ManualClock
@@ -53,6 +55,8 @@ class MemoryLog:
     read_error: TsdbError | None = None
     write_error: TsdbError | None = None
     rewind_error: TsdbError | None = None
+    placement: RulePlacement | None = None
+    lagging: frozenset[int] = frozenset()
     reads: int = 0
     asked: list[int] = field(default_factory=list)  # Times whose completeness rulers asked for.
 
@@ -62,7 +66,10 @@ class MemoryLog:
         for sample in samples:
             canonical = canonical_labels(sample.labels)
             self.labels[series_id(canonical)] = sample.labels
-            parts.setdefault(zlib.crc32(canonical) % PARTITIONS, []).append(sample)
+            number = zlib.crc32(canonical) % PARTITIONS
+            if self.placement is not None:
+                number = self.placement.of_series(sample.labels)
+            parts.setdefault(number, []).append(sample)
         for number, part in parts.items():
             self.records[number].append(Record(self.clock.now_ms(), part))
         return {number: len(self.records[number]) - 1 for number in parts}
@@ -77,12 +84,18 @@ class MemoryLog:
         return WrittenResults(0, [series_id(canonical_labels(sample.labels)) for sample in samples], last)
 
     @contextmanager
-    def open_read(self, after: Mapping[int, int] | None) -> Iterator[RuleRead]:
-        """A read that contains these records, and maybe more. None: those of the reads before."""
+    def open_read(self, after: Mapping[int, int] | None, partitions: Partitions = None) -> Iterator[RuleRead]:
+        """A read that contains these records, and maybe more. None: those of the reads before. No read of a partition
+        that lags succeeds."""
+        lag = self.lagging if partitions is None else self.lagging & partitions
+        if lag:
+            raise Unavailable(f"partitions {sorted(lag)} lag")
         if after is None:
             yield RuleRead(self.storage, DEFAULTS)
             return
         for number, records in enumerate(self.records):
+            if partitions is not None and number not in partitions:
+                continue
             least = max(self.applied[number], after.get(number, -1) + 1)
             self._apply(number, self.rng.randint(least, len(records)) if self.rng else len(records))
         yield RuleRead(self, DEFAULTS)
@@ -106,9 +119,11 @@ class MemoryLog:
         return self.storage.select(matchers, start_ms, end_ms)
 
     def read_labels(
-        self, ids: NDArray[np.uint64], first_ms: int, last_ms: int, after: Mapping[int, int]
+        self, ids: NDArray[np.uint64], partition: int, first_ms: int, last_ms: int, after: Mapping[int, int]
     ) -> dict[int, Labels]:
         """The port of a ruler for labels."""
+        if partition in self.lagging:
+            raise Unavailable(f"partition {partition} lags")
         if self.read_error is not None:
             raise self.read_error
         return {number: self.labels[number] for number in ids.tolist()}
@@ -117,7 +132,14 @@ class MemoryLog:
         """A new ruler over this log, as of a new process."""
         follower = MemoryFollower(self)
         ports = RulerPorts(
-            lambda: files, self.open_read, follower.missing, self.write, follower, self.read_labels, self.clock
+            lambda: files,
+            self.open_read,
+            follower.missing,
+            self.write,
+            follower,
+            self.read_labels,
+            self.clock,
+            placement=self.placement,
         )
         return Ruler(ports, options)
 
@@ -146,8 +168,10 @@ class MemoryFollower:
                     np.array([sample.ts_ms for _, sample in rows], np.int64),
                 )
 
-    def missing(self, at_ms: int) -> str:
+    def missing(self, at_ms: int, partitions: Partitions = None) -> str:
         """The port of a ruler for completeness. Ticks pass every partition, so that the clock alone decides."""
+        if self._log.lagging if partitions is None else self._log.lagging & partitions:
+            return "a partition lags"
         self._log.asked.append(at_ms)
         complete_ms = self._log.complete_ms
         if complete_ms is None:

@@ -197,6 +197,7 @@ ANSWER = {
             "lastEvaluation": "2026-11-20T00:00:02Z",
             "evaluatedThrough": "2026-11-20T00:00:00Z",
             "waitsFor": "partition 2 has not passed it",
+            "partitions": [1, 3],
             "rules": [
                 {"name": "a", "type": "recording", "health": "ok"},
                 {"name": "b", "type": "alerting", "health": "err", "lastError": "too many series"},
@@ -256,7 +257,22 @@ def test_status_shows_groups_with_what_they_wait_for_and_their_alerts(
     assert done.code == 1, "a rule fails"
     _, group, _, alert = done.text.splitlines()
     assert group.split() == [
-        *("g", "hosts.yaml", "3", "1", "0", "1", "2026-11-20T00:00:00Z", "0.013", "partition", "2", "has", "not"),
+        *(
+            "g",
+            "hosts.yaml",
+            "3",
+            "1",
+            "0",
+            "1",
+            "2026-11-20T00:00:00Z",
+            "0.013",
+            "1,",
+            "3",
+            "partition",
+            "2",
+            "has",
+            "not",
+        ),
         *("passed", "it"),
     ]
     assert alert.split() == ['{alertname="Hot",room="a"}', "firing", "2026-11-19T23:00:00Z", "2.15e+01"]

@@ -16,12 +16,14 @@ from support import counters
 from support.rules.memory_log import MemoryLog
 from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError, Unavailable
+from tsdb.model.placement import PlacementRule
 from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.query import DEFAULTS
 from tsdb.rules.alerts import AlertState, Labels, active
 from tsdb.rules.files import parse_rules
 from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, evaluate_group, new_state
 from tsdb.rules.memory import MemoryStorage
+from tsdb.rules.placement import RulePlacement
 from tsdb.rules.ruler import EVALUATED, Ruler, RulerOptions
 from tsdb.rules.schedule import RuleSchedule
 from tsdb.rules.unit_tests.histograms import HistogramValue
@@ -226,6 +228,60 @@ def test_recorded_histograms_are_those_of_all_samples_whenever_they_came(seed: i
     run.settle()
     run.check()
     assert any(isinstance(bits, bytes) for bits in _values(run.log.apply_all()).values())
+
+
+PLACED = """
+groups:
+- name: of_a
+  interval: 10s
+  rules:
+  - {record: a_sum, expr: 'sum by (job) (x{job="a"})'}
+  - {record: a_peak, expr: 'max_over_time(a_sum{job="a"}[40s])'}
+  - {record: a_rate, expr: 'rate(x{job="a"}[30s])', labels: {job: c}}
+- name: reads_a
+  interval: 15s
+  rules: [{record: a_twice, expr: '2 * a_sum{job="a"}'}]
+- name: alerts
+  interval: 10s
+  rules: [{alert: High, expr: 'x{job="b"} > 5', for: 20s}]
+- name: all
+  interval: 10s
+  rules: [{record: all, expr: "sum(x) + count(a_rate)"}]
+"""
+
+
+class PlacedRun(Run):
+    """Series are placed by their job, and partitions lag for a while, one after another."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, PLACED)
+        self.log.placement = RulePlacement(PlacementRule(("job",)), len(self.log.records))
+        self.new_ruler()
+
+    def pass_time(self) -> None:
+        if self.rng.random() < 0.2:
+            self.log.lagging = frozenset({self.rng.randrange(3)}) if self.rng.random() < 0.6 else frozenset()
+        super().pass_time()
+
+    def settle(self) -> None:
+        self.log.lagging = frozenset()
+        super().settle()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_groups_of_some_partitions_give_the_results_of_all(seed: int) -> None:
+    run = PlacedRun(seed)
+    for _ in range(100):
+        run.pass_time()
+    run.settle()
+    run.check()
+    partitions = {one.group.name: one.partitions for one in run.ruler.groups()}
+    assert partitions["all"] is None
+    assert {name: len(found or ()) for name, found in partitions.items() if name != "all"} == {
+        "of_a": 1,
+        "reads_a": 1,
+        "alerts": 1,
+    }
 
 
 @pytest.mark.soak

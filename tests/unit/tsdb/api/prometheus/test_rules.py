@@ -43,6 +43,7 @@ def test_a_group_has_its_rules_and_how_far_it_is_evaluated(served: ApiServer) ->
         "dueAt": "2015-07-01T20:11:36.5Z",
         "waitsFor": "partition 1 is behind",
         "repairing": 0,
+        "partitions": None,
     }
     evaluated = {"health": "ok", "evaluationTime": 0.0, "lastEvaluation": "2015-07-01T20:10:51.5Z"}
     record, fires, waits, fails = one["rules"]
