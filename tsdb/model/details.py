@@ -51,7 +51,11 @@ class SampleDetails:
 
 
 def joined_details(parts: Sequence[tuple[int, SampleDetails | None]]) -> SampleDetails | None:
-    """Details of the samples of all parts, one part after another. A part is (number of its samples, its details)."""
+    """Details of the samples of all parts, one part after another. A part is (number of its samples, its details).
+    Arrays of a single part are shared."""
+    parts = [part for part in parts if part[0]]
+    if len(parts) == 1:
+        return parts[0][1]
     if all(details is None for _, details in parts):
         return None
     starts: list[NDArray[np.int64]] = []

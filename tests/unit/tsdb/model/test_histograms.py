@@ -125,3 +125,16 @@ def test_joined_samples_keep_their_shapes_and_counts(shapes: list[HistogramShape
         one = whole.take(np.array([index]))
         assert one.buckets.tolist() == part.buckets.tolist()
         assert one.counts.tolist() == part.counts.tolist()
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [3, 0, 2, 3], [0, 0, 0, 0], []])
+def test_taken_samples_keep_their_buckets(sizes: list[int]) -> None:
+    """Samples with as many buckets each are taken another way than others."""
+    parts = [columns(HistogramShape(0, 0.0, ((0, size),)), [float(10 * row + at) for at in range(size)], 1.0)
+             for row, size in enumerate(sizes)]  # fmt: skip
+    found = joined_histograms([*parts, no_histograms()])
+    for rows in ([], [2, 0, 0, 3], [0, 1, 2, 3]) if sizes else ([],):
+        taken = found.take(np.array(rows, np.int64))
+        expected = [found.buckets[found.starts[row] : found.starts[row + 1]].tolist() for row in rows]
+        pairs = zip(taken.starts[:-1], taken.starts[1:], strict=True)
+        assert [taken.buckets[start:end].tolist() for start, end in pairs] == expected
