@@ -77,19 +77,23 @@ class EncodedDetails:
         *,
         dense: bool,
     ) -> None:
-        groups = len(group_start) - 1
         self._group_start = group_start
         self._starts = _EncodedStarts(details.start_ms, ts_ms, group_start) if details.start_ms is not None else None
         self._histograms = _EncodedHistograms(details, value, group_start, dense) if details.histograms else None
-        self.bytes_bound = np.full(groups, _GROUP_BYTES, np.int64)
+
+    def bytes_bound(self) -> NDArray[np.int64]:
         """int64 (g,): the sections of some groups have at most the sum of theirs, tags and lengths included."""
-        self.bucket_counts = np.zeros(groups, np.int64)
-        """int64 (g,): bucket counts of each group."""
+        found = np.full(len(self._group_start) - 1, _GROUP_BYTES, np.int64)
         if self._starts is not None:
-            self.bytes_bound += np.diff(self._starts.ends, prepend=0)
+            found += np.diff(self._starts.ends, prepend=0)
         if self._histograms is not None:
-            self.bytes_bound += self._histograms.bytes_bound
-            self.bucket_counts += self._histograms.bucket_counts
+            found += self._histograms.bytes_bound()
+        return found
+
+    def bucket_counts(self) -> NDArray[np.int64]:
+        """int64 (g,): bucket counts of each group."""
+        none = np.zeros(len(self._group_start) - 1, np.int64)
+        return none if self._histograms is None else self._histograms.bucket_counts
 
     def sections(self, first: int, last: int) -> list[Section]:
         """The sections of the groups [first, last); none where their samples have no details."""
@@ -144,7 +148,7 @@ class _EncodedHistograms:
             _Columns.of(layout.column_start, by_column, dense).grouped(layout.group_columns),
         )
         self.bucket_counts = np.diff(columns.starts[self._histogram_start])
-        self.bytes_bound = self._bound(layout)
+        self._layout = layout
 
     def section(self, first: int, last: int) -> bytes:
         start, end = int(self._histogram_start[first]), int(self._histogram_start[last])
@@ -169,13 +173,13 @@ class _EncodedHistograms:
             out += columns.slice(first, last)
         return bytes(out)
 
-    def _bound(self, layout: _Layout) -> NDArray[np.int64]:
+    def bytes_bound(self) -> NDArray[np.int64]:
         """Bytes of each group beside _GROUP_BYTES, as if it shared no shape and no run with its neighbours."""
         found = np.zeros(len(self._group_start) - 1, np.int64)
         for columns in self._columns:
             found += np.diff(columns.ends, prepend=0)
         shape_bytes = np.array([len(one.data) + 3 for one in self._stored], np.int64)
-        np.add.at(found, layout.pair_group, shape_bytes[layout.pair_shape])
+        np.add.at(found, self._layout.pair_group, shape_bytes[self._layout.pair_shape])
         changes = np.flatnonzero(np.diff(self._is_histogram)) + 1
         np.add.at(found, _group_of(changes, self._group_start), kernels.KIND_BYTES_MAX)
         changes = (np.diff(self._shape_of) != 0) | (np.diff(self._attributes) != 0)
@@ -359,6 +363,8 @@ class _Layout:
     @classmethod
     def of(cls, stored: Sequence[_Stored], shape_of: NDArray[np.int64], histogram_start: NDArray[np.int64]) -> _Layout:
         """The layout of histograms with these shapes. Group i has [histogram_start[i], histogram_start[i + 1])."""
+        if len(stored) == 1 and len(histogram_start) == 2:
+            return cls._of_one(stored[0], len(shape_of))
         zero = np.zeros(1, np.int64)
         group_of = np.repeat(np.arange(len(histogram_start) - 1), np.diff(histogram_start))
         run_first = np.concatenate((zero, np.flatnonzero(np.diff(shape_of) | np.diff(group_of)) + 1))
@@ -377,6 +383,16 @@ class _Layout:
         kernels.column_starts_kernel(run_length, run_pair, pair_start, column_of, column_start)
         group_columns = np.searchsorted(column_group, np.arange(len(histogram_start)))
         return cls(run_length, run_pair, pair_group, pair_shape, pair_start, column_of, column_start, group_columns)
+
+    @classmethod
+    def _of_one(cls, stored: _Stored, histograms: int) -> _Layout:
+        """The layout of one group with one shape, as most log records have it: the general way takes 100 us."""
+        zero, buckets = np.zeros(1, np.int64), len(stored.keys)
+        column_of = np.empty(buckets, np.int64)
+        column_of[np.argsort(stored.keys)] = np.arange(buckets)
+        ends = np.array([0, buckets], np.int64)
+        run_length, column_start = np.array([histograms], np.int64), np.arange(buckets + 1) * histograms
+        return cls(run_length, zero, zero, zero, ends, column_of, column_start, ends)
 
     def transpose(self, rows: NDArray[np.float64], columns: NDArray[np.float64], *, to_rows: bool) -> None:
         """Copy counts from histogram order to column order, or back."""

@@ -244,7 +244,7 @@ def test_bounds_of_bytes_hold_for_every_range_of_series() -> None:
     for first in range(given.series):
         for last in range(first + 1, given.series + 1):
             size = sum(len(data) for _, data in encoded.sections(first, last))
-            assert size <= encoded.bytes_bound[first:last].sum()
+            assert size <= encoded.bytes_bound()[first:last].sum()
 
 
 def test_a_shape_of_every_kind_comes_back() -> None:
