@@ -36,7 +36,7 @@ def negated(block: Block) -> Block:
     if block.native is None:
         return block.with_values(-block.values)
     histograms = block.native.histograms
-    native = replace(block.native, histograms=histograms.times(np.full(len(histograms), -1.0)))
+    native = replace(block.native, source=histograms.times(np.full(len(histograms), -1.0)))
     return replace(block, values=-block.values, native=native)
 
 

@@ -128,7 +128,7 @@ def _subquery(context: EvaluationContext, node: Subquery) -> Step[Ranges]:
     samples = as_samples(block, inner.times_ms)
     if samples.native is not None:
         # The steps of a subquery leave samples out or repeat them, so their hints say nothing of resets between them.
-        native = replace(samples.native, histograms=samples.native.histograms.without_resets())
+        native = replace(samples.native, source=samples.native.histograms.without_resets())
         samples = replace(samples, native=native)
     context.in_hand.replace(before, samples.nbytes)
     return Ranges(samples, at_ms, range_ms, range_ms, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -278,6 +278,9 @@ def _context(
 
 
 def _ended(context: EvaluationContext, block: Block) -> Block:
+    if block.native is not None:
+        # Nothing is computed after the query: its memory is counted here, and its bound of time holds.
+        block = replace(block, native=replace(block.native, source=block.native.histograms))
     # No name is marked where names go at once, and looking for marks goes through all series.
     return block.at_end() if context.delays_name_removal else block.merged()
 

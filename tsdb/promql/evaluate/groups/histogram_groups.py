@@ -7,13 +7,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.ops.cores import on_cores
 from tsdb.promql.evaluate.context import EvaluationContext
-from tsdb.promql.evaluate.native.histograms import HistogramCells
+from tsdb.promql.evaluate.native.histograms import (
+    CombinedHistograms,
+    HistogramCells,
+    PendingHistograms,
+    joined_combined,
+    parts_of,
+)
 from tsdb.promql.evaluate.ranges.histogram_ranges import report_combined
 from tsdb.promql.evaluate.vectors.block import Block, counted
 from tsdb.promql.evaluate.vectors.labels import METRIC_NAME
 from tsdb.promql.syntax.tree import Aggregation, without_parens
 
+PENDING_MAX = 1 << 12  # Histograms that are computed at once for a sum: some MiB, which the caches of a core hold.
+PENDING_BYTES = 1024  # Rough size of a histogram.
+PARTS_A_CHECK = 32
 _OF_FLOATS = frozenset({"min", "max", "stddev", "stdvar", "quantile", "topk", "bottomk"})
 
 
@@ -51,9 +61,7 @@ def with_totals(
     members = block.native.of[rows, steps]
     sizes = np.diff(starts)
     divisors = sizes.astype(np.float64) if node.operator == "avg" else None
-    found = block.native.histograms.combined(
-        starts, members, np.ones(len(members)), divisors, admit=context.in_hand.admit
-    )
+    found = _combined(context, block.native, starts, members, divisors)
     failed = np.flatnonzero(found.failed >= 0)
     if len(failed):
         names = block.labels.texts(METRIC_NAME)
@@ -66,3 +74,31 @@ def with_totals(
     of = np.full(result.values.shape, -1, np.int64)
     of[group[firsts][good], steps[firsts][good]] = np.flatnonzero(good)
     return replace(result, present=(floats & ~histograms) | (of >= 0), native=HistogramCells(found.histograms, of))
+
+
+def _combined(
+    context: EvaluationContext,
+    native: HistogramCells,
+    starts: NDArray[np.int64],
+    members: NDArray[np.int64],
+    divisors: NDArray[np.float64] | None,
+) -> CombinedHistograms:
+    """The sums or means of the groups. Histograms that are not computed yet are computed for some groups at a time."""
+    if not isinstance(native.source, PendingHistograms):
+        ones = np.ones(len(members))
+        return native.histograms.combined(starts, members, ones, divisors, admit=context.in_hand.admit)
+    source = native.source
+    parts: list[CombinedHistograms] = []
+
+    def combined(part: slice) -> CombinedHistograms:
+        taken = source.part(members[starts[part.start] : starts[part.stop]])
+        ends = starts[part.start : part.stop + 1] - starts[part.start]
+        ones = np.ones(len(taken))
+        return taken.combined(ends, np.arange(len(taken)), ones, None if divisors is None else divisors[part])
+
+    slices = list(parts_of(starts, PENDING_MAX))
+    for first in range(0, len(slices), PARTS_A_CHECK):
+        context.check()
+        some = slices[first : first + PARTS_A_CHECK]
+        parts += on_cores(combined, some, PENDING_BYTES * PENDING_MAX * len(some))
+    return joined_combined(parts) if parts else combined(slice(0, 0))

@@ -21,6 +21,7 @@ from tsdb.model.histograms import (
     SCHEMA_MAX,
     UNKNOWN,
     HistogramColumns,
+    HistogramShape,
     csr_places,
 )
 from tsdb.promql.evaluate.native import measure_kernels as codes
@@ -298,44 +299,108 @@ def joined_combined(parts: Sequence[CombinedHistograms]) -> CombinedHistograms:
     )
 
 
+class PendingHistograms:
+    """Histograms that are computed when they are read. A sum over many series reads a part of them at a time, because
+    all together may take more memory than the samples. Used by one query; several threads may take parts.
+
+    held: bytes of what they are computed from. make: the histograms with these indexes, in this order; it calls its
+    second argument with the bytes of all of them before they are computed. admit: raises when they do not fit.
+    """
+
+    __slots__ = ("_admit", "_count", "_held", "_make", "_whole")
+
+    def __init__(
+        self,
+        count: int,
+        held: int,
+        make: Callable[[Integers, Callable[[int], None]], NativeHistograms],
+        admit: Callable[[int], None],
+    ) -> None:
+        self._count = count
+        self._held = held
+        self._make = make
+        self._admit = admit
+        self._whole: NativeHistograms | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory for them."""
+        return self._held if self._whole is None else self._held + self._whole.nbytes
+
+    def part(self, rows: Integers) -> NativeHistograms:
+        """The histograms with these indexes, few enough that their memory counts as that of a calculation."""
+        return self._make(rows, lambda size: None) if self._whole is None else self._whole.take(rows)
+
+    def whole(self) -> NativeHistograms:
+        """All histograms, computed by the first call."""
+        if self._whole is None:
+            self._whole = self._make(np.arange(self._count), self._admit)
+        return self._whole
+
+
 @dataclass(frozen=True, slots=True)
 class HistogramCells:
     """The histograms of a block or of samples. of: int64 with the shape of the values, the index of the histogram, -1
     for a float."""
 
-    histograms: NativeHistograms
+    source: NativeHistograms | PendingHistograms
     of: Integers
+
+    @property
+    def histograms(self) -> NativeHistograms:
+        """All histograms to which `of` refers."""
+        return self.source.whole() if isinstance(self.source, PendingHistograms) else self.source
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.histograms.nbytes + self.of.nbytes
+        return self.source.nbytes + self.of.nbytes
 
 
 def from_columns(columns: HistogramColumns) -> NativeHistograms:
-    """The histograms of stored columns, in their order."""
-    keys, buckets = np.empty(len(columns.buckets), np.int64), np.empty(len(columns.buckets))
+    """The histograms of stored columns, in their order. Counts are shared where no histogram has negative buckets."""
     whole = np.empty((len(columns), 3), np.int64)
     whole[:, HINT] = columns.hints
-    thresholds = np.zeros(len(columns))
     known: dict[tuple[float, ...], int] = {}
-    for number, shape in enumerate(columns.shapes):
-        rows = np.flatnonzero(columns.shape_of == number)
-        if not len(rows):
-            continue
-        positive = shape.positive_buckets
-        # Stored: the positive buckets and then the negative ones, both from zero on.
-        order = np.concatenate((np.arange(len(shape.indexes) - 1, positive - 1, -1), np.arange(positive)))
-        key = shape.indexes[order] + ORIGIN
-        key[: shape.negative_buckets] *= -1
-        places = columns.starts[rows][:, np.newaxis] + np.arange(len(order))
-        keys[places] = key
-        buckets[places] = columns.buckets[columns.starts[rows][:, np.newaxis] + order]
-        whole[rows, SCHEMA] = shape.schema
-        whole[rows, BOUNDS] = known.setdefault(shape.bounds, len(known)) if shape.has_bounds else -1
-        thresholds[rows] = shape.zero_threshold
-    numbers = np.column_stack((columns.counts, columns.sums, columns.zero_counts, thresholds))
-    return NativeHistograms(columns.starts, keys, buckets, numbers, whole, tuple(known))
+    used = np.unique(columns.shape_of)
+    shapes = [columns.shapes[number] for number in used.tolist()]
+    numbers = np.zeros(len(columns.shapes), np.int64)
+    numbers[used] = np.arange(len(used))
+    shape_of = numbers[columns.shape_of]
+    schemas = np.array([shape.schema for shape in shapes], np.int64)
+    bounds = np.array(
+        [known.setdefault(shape.bounds, len(known)) if shape.has_bounds else -1 for shape in shapes], np.int64
+    )
+    thresholds = np.array([shape.zero_threshold for shape in shapes])
+    whole[:, SCHEMA], whole[:, BOUNDS] = schemas[shape_of], bounds[shape_of]
+    # Stored: the positive buckets and then the negative ones, both from zero on.
+    orders = [_order(shape) for shape in shapes]
+    keys, buckets = _of_shapes([_keys(*pair) for pair in zip(shapes, orders, strict=True)], shape_of), columns.buckets
+    if any(shape.negative_buckets for shape in shapes):
+        buckets = buckets[np.repeat(columns.starts[:-1], np.diff(columns.starts)) + _of_shapes(orders, shape_of)]
+    found = np.column_stack((columns.counts, columns.sums, columns.zero_counts, thresholds[shape_of]))
+    return NativeHistograms(columns.starts, keys, buckets, found, whole, tuple(known))
+
+
+def _order(shape: HistogramShape) -> Integers:
+    """The stored place of each bucket, ascending by the bounds of the buckets."""
+    positive = shape.positive_buckets
+    return np.concatenate((np.arange(len(shape.indexes) - 1, positive - 1, -1), np.arange(positive)))
+
+
+def _keys(shape: HistogramShape, order: Integers) -> Integers:
+    keys = shape.indexes[order] + ORIGIN
+    keys[: shape.negative_buckets] *= -1
+    return keys
+
+
+def _of_shapes(numbers: Sequence[Integers], shape_of: Integers) -> Integers:
+    """The numbers of the shape of each histogram, one histogram after another."""
+    if len(numbers) == 1:
+        return np.tile(numbers[0], len(shape_of))
+    sizes = np.array([len(one) for one in numbers], np.int64)
+    starts = np.cumsum(sizes) - sizes
+    return np.concatenate([*numbers, np.zeros(0, np.int64)])[joined_ranges(starts[shape_of], sizes[shape_of])]
 
 
 def joined_natives(parts: Sequence[NativeHistograms]) -> NativeHistograms:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.histograms import GAUGE
+from tsdb.model.histograms import GAUGE, csr_places
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.native.combine_kernels import (
     RECONCILED_ADDITION,
@@ -23,6 +23,7 @@ from tsdb.promql.evaluate.native.histograms import (
     CombinedHistograms,
     HistogramCells,
     NativeHistograms,
+    PendingHistograms,
     joined_combined,
     joined_natives,
     parts_of,
@@ -177,13 +178,15 @@ def _only(samples: Samples, where: Mask) -> tuple[Samples, Integers]:
     return kept, np.flatnonzero(where)
 
 
-def _with_cells(block: Block, histograms: NativeHistograms, rows: Integers, steps: Integers, good: Mask) -> Block:
+def _with_cells(
+    block: Block, source: NativeHistograms | PendingHistograms, rows: Integers, steps: Integers, good: Mask
+) -> Block:
     """The block with these histograms, each at its row and step, where it is good."""
     of = np.full(block.values.shape, -1, np.int64)
     present = block.present.copy()
     of[rows[good], steps[good]] = np.flatnonzero(good)
     present[rows[good], steps[good]] = True
-    return replace(block, present=present, native=HistogramCells(histograms, of))
+    return replace(block, present=present, native=HistogramCells(source, of))
 
 
 def _totals(
@@ -240,7 +243,9 @@ class _Series:
     def resets(self) -> Mask:
         """Whether the counter was reset between a sample and the one before it in its series."""
         found = np.zeros(len(self.cells) + 1, np.bool_)  # One more: the places after the last sample.
-        places = np.setdiff1d(np.arange(len(self.cells)), self.samples.starts[:-1])
+        is_first = found.copy()
+        is_first[self.samples.starts] = True
+        places = np.flatnonzero(~is_first)
         found[places] = self.histograms.are_resets(self.cells[places], self.cells[places - 1])
         return found
 
@@ -308,12 +313,58 @@ def _rates(
     if is_counter and len(rows):
         ends = np.stack((np.minimum(low + 1, last), high), axis=1).reshape(-1)
         lowest = np.minimum(lowest, np.minimum.reduceat(np.append(schemas, 0), ends)[::2])
+    rates = _Rates(series, ranges, code, rows, steps, low, last, zero_ms, starts, members, weights, lowest)
     admit = _beside(problems.context, 0)
-    found = histograms.combined(starts, members, weights, schema_max=lowest, admit=admit)
-    good &= found.failed < 0
-    problems.report(found, is_aggregation=False)
-    factors = _extrapolation(series, rows, steps, (low, last), zero_ms, found.histograms.counts, ranges, code)
-    return _with_cells(block, found.histograms.times(factors).with_hint(GAUGE), rows, steps, good)
+    if histograms.has_bounds.any():
+        found, combined = rates.made(np.arange(len(rows)), admit)
+        good &= combined.failed < 0
+        problems.report(combined, is_aggregation=False)
+        return _with_cells(block, found, rows, steps, good)
+    # Exponential buckets always fit together, and their sums have no annotations.
+    pending = PendingHistograms(len(rows), histograms.nbytes, lambda *given: rates.made(*given)[0], admit)
+    return _with_cells(block, pending, rows, steps, good)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The cells of a block of rates. Cell i is the sum of the histograms members[starts[i]:starts[i + 1]] times their
+    weights, at a schema of at most schema_max, times a factor. rows, steps: its place. low, last: the first and the
+    last sample of its window; the counter was empty at zero_ms."""
+
+    series: _Series
+    ranges: Ranges
+    code: int
+    rows: Integers
+    steps: Integers
+    low: Integers
+    last: Integers
+    zero_ms: Integers
+    starts: Integers
+    members: Integers
+    weights: NDArray[np.float64]
+    schema_max: Integers
+
+    def made(self, cells: Integers, admit: Callable[[int], None]) -> tuple[NativeHistograms, CombinedHistograms]:
+        """The rates of these cells, and the sums of which they are made. admit: see `NativeHistograms.combined`. Any
+        thread may call this."""
+        places, starts = csr_places(self.starts, cells)
+        found = self.series.histograms.combined(
+            starts, self.members[places], self.weights[places], schema_max=self.schema_max[cells], admit=admit
+        )
+        window = self.low[cells], self.last[cells]
+        counts = found.histograms.counts
+        with np.errstate(all="ignore"):  # The setting of a thread is its own.
+            factors = _extrapolation(
+                self.series,
+                self.rows[cells],
+                self.steps[cells],
+                window,
+                self.zero_ms[cells],
+                counts,
+                self.ranges,
+                self.code,
+            )
+            return found.histograms.times(factors).with_hint(GAUGE), found
 
 
 def _check_windows(

@@ -14,12 +14,14 @@ from support.promql.histograms import HistogramStorage
 from support.promql.runner import State, run_script
 from tsdb.model.errors import Overloaded
 from tsdb.model.histograms import CUSTOM_BOUNDS, joined_histograms
+from tsdb.promql.evaluate.groups import histogram_groups
 from tsdb.promql.evaluate.native.bucket_kernels import bound_of
 from tsdb.promql.evaluate.native.combine_kernels import RECONCILED_ADDITION
 from tsdb.promql.evaluate.native.histograms import NativeHistograms, from_columns, joined_natives
 from tsdb.promql.evaluate.native.shown import shown_histograms
 from tsdb.promql.evaluate.query import QueryOptions, range_query
 from tsdb.promql.evaluate.ranges import histogram_ranges
+from tsdb.promql.evaluate.vectors.block import Block
 from tsdb.rules.unit_tests.histograms import HistogramValue, values_of
 
 COUNTS = st.integers(0, 1000).map(float)
@@ -305,3 +307,28 @@ def test_bounds_are_prometheus_own_to_the_bit() -> None:
         1.414213562373095, 1.189207115002721, 1.0905077326652577, 1.0027112750502025,
     ]  # fmt: skip
     assert bound_of(3, 2) == 1.414213562373095 * 1.189207115002721
+
+
+def test_a_sum_of_many_rates_equals_the_sums_of_single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates are computed for a part of the steps at a time, and memory for all of them is not asked for."""
+    monkeypatch.setattr(histogram_groups, "PENDING_MAX", 7)
+    storage, step_ms, steps = HistogramStorage(), 15_000, 40
+    for number in range(5):
+        samples = [
+            (at * step_ms, HistogramValue(0, 3.0 * at, 2.0 * at, positive={1: 1.0 * at, 3 + number: 2.0 * at}))
+            for at in range(number, steps)
+        ]
+        storage.add_histograms((("__name__", "h"), ("n", str(number))), samples)
+    query = "histogram_quantile(0.9, sum(rate(h[1m])))"
+    asked: list[int] = []
+    whole = range_query(query, storage, 0, steps * step_ms, step_ms, QueryOptions(hold=asked.append)).value
+    assert isinstance(whole, Block)
+    for at in range(steps + 1):
+        one = range_query(query, storage, at * step_ms, at * step_ms, step_ms).value
+        assert isinstance(one, Block)
+        here = bool(len(one)) and bool(one.present[0, 0])
+        assert here == bool(whole.present[0, at]), at
+        assert not here or one.values[0, 0] == whole.values[0, at], at
+    all_rates: list[int] = []
+    range_query("rate(h[1m])", storage, 0, steps * step_ms, step_ms, QueryOptions(hold=all_rates.append))
+    assert max(asked) < max(all_rates)
