@@ -2,7 +2,8 @@
 
 Latency histograms of 60 buckets, sampled every 15 s over one window of 4 h, whose counters grow by as many requests as
 each set has. Chunks have all samples of a series in a row; records have one sample of each series. Times are medians of
-process time, one thread; the control is a copy of the same counts.
+process time, one thread; the control is a copy of the same counts. With a Prometheus, its head gets the samples of
+20 series by remote write, and the bytes of its chunks are read back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bench.gateway.histogram_bodies import HistogramBodies, prometheus_chunk_bytes, send_histograms
+from bench.gateway.ingest_targets import prometheus
+from bench.gateway.sender_process import REMOTE_WRITE
 from tsdb.codec.chunk.chunk import Fragment, decode_chunk, encode_chunk
 from tsdb.codec.records.log_record import decode_records, encode_record
 from tsdb.model.details import SampleDetails
@@ -24,6 +28,7 @@ INTERVAL_MS = 15_000
 SAMPLES = WINDOW_MS // INTERVAL_MS
 BUCKETS = 60
 REQUESTS = {"rare": 2, "usual": 60, "busy": 30_000}  # Requests of a series between two samples.
+CONTROL_SERIES = 20
 SHAPE = HistogramShape(3, 2.0**-128, ((-20, BUCKETS),))
 
 
@@ -33,9 +38,14 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser.add_argument("--series", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="fewer series and rounds")
+    parser.add_argument("--prometheus", help="path of the control's binary, 3.8 or newer; default: no control")
     arguments = parser.parse_args(argv)
     series, rounds = (20, 3) if arguments.quick else (arguments.series, arguments.rounds)
-    return {name: _measure(columns_of(requests, series), series, rounds) for name, requests in REQUESTS.items()}
+    found = {name: _measure(columns_of(requests, series), series, rounds) for name, requests in REQUESTS.items()}
+    if arguments.prometheus:
+        for name, requests in REQUESTS.items():
+            found[name]["prometheus_chunk_bytes"] = _of_prometheus(arguments.prometheus, requests)
+    return {**found}
 
 
 def columns_of(requests: int, series: int) -> HistogramColumns:
@@ -90,6 +100,21 @@ def _measure(columns: HistogramColumns, series: int, rounds: int) -> dict[str, o
         "record_decode_us": _us(lambda: decode_records(joined, ends), rounds, in_records),
         "control_copy_us": _us(columns.buckets.copy, rounds, rows),
     }
+
+
+def _of_prometheus(binary: str, requests: int) -> float:
+    """Bytes a histogram in the chunks of a Prometheus's head."""
+    columns = columns_of(requests, CONTROL_SERIES)
+    buckets = columns.buckets.astype(np.int64).reshape(CONTROL_SERIES, SAMPLES, BUCKETS)
+    sums = columns.sums.reshape(CONTROL_SERIES, SAMPLES)
+    labels = [{"__name__": "h", "instance": f"host-{number}:9100"} for number in range(CONTROL_SERIES)]
+    bodies, end_ms = HistogramBodies(labels, SHAPE), int(time.time() * 1000)
+    times = [end_ms - (SAMPLES - 1 - number) * INTERVAL_MS for number in range(SAMPLES)]
+    with prometheus(binary) as server:
+        address = server.addresses[REMOTE_WRITE]
+        send_histograms(address, [bodies.body(at, buckets[:, n], sums[:, n]) for n, at in enumerate(times)])
+        size = prometheus_chunk_bytes(address.partition("/")[0], "h", times[0], times[-1])
+    return round(size / sums.size, 2)
 
 
 def _us(work: Callable[[], object], rounds: int, count: int) -> float:

@@ -30,15 +30,15 @@ class GrpcBodies:
             prefix = self._prefix(request)
             if len(self._windows) < WINDOWS_MAX:
                 self._windows[request.window] = prefix
-        size = _varint(8 * len(request.ts_ms))
+        size = varint(8 * len(request.ts_ms))
         times, values = request.ts_ms.astype("<i8").tobytes(), request.values.astype("<f8").tobytes()
         return b"".join((prefix, b"\x1a", size, times, b"\x22", size, values))
 
     def _prefix(self, request: WorkloadRequest) -> bytes:
-        parts = [_field(1, self._labels[row]) for row in request.rows.tolist()]
+        parts = [field(1, self._labels[row]) for row in request.rows.tolist()]
         counts = np.diff(request.starts)
         if (counts != 1).any():
-            parts.append(_field(2, counts.astype("<u4").tobytes()))
+            parts.append(field(2, counts.astype("<u4").tobytes()))
         return b"".join(parts)
 
 
@@ -80,25 +80,26 @@ class _Template:
 
 def _template(labels: Sequence[bytes], request: WorkloadRequest) -> _Template:
     sample = b"\x09" + bytes(8) + b"\x10" + bytes(TIME_BYTES)
-    samples = _field(2, sample)
+    samples = field(2, sample)
     data, value_at = bytearray(), []
     for row, count in zip(request.rows.tolist(), np.diff(request.starts).tolist(), strict=True):
         words = labels[row].removesuffix(SEPARATOR).split(SEPARATOR)
         pairs = sorted(zip(words[::2], words[1::2], strict=True))
-        head = b"".join(_field(1, _field(1, name) + _field(2, value)) for name, value in pairs)
-        series = _field(1, head + samples * count)
+        head = b"".join(field(1, field(1, name) + field(2, value)) for name, value in pairs)
+        series = field(1, head + samples * count)
         first = len(data) + len(series) - count * len(samples) + len(samples) - len(sample) + 1
         value_at += [first + number * len(samples) for number in range(count)]
         data += series
     return _Template(bytes(data), np.array(value_at, np.int64))
 
 
-def _field(number: int, data: bytes) -> bytes:
+def field(number: int, data: bytes) -> bytes:
     """A length-delimited field of protobuf."""
-    return bytes([number << 3 | 2]) + _varint(len(data)) + data
+    return bytes([number << 3 | 2]) + varint(len(data)) + data
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """The varint of protobuf."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

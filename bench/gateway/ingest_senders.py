@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import grpc
@@ -56,10 +58,10 @@ class GrpcSender:
 class HttpSender:
     """Remote write over HTTP/1.1 with connections that stay open. address: HOST:PORT/PATH."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, headers: Mapping[str, str] = MappingProxyType(REMOTE_WRITE_HEADERS)) -> None:
         self._host, _, path = address.partition("/")
-        headers = "".join(f"{name}: {value}\r\n" for name, value in REMOTE_WRITE_HEADERS.items())
-        self._head = f"POST /{path} HTTP/1.1\r\nHost: {self._host}\r\n{headers}Content-Length: ".encode()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._head = f"POST /{path} HTTP/1.1\r\nHost: {self._host}\r\n{lines}Content-Length: ".encode()
         self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def open(self, connections: int) -> None:
