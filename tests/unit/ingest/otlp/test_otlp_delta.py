@@ -120,14 +120,14 @@ def test_metadata_has_the_type_unknown_for_deltas_alone() -> None:
 
 
 KEEP_REFUSES = OtlpRules(native_histograms="keep", delta="refuse")
-NO_NATIVE = OtlpRules(native_histograms="refuse")
+NO_NATIVE, CLASSIC = OtlpRules(native_histograms="refuse"), OtlpRules(native_histograms="classic")
 BY_SETTING = "otlp_delta = refuse does not accept: set the sender to cumulative"
 REFUSED: dict[str, tuple[pb.Metric, OtlpRules, str, str]] = {
     "sum": (total(1.0), REFUSES, "delta_temporality", f"'c' has delta temporality, which {BY_SETTING}"),
     "histogram": (histogram(), REFUSES, "delta_temporality", f"'h' has delta temporality, which {BY_SETTING}"),
     "exponential": (exponential(), KEEP_REFUSES, "delta_temporality", f"'e' has delta temporality, which {BY_SETTING}"),
     "exponential that would be classic": (
-        exponential(), OtlpRules(), "delta_temporality", "do not add up: set native_histograms = keep, or the sender",
+        exponential(), CLASSIC, "delta_temporality", "do not add up: set native_histograms = keep, or the sender",
     ),
     "exponential, refused by setting": (exponential(), NO_NATIVE, "native_histogram", "native_histograms = refuse"),
     "unspecified": (
