@@ -121,7 +121,9 @@ def test_recorded_samples_are_exact_and_none_is_missing_over_a_kill(tmp_path: Pa
             wait_until(lambda: len(api.evaluated(group)) > 8, WITHIN_S)
             role.kill()
             role.start()
-            rules.write_text(RULES + "bad\n")
+            replaced = tmp_path / "replaced.yaml"
+            replaced.write_text(RULES + "bad\n")
+            replaced.replace(rules)  # A file written in place may be read while it is still empty.
             wait_until(lambda: role.metrics()["tsdb_ruler_bad_files_total"] == 1, WITHIN_S)
             before = len(api.evaluated(group))
             wait_until(lambda: len(api.evaluated(group)) > before + 8, WITHIN_S)
