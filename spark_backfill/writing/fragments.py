@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.chunk.chunk import Fragment
+from tsdb.model.details import SampleDetails, joined_details
+from tsdb.model.histograms import HistogramColumns
 
 LOOK_ROWS = 1 << 10
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 SAMPLES_MAX = 1 << 19  # Samples of a fragment: about 12 MiB of columns, and well below the limit of a chunk.
 
 
@@ -23,7 +27,8 @@ class SortedRows:
     """n rows, sorted by (partition, pack_id, window_start_ms, range_number, series_id, ts_ms), ids in any fixed order.
 
     partition, range_number int32 (n,); pack_id, series_id uint64 (n,); window_start_ms, ts_ms int64 (n,); value float64
-    (n,). range_number: the share of a split pack's series that the row's series is in.
+    (n,). range_number: the share of a split pack's series that the row's series is in. details: those of the rows, None
+    where they have none.
     """
 
     partition: NDArray[np.int32]
@@ -33,22 +38,25 @@ class SortedRows:
     series_id: NDArray[np.uint64]
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+    details: SampleDetails | None = None
 
     def __len__(self) -> int:
         return len(self.ts_ms)
 
     def part(self, start: int, end: int) -> SortedRows:
         """Rows [start, end), sharing memory."""
-        return self._made(column[start:end] for column in self._columns)
+        details = None if self.details is None else self.details.part(start, end)
+        return self._made((column[start:end] for column in self._columns), details)
 
     def followed_by(self, other: SortedRows) -> SortedRows:
         """A copy of these rows, followed by the rows of `other`."""
         pairs = zip(self._columns, other._columns, strict=True)
-        return self._made(np.concatenate(pair) for pair in pairs)
+        details = joined_details([(len(self), self.details), (len(other), other.details)])
+        return self._made((np.concatenate(pair) for pair in pairs), details)
 
     @staticmethod
-    def _made(columns: Iterable[NDArray[Any]]) -> SortedRows:
-        return SortedRows(*columns)
+    def _made(columns: Iterable[NDArray[Any]], details: SampleDetails | None) -> SortedRows:
+        return SortedRows(*columns, details=details)
 
     @property
     def _columns(self) -> tuple[NDArray[Any], ...]:
@@ -61,7 +69,7 @@ class Cut:
     """Some series of a (pack, window, range), or some samples of one. All orders are 0: the encoder sets them.
 
     duplicates: rows equal to another row. conflicts: rows with another value for the same series and time; the value
-    with the highest bits is written.
+    with the highest bits is written, of equal ones a histogram, then the later start timestamp.
     """
 
     partition: int
@@ -128,15 +136,20 @@ def _fitting(rows: SortedRows, samples_max: int) -> int:
 
 
 def _cut(rows: SortedRows) -> Cut:
-    series, times, bits = rows.series_id, rows.ts_ms, rows.value.view(np.uint64)
+    series, times, bits, details = rows.series_id, rows.ts_ms, rows.value.view(np.uint64), rows.details
+    ranks = [bits]
     if not _is_ascending(series, times):
-        order = np.lexsort((bits, times, series))
-        series, times, bits = series[order], times[order], bits[order]
+        ranks = [*_detail_ranks(details), bits]
+        order = np.lexsort((*ranks, times, series))
+        series, times, ranks = series[order], times[order], [rank[order] for rank in ranks]
+        details = None if details is None else details.take(order)
     same = (series[1:] == series[:-1]) & (times[1:] == times[:-1])
-    duplicates = int((same & (bits[1:] == bits[:-1])).sum())
+    equal = np.logical_and.reduce([same, *(rank[1:] == rank[:-1] for rank in ranks)])
+    duplicates = int(equal.sum())
     # The last row of an equal (series, time) has the highest bits.
     last = np.append(~same, True)
-    series, times, bits = series[last], times[last], bits[last]
+    series, times, bits = series[last], times[last], ranks[-1][last]
+    details = None if details is None else details.take(np.flatnonzero(last))
     starts = np.append(np.flatnonzero(np.append(True, series[1:] != series[:-1])), len(series)).astype(np.int64)
     fragment = Fragment(
         int(rows.pack_id[0]),
@@ -146,6 +159,7 @@ def _cut(rows: SortedRows) -> Cut:
         times,
         bits.view(np.float64),
         np.zeros(len(times), np.int64),
+        details,
     )
     return Cut(int(rows.partition[0]), int(rows.range_number[0]), fragment, duplicates, int(same.sum()) - duplicates)
 
@@ -153,3 +167,44 @@ def _cut(rows: SortedRows) -> Cut:
 def _is_ascending(series: NDArray[np.uint64], times: NDArray[np.int64]) -> bool:
     """Whether rows are sorted by series and time already, without a time twice."""
     return bool(((series[1:] > series[:-1]) | ((series[1:] == series[:-1]) & (times[1:] > times[:-1]))).all())
+
+
+def _detail_ranks(details: SampleDetails | None) -> list[NDArray[np.uint64]]:
+    """Columns that rank rows of one series, time and value, the last one first: histograms above floats, later start
+    timestamps, and the content, so that the order of the input never counts."""
+    if details is None:
+        return []
+    found: list[NDArray[np.uint64]] = []
+    if details.histograms is not None and details.histogram_of is not None:
+        of, contents = details.histogram_of, _contents(details.histograms)
+        found.append(np.where(of >= 0, contents[of], np.uint64(0)))
+    if details.start_ms is not None:
+        found.append((details.start_ms ^ np.int64(-(1 << 63))).view(np.uint64))
+    if details.histogram_of is not None:
+        found.append((details.histogram_of >= 0).astype(np.uint64))
+    return found
+
+
+def _contents(columns: HistogramColumns) -> NDArray[np.uint64]:
+    """A checksum of each histogram, uint64 (n,)."""
+    widths = np.diff(columns.starts)
+    within = (np.arange(len(columns.buckets)) - np.repeat(columns.starts[:-1], widths)).astype(np.uint64)
+    mixed = (columns.buckets.view(np.uint64) ^ (within * _ODD)) * _ODD
+    mixed ^= mixed >> np.uint64(29)
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed)))
+    found = sums[columns.starts[1:]] - sums[columns.starts[:-1]]
+    shapes = [
+        crc32(repr((one.schema, one.zero_threshold, one.positive, one.negative, one.bounds)).encode())
+        for one in columns.shapes
+    ]
+    rest = (
+        np.array(shapes, np.uint64)[columns.shape_of],
+        columns.counts.view(np.uint64),
+        columns.zero_counts.view(np.uint64),
+        columns.hints.astype(np.uint64),
+        columns.is_integer.astype(np.uint64),
+    )
+    for column in rest:
+        found = (found ^ column) * _ODD
+        found ^= found >> np.uint64(32)
+    return found

@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 from pyspark.sql import Row
 
 from spark_backfill.writing.chunk_writer import Written
+from spark_backfill.writing.detail_columns import details_of, values_of
 from spark_backfill.writing.fragments import SortedRows
 
 RECEIPT_SCHEMA = ", ".join(f"{name} bigint" for name in asdict(Written()))
 
 
 def sorted_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRows]:
-    """Rows from batches with the columns of SortedRows by name. Ids are int64 with the bits of the uint64."""
+    """Rows from batches with the columns of SortedRows by name, and those of `details_of`. Ids are int64 with the bits
+    of the uint64."""
     for batch in batches:
         if batch.num_rows:
+            details = details_of(batch)
             yield SortedRows(
                 _column(batch, "partition").astype(np.int32, copy=False),
                 _column(batch, "pack_id").view(np.uint64),
@@ -28,7 +31,8 @@ def sorted_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRows]:
                 _column(batch, "range_number").astype(np.int32, copy=False),
                 _column(batch, "series_id").view(np.uint64),
                 _column(batch, "ts_ms"),
-                _column(batch, "value"),
+                values_of(batch, details),
+                details,
             )
 
 

@@ -16,9 +16,18 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from spark_backfill.failures import quoted_errors
+from tsdb.history.histogram_rows import HISTOGRAM
 from tsdb.history.parquet.files import file_system
 
-FILE_SCHEMA = pa.schema([("labels", pa.string()), ("ts_ms", pa.int64()), ("value", pa.float64())])
+FILE_SCHEMA = pa.schema(
+    [
+        ("labels", pa.string()),
+        ("ts_ms", pa.int64()),
+        ("value", pa.float64()),
+        ("histogram", HISTOGRAM),
+        ("start_ms", pa.int64()),
+    ]
+)
 DAY = "day"
 SUCCESS = "_SUCCESS"  # Spark's name of the file that marks a complete folder.
 
@@ -34,7 +43,7 @@ class DayFiles:
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Used by `mapInArrow`. batches: columns day, labels, ts_ms, value, ascending by day. Yields one row:
+        """Used by `mapInArrow`. batches: columns day and those of FILE_SCHEMA, ascending by day. Yields one row:
         `rows`."""
         context = TaskContext.get()
         assert context is not None, "a task has a context"

@@ -11,6 +11,7 @@ from spark_backfill import register
 from spark_backfill.jobs.exports.day_files import DayFiles
 from spark_backfill.places import Places
 from spark_backfill.result import ExportResult
+from spark_backfill.source.columns import DETAILS, HISTOGRAM, START_TS
 from spark_backfill.source.options import RUNS, TimeSpan
 from spark_backfill.source.seam import check_loaded, loaded_through
 from tsdb.history.claims import ClaimsSnapshot
@@ -18,7 +19,10 @@ from tsdb.log.interface import METRICS
 from tsdb.model.errors import InvalidRequest
 
 # Rows are runs, so that labels are converted to text once a window and not once a sample.
-SCHEMA = "labels map<string,string>, ts array<timestamp>, value array<double>"
+SCHEMA = (
+    "labels map<string,string>, ts array<timestamp>, value array<double>,"
+    f" histogram array<{DETAILS[HISTOGRAM].simpleString()}>, start_ts array<timestamp>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,12 @@ def _read(spark: SparkSession, places: Places, options: ExportOptions, span: Tim
 
 def _sorted(runs: DataFrame, tasks: int) -> DataFrame:
     """Sort by day, so that a task has one open file, then by labels, so that a series compresses well."""
-    samples = runs.select(F.to_json("labels").alias("labels"), F.inline(F.arrays_zip("ts", "value")))
+    samples = runs.select(
+        F.to_json("labels").alias("labels"), F.inline(F.arrays_zip("ts", "value", HISTOGRAM, START_TS))
+    )
     day = F.date_format("ts", "yyyy-MM-dd").alias("day")
-    rows = samples.select(day, "labels", F.unix_millis("ts").alias("ts_ms"), "value")
+    times = F.unix_millis("ts").alias("ts_ms"), F.unix_millis(START_TS).alias("start_ms")
+    rows = samples.select(day, "labels", times[0], "value", HISTOGRAM, times[1])
     return rows.repartition(tasks, "day", "labels").sortWithinPartitions("day", "labels", "ts_ms")
 
 

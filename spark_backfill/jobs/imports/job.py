@@ -124,7 +124,11 @@ def _write(
     tasks = min(max(found.samples // SAMPLES_PER_TASK, TASKS_MIN), TASKS_MAX)
     ranged = _ranged(spark, samples, found.heavy)
     columns = (*GROUP, "series_id", "ts_ms")
-    in_order = ranged.repartition(tasks, *GROUP).sortWithinPartitions(*columns).select(*columns, "value")
+    in_order = (
+        ranged.repartition(tasks, *GROUP)
+        .sortWithinPartitions(*columns)
+        .select(*columns, "value", "histogram", "start_ms")
+    )
     return written_by(in_order.mapInArrow(write, RECEIPT_SCHEMA).collect())
 
 

@@ -15,7 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_backfill.failures import quoted_errors
-from tsdb.model.errors import InvalidRequest
+from spark_backfill.writing.detail_columns import HISTOGRAM_DDL, details_of
+from tsdb.codec.columns.details import is_storable
+from tsdb.history.histogram_rows import HISTOGRAM
+from tsdb.model.errors import CorruptData, InvalidRequest
+from tsdb.model.histograms import count_errors
 from tsdb.model.labels import LabelLimits, canonical_labels, normalize_labels, series_id
 from tsdb.model.partitioner import partition_of
 from tsdb.model.placement import PlacementRule
@@ -24,7 +28,8 @@ from tsdb.model.window import EPOCH_MS, TS_MS_MAX, TS_MS_MIN
 SAMPLE, SERIES, REJECT = 0, 1, 2
 NORMAL_SCHEMA = (
     "what tinyint, partition int, pack_id bigint, series_id bigint, window_start_ms bigint, ts_ms bigint,"
-    " value double, epoch int, canonical binary, reason string, shown string"
+    f" value double, histogram {HISTOGRAM_DDL}, start_ms bigint, epoch int, canonical binary, reason string,"
+    " shown string"
 )
 _ARROW = pa.schema(
     [
@@ -35,6 +40,8 @@ _ARROW = pa.schema(
         ("window_start_ms", pa.int64()),
         ("ts_ms", pa.int64()),
         ("value", pa.float64()),
+        ("histogram", HISTOGRAM),
+        ("start_ms", pa.int64()),
         ("epoch", pa.int32()),
         ("canonical", pa.binary()),
         ("reason", pa.string()),
@@ -45,6 +52,8 @@ _ARROW = pa.schema(
 SEPARATOR = "\x01"
 SHOWN_CHARS_MAX = 500
 OUT_OF_RANGE = "timestamp_out_of_range"
+BAD_HISTOGRAM = "bad_histogram"
+TOO_WIDE = "histogram_too_many_buckets"
 
 TEXTS_MAX = 500_000  # Cached texts. A full cache is cleared; its texts are parsed again when they come.
 
@@ -77,18 +86,19 @@ class Normalize:
         unnamed = np.array([isinstance(each, Refused) for each in series])[codes]
         low_ms, high_ms = time_bounds(self.window_ms)
         outside = (times < low_ms) | (times >= high_ms)
+        batch = _with_problems(batch)
         flawed = pc.is_valid(batch.column("problem")).to_numpy(zero_copy_only=False)
         good = np.flatnonzero(~(flawed | unnamed | outside))
         if len(good):
             columns = _SeriesColumns.of(series)
-            yield self._samples(columns, codes[good], times[good], batch.column("value").take(pa.array(good)))
+            yield self._samples(columns, codes[good], times[good], batch.take(pa.array(good)))
             yield from _fresh_series(series, columns, codes[good], times[good], announced)
         bad = np.flatnonzero(flawed | unnamed | outside)
         if len(bad):
             yield _rejects(batch.take(pa.array(bad)), [series[code] for code in codes[bad].tolist()])
 
     def _samples(
-        self, columns: _SeriesColumns, codes: NDArray[np.int32], times: NDArray[np.int64], values: pa.Array
+        self, columns: _SeriesColumns, codes: NDArray[np.int32], times: NDArray[np.int64], rows: pa.RecordBatch
     ) -> pa.RecordBatch:
         return _batch(
             len(codes),
@@ -98,7 +108,9 @@ class Normalize:
             series_id=pa.array(columns.series_id[codes]),
             window_start_ms=pa.array(times - times % self.window_ms),
             ts_ms=pa.array(times),
-            value=values,
+            value=rows.column("value"),
+            histogram=rows.column("histogram").cast(HISTOGRAM),
+            start_ms=rows.column("start_ms"),
         )
 
 
@@ -152,6 +164,37 @@ def _fresh_series(
         epoch=pa.array([epoch for _, epoch in fresh], pa.int32()),
         canonical=pa.array([each.canonical for each, _ in fresh], pa.binary()),
     )
+
+
+def _with_problems(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows, with a problem for each histogram that cannot be stored."""
+    column = batch.column("histogram")
+    given = np.flatnonzero(column.is_valid())
+    if not len(given):
+        return batch
+    problems = batch.column("problem").to_pylist()
+    for row, reason in _histogram_problems(batch.take(pa.array(given)), given).items():
+        problems[row] = problems[row] or reason
+    place = batch.schema.get_field_index("problem")
+    return batch.set_column(place, "problem", pa.array(problems, pa.string()))
+
+
+def _histogram_problems(rows: pa.RecordBatch, numbers: NDArray[np.int64]) -> dict[int, str]:
+    """The reason of each refused histogram, by its number. All rows have histograms."""
+    try:
+        details = details_of(rows)
+    except CorruptData:
+        if len(rows) == 1:
+            return {int(numbers[0]): BAD_HISTOGRAM}
+        half = len(rows) // 2
+        first = _histogram_problems(rows.slice(0, half), numbers[:half])
+        return first | _histogram_problems(rows.slice(half), numbers[half:])
+    assert details is not None
+    assert details.histograms is not None
+    columns = details.histograms
+    wide = np.array([not is_storable(shape) for shape in columns.shapes])[columns.shape_of]
+    found = {int(numbers[row]): error.reason for row, error in count_errors(columns).items()}
+    return found | {int(numbers[row]): TOO_WIDE for row in np.flatnonzero(wide).tolist()}
 
 
 def _rejects(rows: pa.RecordBatch, series: list[PlacedSeries | Refused]) -> pa.RecordBatch:

@@ -34,10 +34,15 @@ from pyspark.sql.types import (
 from spark_backfill.failures import quoted_errors
 from spark_backfill.jobs.imports.normal_rows import SEPARATOR
 from spark_backfill.jobs.imports.prometheus.blocks import blocks_at, read_share
+from spark_backfill.writing.detail_columns import HISTOGRAM_DDL
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.import_layout import CSV, METRIC_NAME, PARQUET, PROMETHEUS, ImportLayout
 
-RAW_SCHEMA = "labels string, ts_ms bigint, value double, problem string, shown string"
+HISTOGRAM, START_MS = "histogram", "start_ms"  # Columns of exports, beside `value`.
+RAW_SCHEMA = (
+    f"labels string, ts_ms bigint, value double, {HISTOGRAM} {HISTOGRAM_DDL}, {START_MS} bigint, problem string,"
+    " shown string"
+)
 SHARES = 8  # Tasks for one block: two hours of a large Prometheus have millions of series.
 _BROKEN = "_broken_line"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -63,13 +68,14 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
     (stamp, is_fine), value = _time(F.col(layout.time), kinds[layout.time], layout), F.col("_value")
     value_kind = kinds[(layout.metrics or (layout.value,))[0]] if not layout.metrics else DoubleType()
     number = _number(value, value_kind) if not layout.metrics else value
+    histogram, start_ms = _details(layout, kinds)
     problem = _first_of(
         (F.col(_BROKEN).isNotNull(), "bad_line"),
         (F.col(layout.time).isNull(), "null_timestamp"),
         (stamp.isNull(), "bad_timestamp"),
         *([] if layout.round_times else [(is_fine, "fine_timestamp")]),
         (F.col("_problem").isNotNull(), F.col("_problem")),
-        *([] if layout.metrics else _value_problems(value, value_kind, number)),
+        *([] if layout.metrics else _value_problems(value, value_kind, number, histogram)),
     )
     shown = F.when(
         problem.isNotNull(),
@@ -79,6 +85,8 @@ def raw_rows(spark: SparkSession, paths: Sequence[str], layout: ImportLayout) ->
         _labels(layout, kinds).alias("labels"),
         stamp.alias("ts_ms"),
         number.alias("value"),
+        histogram.alias(HISTOGRAM),
+        start_ms.alias(START_MS),
         problem.alias("problem"),
         shown.alias("shown"),
     )
@@ -164,7 +172,7 @@ def _melted(frame: DataFrame, layout: ImportLayout, kinds: dict[str, DataType]) 
     each = []
     for name in layout.metrics:
         number = _number(F.col(name), kinds[name])
-        problem = _first_of(*_value_problems(F.col(name), kinds[name], number))
+        problem = _first_of(*_value_problems(F.col(name), kinds[name], number, F.lit(None)))
         value = F.struct(F.lit(name).alias("m"), number.alias("v"), problem.alias("p"))
         each.append(F.when(F.col(name).isNotNull(), value))
     melted = frame.withColumn("_each", F.explode(F.array_compact(F.array(*each))))
@@ -229,8 +237,18 @@ def _number(column: Column, kind: DataType) -> Column:
     )
 
 
-def _value_problems(column: Column, kind: DataType, number: Column) -> list[tuple[Column, str]]:
-    problems = [(column.isNull(), "null_value"), (number.isNull(), "bad_value")]
+def _details(layout: ImportLayout, kinds: dict[str, DataType]) -> tuple[Column, Column]:
+    """(histogram, start timestamp in ms) of each row, null where it has none. Files have both columns, as exports write
+    them, or neither; columns of other types are not read."""
+    none = F.lit(None).cast(HISTOGRAM_DDL), F.lit(None).cast("bigint")
+    if layout.metrics or HISTOGRAM not in kinds or kinds[HISTOGRAM].simpleString() != HISTOGRAM_DDL:
+        return none
+    return F.col(HISTOGRAM), F.col(START_MS) if isinstance(kinds.get(START_MS), LongType) else none[1]
+
+
+def _value_problems(column: Column, kind: DataType, number: Column, histogram: Column) -> list[tuple[Column, str]]:
+    missing = column.isNull() & histogram.isNull()
+    problems = [(missing, "null_value"), (number.isNull() & column.isNotNull(), "bad_value")]
     if isinstance(kind, StringType):
         text = F.lower(F.trim(column))
         too_large = F.abs(number) == F.lit(float("inf"))

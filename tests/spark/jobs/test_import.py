@@ -13,28 +13,34 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from spark_backfill import register
+from spark_backfill.jobs.exports.job import ExportOptions, export
 from spark_backfill.jobs.imports.job import ImportOptions, import_files
 from spark_backfill.jobs.imports.local import LocalOptions, blocks_input, import_local
 from spark_backfill.jobs.imports.raw_rows import raw_rows
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
 from support.data.tsdb_blocks import write_block
+from support.oracles.histogram_twin import Hist, Key, Sample, detailed_fragment
 from support.servers.chunkers import chunker_options, running
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory, wait_until
 from support.servers.node import Node
 from support.servers.querier_node import QuerierNode
 from support.spark.imports import ImportGround, SamplesByWindow
+from tsdb.history.histogram_rows import histogram_column, read_details
 from tsdb.history.interface import Loaded
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
+from tsdb.model.details import same_details
 from tsdb.model.errors import ConfigMismatch, InvalidRequest, Unavailable
+from tsdb.model.histograms import CUSTOM_BOUNDS, GAUGE, RESET
 from tsdb.model.import_layout import ImportLayout
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.time_set import PRODUCTION
@@ -70,6 +76,49 @@ def held_of(labels: Sequence[str], ts_ms: NDArray[np.int64], values: NDArray[np.
     for text, at, bits in zip(labels, ts_ms.tolist(), values.view("u8").tolist(), strict=True):
         held.setdefault((ids[text], window_start(at, PRODUCTION.window_ms)), {})[at] = bits
     return {place: sorted(samples.items()) for place, samples in held.items()}
+
+
+def test_histograms_come_back_from_an_export_bit_for_bit(
+    spark: SparkSession, ground: ImportGround, tmp_path: Path
+) -> None:
+    """Counters, gauges, custom bounds, stale markers, floats and start timestamps, imported and exported."""
+    labels = {number: {"__name__": "h", "n": str(number)} for number in range(3)}
+    samples: dict[Key, Sample] = {}
+    for at in range(300):
+        ts_ms = PAST_MS + 15_000 * at
+        samples[0, ts_ms] = Hist(3, {-4: float(at), at % 9: 2.0}, 1.0, 0.1 * at, RESET if at == 9 else 0, PAST_MS - 5)
+        samples[1, ts_ms] = Hist(CUSTOM_BOUNDS, {at % 3: float(at)}, 0.0, 7.0, bounds=(0.5, 2.5), hint=GAUGE)
+        samples[2, ts_ms] = Hist(is_stale=True) if at % 50 == 7 else float(at) if at % 3 else Hist(0, {1: 1.0})
+    fragment = detailed_fragment(samples)
+    texts = [json.dumps(labels[series]) for series, _ in sorted(samples)]
+    has_histogram = np.array([isinstance(samples[key], Hist) for key in sorted(samples)])
+    details = fragment.details
+    assert details is not None
+    assert details.start_ms is not None
+    table = pa.table(
+        {
+            "labels": texts,
+            "ts_ms": fragment.ts_ms,
+            "value": pa.array(fragment.value, mask=has_histogram, from_pandas=False),
+            "histogram": histogram_column(details, len(texts)),
+            "start_ms": pa.array(details.start_ms, mask=details.start_ms == 0),
+        }
+    )
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        pq.write_table(table.slice(number * 300, 300), tmp_path / "in" / f"{number}.parquet")
+    options = ImportOptions("histograms", wait_s=WAIT_S)
+    done = import_files(spark, [f"{tmp_path}/in"], PARQUET, ground.places, ground.shared, options)
+    assert (done.ok, done.samples) == (True, 900)
+    out = f"{tmp_path}/out"
+    assert export(spark, ground.places, ExportOptions(out, partial=True)).samples == 900
+    back = pq.read_table(out).drop_columns("day").sort_by([("labels", "ascending"), ("ts_ms", "ascending")])
+    found = read_details(back["histogram"], pc.multiply(pc.fill_null(back["start_ms"], 0), 1000))
+    assert same_details(found, details)
+    assert list(map(json.loads, back["labels"].to_pylist())) == list(map(json.loads, texts))
+    assert back["ts_ms"].to_pylist() == table["ts_ms"].to_pylist()
+    bits = [pc.fill_null(one["value"], 0.0).to_numpy().view("u8").tolist() for one in (table, back)]
+    assert bits[0] == bits[1]
 
 
 # tests/spark/test_outages.py imports on servers in each run.

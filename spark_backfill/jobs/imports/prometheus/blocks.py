@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from spark_backfill.jobs.imports.prometheus.index import BlockIndex, BlockSeries, ByteCursor, ChunkRef
 from spark_backfill.jobs.imports.prometheus.segments import ChunkSamples, Segments, mapped
+from tsdb.history.histogram_rows import HISTOGRAM
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 INDEX = "index"
@@ -33,6 +34,8 @@ _ARROW = pa.schema(
         ("labels", pa.string()),
         ("ts_ms", pa.int64()),
         ("value", pa.float64()),
+        ("histogram", HISTOGRAM),
+        ("start_ms", pa.int64()),
         ("problem", pa.string()),
         ("shown", pa.string()),
     ]
@@ -171,6 +174,8 @@ def _batch(
         pa.repeat(pa.scalar(labels, pa.string()), rows),
         pa.array(ts_ms, pa.int64()),
         pa.array(value, pa.float64(), from_pandas=False),
+        pa.nulls(rows, HISTOGRAM),
+        pa.nulls(rows, pa.int64()),
         pa.repeat(pa.scalar(problem, pa.string()), rows),
         pa.repeat(pa.scalar(shown, pa.string()), rows),
     ]
