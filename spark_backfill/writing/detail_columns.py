@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tsdb.history.histogram_rows import read_details
+from tsdb.codec.histogram_rows import read_details
 from tsdb.model.details import SampleDetails
 
 _SPANS = "array<struct<offset:int,length:int>>"

@@ -6,7 +6,7 @@ Only the rows determine the cuts, not the batches in which they come, so a repea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -55,8 +55,8 @@ class SortedRows:
         return self._made((np.concatenate(pair) for pair in pairs), details)
 
     @staticmethod
-    def _made(columns: Iterable[NDArray[Any]], details: SampleDetails | None) -> SortedRows:
-        return SortedRows(*columns, details=details)
+    def _made(columns: Iterable[Any], details: SampleDetails | None) -> SortedRows:
+        return replace(SortedRows(*columns), details=details)
 
     @property
     def _columns(self) -> tuple[NDArray[Any], ...]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from spark_backfill.failures import quoted_errors
-from tsdb.history.histogram_rows import HISTOGRAM
+from tsdb.codec.histogram_rows import HISTOGRAM
 from tsdb.history.parquet.files import file_system
 
 FILE_SCHEMA = pa.schema(

@@ -48,6 +48,7 @@ from spark_backfill.writing.loader_wait import wait_until_seen
 from tsdb.codec.records.series_record import encode_announcement
 from tsdb.log.interface import SERIES
 from tsdb.model.clock import Clock, SystemClock
+from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.errors import InvalidRequest, Overloaded
 from tsdb.model.import_layout import PROMETHEUS, ImportLayout
 from tsdb.model.meta import MetaSettings
@@ -57,6 +58,7 @@ from tsdb.model.window import EPOCH_MS, floor_to, index_epoch
 
 TOO_RECENT = "too_recent"
 STEP_SAMPLES = 2_000_000  # 60 bytes each, and the same again for sorting.
+BUCKETS_A_SAMPLE = 4  # Counts of buckets that take as much memory as a sample.
 DENSER_MAX = 8  # A stretch of time may be that much denser than its pack.
 SERIES_MAX = 2_000_000  # About 1 KiB each.
 ENTRIES_MAX = 50_000_000  # Series of all blocks; 16 bytes each.
@@ -106,7 +108,7 @@ class ImportSource(Protocol):
         """The chunks of a series by its number."""
 
     def samples(self, number: int, ref: ChunkRef) -> ChunkSamples | None:
-        """The samples of a chunk; None for a native histogram."""
+        """The samples of a chunk; None for histograms that cannot be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,8 @@ class _Entries:
 
 
 class _Survey:
-    """Reads inputs, one after the other. samples: valid ones. count: number of samples of each series."""
+    """Reads inputs, one after the other. samples: valid ones. count: number of samples of each series. size: their
+    number as the plan counts them, a histogram by its buckets."""
 
     def __init__(self, shared: MetaSettings) -> None:
         self._texts = LabelTexts(PlacementRule(shared.placement_labels), shared.partitions)
@@ -290,6 +293,7 @@ class _Survey:
         self._ids: dict[int, int] = {}
         self.series: list[PlacedSeries] = []
         self.count = array("q")
+        self.size = array("q")
         self.first_ms, self.last_ms = array("q"), array("q")
         self.inputs: list[_Entries] = []
         self.epochs: set[tuple[int, int]] = set()
@@ -302,7 +306,7 @@ class _Survey:
         source, entries = opens(), _Entries(opens)
         self.inputs.append(entries)
         for one in source.series():
-            code, samples = self._code(one.labels), 0
+            code, samples, size = self._code(one.labels), 0, 0
             for ref in one.chunks:
                 found = source.samples(one.number, ref)
                 if found is None:
@@ -313,10 +317,12 @@ class _Survey:
                     self._refuse(code.reason, len(found.ts_ms), one, shown_chunk(ref))
                 else:
                     samples += self._valid(code, found.ts_ms, one)
+                    size += size_of(found)
             if samples and not isinstance(code, Refused):
                 entries.number.append(one.number)
                 entries.code.append(code)
                 self.count[code] += samples
+                self.size[code] += size
                 self.samples += samples
         if sum(len(each.number) for each in self.inputs) > ENTRIES_MAX:
             raise Overloaded(f"the blocks have over {ENTRIES_MAX} entries of series; {LARGE}", reason="import_limit")
@@ -357,6 +363,7 @@ class _Survey:
         self._ids[placed.series_id] = len(self.series)
         self.series.append(placed)
         self.count.append(0)
+        self.size.append(0)
         self.first_ms.append(self.high_ms)
         self.last_ms.append(self.low_ms)
         return len(self.series) - 1
@@ -399,10 +406,10 @@ class _Plan:
         group = np.empty(len(series), np.int64)
         group[order] = np.concatenate(([0], np.cumsum(changed)))
         self._inputs = [_sorted_entries(entries, group) for entries in found.inputs]
-        count, first_ms, last_ms = (
-            np.frombuffer(each, np.int64) for each in (found.count, found.first_ms, found.last_ms)
+        size, first_ms, last_ms = (
+            np.frombuffer(each, np.int64) for each in (found.size, found.first_ms, found.last_ms)
         )
-        self.steps = tuple(self._cut(group, count, first_ms, last_ms, step_samples))
+        self.steps = tuple(self._cut(group, size, first_ms, last_ms, step_samples))
         shown = [step_samples, series_per_range, [asdict(step) for step in self.steps]]
         self.digest = hashlib.sha256(json.dumps(shown).encode()).hexdigest()
 
@@ -411,6 +418,7 @@ class _Plan:
         codes, sizes = array("i"), array("q")
         times: list[NDArray[np.int64]] = []
         values: list[NDArray[np.float64]] = []
+        details: list[tuple[int, SampleDetails | None]] = []
         start_ms, end_ms, total = step.start_ms, min(step.end_ms, end_ms), 0
         for opens, groups, numbers, code_of in self._inputs:
             first, last = np.searchsorted(groups, (step.first, step.last))
@@ -428,7 +436,9 @@ class _Plan:
                     sizes.append(int(high - low))
                     times.append(samples.ts_ms[low:high])
                     values.append(samples.value[low:high])
-                    total += int(high - low)
+                    part = None if samples.details is None else samples.details.part(int(low), int(high))
+                    details.append((int(high - low), part))
+                    total += size_of(ChunkSamples(times[-1], values[-1], part))
                 if total > self._rows_max:
                     raise Overloaded(
                         f"over {self._rows_max} samples of one job and instance are in a step of"
@@ -438,22 +448,28 @@ class _Plan:
         if not total:
             return None
         series = np.repeat(np.frombuffer(codes, np.int32), np.frombuffer(sizes, np.int64))
-        return self._sorted(series, np.concatenate(times), np.concatenate(values))
+        return self._sorted(series, np.concatenate(times), np.concatenate(values), joined_details(details))
 
-    def _sorted(self, code: NDArray[np.int32], ts_ms: NDArray[np.int64], value: NDArray[np.float64]) -> SortedRows:
+    def _sorted(
+        self,
+        code: NDArray[np.int32],
+        ts_ms: NDArray[np.int64],
+        value: NDArray[np.float64],
+        details: SampleDetails | None,
+    ) -> SortedRows:
         columns = self._partition[code], self._pack[code], ts_ms - ts_ms % self._window_ms, self._range[code]
         partition, pack, window, range_ = columns
         ids = self._id[code]
         # Ids are sorted as int64, as Spark sorts them: the order decides where a large fragment is cut.
         order = np.lexsort((ts_ms, ids.view(np.int64), range_, window, pack.view(np.int64), partition))
-        return SortedRows(
-            partition[order], pack[order], window[order], range_[order], ids[order], ts_ms[order], value[order]
-        )
+        keys = partition[order], pack[order], window[order], range_[order], ids[order]
+        details = None if details is None else details.take(order)
+        return SortedRows(*keys, ts_ms[order], value[order], details)
 
     def _cut(
         self,
         group: NDArray[np.int64],
-        count: NDArray[np.int64],
+        size_of_series: NDArray[np.int64],
         first_ms: NDArray[np.int64],
         last_ms: NDArray[np.int64],
         step_samples: int,
@@ -461,7 +477,7 @@ class _Plan:
         """Neighbouring groups up to step_samples; a larger group alone, in equal stretches of time."""
         groups = int(group.max()) + 1
         sizes = np.zeros(groups, np.int64)
-        np.add.at(sizes, group, count)
+        np.add.at(sizes, group, size_of_series)
         low_ms, high_ms = floor_to(int(first_ms.min()), self._window_ms), int(last_ms.max()) + 1
         begin, waiting = 0, 0
         for at, size in enumerate(sizes.tolist()):
@@ -482,6 +498,12 @@ class _Plan:
         length_ms = max(windows * step_samples // size, 1) * self._window_ms
         for at_ms in range(start_ms, last_ms + 1, length_ms):
             yield _Step(group, group + 1, at_ms, at_ms + length_ms)
+
+
+def size_of(samples: ChunkSamples) -> int:
+    """The number of samples, as steps count them: a histogram has the memory of some samples."""
+    histograms = None if samples.details is None else samples.details.histograms
+    return len(samples.ts_ms) + (0 if histograms is None else len(histograms.buckets) // BUCKETS_A_SAMPLE)
 
 
 def _sorted_entries(

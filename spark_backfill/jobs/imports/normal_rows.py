@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from spark_backfill.failures import quoted_errors
 from spark_backfill.writing.detail_columns import HISTOGRAM_DDL, details_of
 from tsdb.codec.columns.details import is_storable
-from tsdb.history.histogram_rows import HISTOGRAM
+from tsdb.codec.histogram_rows import HISTOGRAM
 from tsdb.model.errors import CorruptData, InvalidRequest
 from tsdb.model.histograms import count_errors
 from tsdb.model.labels import LabelLimits, canonical_labels, normalize_labels, series_id

@@ -26,7 +26,7 @@ from spark_backfill.jobs.imports.local import LocalOptions, blocks_input, import
 from spark_backfill.jobs.imports.raw_rows import raw_rows
 from support.data.recordings import CLOUD_1M
 from support.data.tables import NODE_5S
-from support.data.tsdb_blocks import write_block
+from support.data.tsdb_blocks import golden_chunks, write_block
 from support.oracles.histogram_twin import Hist, Key, Sample, detailed_fragment
 from support.servers.chunkers import chunker_options, running
 from support.servers.histories import HistoryFactory
@@ -34,7 +34,8 @@ from support.servers.logs import LogFactory, wait_until
 from support.servers.node import Node
 from support.servers.querier_node import QuerierNode
 from support.spark.imports import ImportGround, SamplesByWindow
-from tsdb.history.histogram_rows import histogram_column, read_details
+from tsdb.codec.chunk.chunk import decode_chunk
+from tsdb.codec.histogram_rows import histogram_column, read_details
 from tsdb.history.interface import Loaded
 from tsdb.log.interface import METRICS
 from tsdb.model.clock import SystemClock
@@ -324,7 +325,10 @@ def test_an_import_without_spark_writes_the_rows_of_the_one_on_spark(
         for host in hosts
         for core in range(6)
     ]
-    path = str(write_block(tmp_path / "data" / "01A", series))
+    native = golden_chunks()
+    chunks = {len(series) + at: one.chunk for at, one in enumerate(native)}
+    series += [({"__name__": "h", "job": "j", "instance": one.kind}, one.floats) for one in native]
+    path = str(write_block(tmp_path / "data" / "01A", series, histograms=chunks))
     options = ImportOptions("on-spark", wait_s=WAIT_S, series_per_range=4)
     done = import_files(spark, [path], ImportLayout("prometheus"), embedded.places, embedded.shared, options)
     found = embedded.rows()
@@ -336,6 +340,9 @@ def test_an_import_without_spark_writes_the_rows_of_the_one_on_spark(
         alone = LocalOptions("alone", wait_s=WAIT_S, step_samples=1_000, series_per_range=4)
         result = import_local(blocks_input([path]), ground.places, ground.shared, alone)
         assert ground.rows() == found
+        details = [fragment.details for fragment in map(decode_chunk, found.values())]
+        counts = [len(one.histograms) for one in details if one is not None and one.histograms is not None]
+        assert sum(counts) == sum(len(one.samples) for one in native)
     figures = {**done.figures(), "job_id": "", "end_ms": 0}
     assert figures.items() <= {**result.figures(), "job_id": "", "end_ms": 0}.items()
 

@@ -5,11 +5,44 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tsdb.model.histograms import HistogramShape
 
 Sample = tuple[int, float]
 Labels = Mapping[str, str]
 CHUNK_SAMPLES = 120
+Chunk = tuple[int, bytes]  # (encoding, data)
+UNKNOWN_SCHEMA: Chunk = 2, bytes((0, 1, 0, 0, 0b11000100, 0b10000000))  # One histogram of schema 9.
+GOLDEN = Path(__file__).parents[2] / "golden" / "prometheus" / "histogram_chunks.json"
+
+
+@dataclass(frozen=True)
+class GoldenChunk:
+    """A chunk that Prometheus 3.15's chunkenc wrote, and its samples. samples: ts_ms, start_ms, sum (bits as hex),
+    stale, and of others count, zero, buckets."""
+
+    kind: str
+    chunk: Chunk
+    shape: HistogramShape
+    samples: list[dict[str, Any]]
+
+    @property
+    def floats(self) -> list[Sample]:
+        """Times and sums of the samples, as `write_block` takes them."""
+        return [(one["ts_ms"], struct.unpack(">d", bytes.fromhex(one["sum"]))[0]) for one in self.samples]
+
+
+def golden_chunks() -> list[GoldenChunk]:
+    """One of each encoding, of custom bounds and of gauges; the last sample of each is a stale marker."""
+    found = []
+    for one in json.loads(GOLDEN.read_text()):
+        positive, negative = (tuple((offset, size) for offset, size in one[side]) for side in ("positive", "negative"))
+        shape = HistogramShape(one["schema"], one["zero_threshold"], positive, negative, tuple(one["bounds"] or ()))
+        found.append(GoldenChunk(one["kind"], (one["encoding"], bytes.fromhex(one["data"])), shape, one["samples"]))
+    return found
 
 
 class Bits:
@@ -113,21 +146,22 @@ def write_block(
     series: Sequence[tuple[Labels, Sequence[Sample]]],
     *,
     deleted: Mapping[int, tuple[int, int]] | None = None,
-    histograms: Sequence[int] = (),
+    histograms: Mapping[int, Chunk] | None = None,
 ) -> Path:
     """A block with an index, one segment, and tombstones. deleted: by place in `series`, [first, last], both included.
 
-    histograms: places in `series` whose chunks say that they are native histograms.
+    histograms: by place in `series`, a chunk of native histograms in place of those of the samples, whose times it has.
     """
     (folder / "chunks").mkdir(parents=True)
     segment = bytearray(struct.pack(">IBxxx", 0x85BD40DD, 1))
     refs: list[list[tuple[int, int, int]]] = []
     for place, (_, samples) in enumerate(series):
         refs.append([])
+        given = (histograms or {}).get(place)
         for at in range(0, len(samples), CHUNK_SAMPLES):
             part = samples[at : at + CHUNK_SAMPLES]
-            data = xor_chunk(part)
-            encoded = bytes([2 if place in histograms else 1]) + data
+            encoding, data = given or (1, xor_chunk(part))
+            encoded = bytes([encoding]) + data
             refs[-1].append((part[0][0], part[-1][0], len(segment)))
             segment += uvarint(len(data)) + encoded + crc32c(encoded)
     (folder / "chunks" / "000001").write_bytes(bytes(segment))

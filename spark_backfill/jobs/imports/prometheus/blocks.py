@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from spark_backfill.jobs.imports.prometheus.index import BlockIndex, BlockSeries, ByteCursor, ChunkRef
 from spark_backfill.jobs.imports.prometheus.segments import ChunkSamples, Segments, mapped
-from tsdb.history.histogram_rows import HISTOGRAM
+from tsdb.codec.histogram_rows import HISTOGRAM, histogram_column
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
 
 INDEX = "index"
@@ -128,13 +128,14 @@ class OpenBlock:
         return self._index.chunks(number)
 
     def samples(self, number: int, ref: ChunkRef) -> ChunkSamples | None:
-        """The samples of a chunk outside all deleted intervals; None for a native histogram."""
+        """The samples of a chunk outside all deleted intervals; None for histograms that cannot be stored."""
         samples = self._segments.read(ref)
         deleted = self._deleted.get(number, ())
         if samples is None or not deleted:
             return samples
         kept = alive(samples.ts_ms, deleted)
-        return ChunkSamples(samples.ts_ms[kept], samples.value[kept])
+        details = None if samples.details is None else samples.details.take(np.flatnonzero(kept))
+        return ChunkSamples(samples.ts_ms[kept], samples.value[kept], details)
 
 
 def read_share(folder: Path, share: int, shares: int) -> Iterator[pa.RecordBatch]:
@@ -156,9 +157,10 @@ def _rows(series: BlockSeries, block: OpenBlock) -> Iterator[pa.RecordBatch]:
     for ref in series.chunks:
         samples = block.samples(series.number, ref)
         if samples is None:
-            yield _batch(labels, np.array([ref.min_ms]), np.zeros(1), NATIVE_HISTOGRAM, shown_chunk(ref))
+            none = ChunkSamples(np.array([ref.min_ms]), np.zeros(1))
+            yield _batch(labels, none, NATIVE_HISTOGRAM, shown_chunk(ref))
         else:
-            yield _batch(labels, samples.ts_ms, samples.value, None, None)
+            yield _batch(labels, samples, None, None)
 
 
 def shown_chunk(ref: ChunkRef) -> str:
@@ -166,16 +168,15 @@ def shown_chunk(ref: ChunkRef) -> str:
     return f"chunk of [{ref.min_ms}, {ref.max_ms}]"
 
 
-def _batch(
-    labels: str, ts_ms: NDArray[np.int64], value: NDArray[np.float64], problem: str | None, shown: str | None
-) -> pa.RecordBatch:
-    rows = len(ts_ms)
+def _batch(labels: str, samples: ChunkSamples, problem: str | None, shown: str | None) -> pa.RecordBatch:
+    rows, details = len(samples.ts_ms), samples.details
+    start_ms = None if details is None else details.start_ms
     arrays = [
         pa.repeat(pa.scalar(labels, pa.string()), rows),
-        pa.array(ts_ms, pa.int64()),
-        pa.array(value, pa.float64(), from_pandas=False),
-        pa.nulls(rows, HISTOGRAM),
-        pa.nulls(rows, pa.int64()),
+        pa.array(samples.ts_ms, pa.int64()),
+        pa.array(samples.value, pa.float64(), from_pandas=False),
+        histogram_column(details, rows),
+        pa.nulls(rows, pa.int64()) if start_ms is None else pa.array(start_ms),
         pa.repeat(pa.scalar(problem, pa.string()), rows),
         pa.repeat(pa.scalar(shown, pa.string()), rows),
     ]

@@ -10,23 +10,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from spark_backfill.jobs.imports.prometheus.histogram_chunks import ENCODINGS, decode_histograms
 from spark_backfill.jobs.imports.prometheus.index import ByteCursor, ChunkRef
 from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN, decode_xor_kernel
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData, UnknownVersion
 
 MAGIC, VERSION = 0x85BD_40DD, 1
 HEADER_BYTES = 8
 CHUNK_SAMPLES_MAX = 65_535
 XOR = 1
-HISTOGRAMS = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSamples:
-    """Samples of one chunk: ts_ms int64 (n,), ascending; value float64 (n,), bit for bit."""
+    """Samples of one chunk: ts_ms int64 (n,), ascending; value float64 (n,), bit for bit, the sums of histograms;
+    details of histograms."""
 
     ts_ms: NDArray[np.int64]
     value: NDArray[np.float64]
+    details: SampleDetails | None = None
 
 
 class Segments:
@@ -49,7 +52,7 @@ class Segments:
                 raise UnknownVersion(f"{name}: chunks are of version {version}; this process knows {VERSION}")
 
     def read(self, ref: ChunkRef) -> ChunkSamples | None:
-        """The samples of a chunk; None for a native histogram, which imports do not support."""
+        """The samples of a chunk; None for histograms that cannot be stored."""
         if ref.segment >= len(self._data):
             raise CorruptData(
                 f"the index names segment {ref.segment + 1}; there are {len(self._data)}", reason="corrupt_block"
@@ -59,10 +62,12 @@ class Segments:
         size = cursor.uvarint()
         body = cursor.section(size + 1)
         encoding = body.take(1)[0]
-        if encoding in HISTOGRAMS:
-            return None
+        if encoding in ENCODINGS:
+            found = decode_histograms(body, encoding)
+            return None if found is None else self._checked(ChunkSamples(*found), body, ref)
         if encoding != XOR:
-            raise UnknownVersion(f"{name}: chunk at {ref.offset} has encoding {encoding}; this process knows {XOR}")
+            known = ", ".join(map(str, (XOR, *ENCODINGS)))
+            raise UnknownVersion(f"{name}: chunk at {ref.offset} has encoding {encoding}; this process knows {known}")
         return self._decoded(body, ref)
 
     def _decoded(self, body: ByteCursor, ref: ChunkRef) -> ChunkSamples:
@@ -70,10 +75,15 @@ class Segments:
         count = decode_xor_kernel(bytes_, body.at, body.end, self._ts_ms, self._bits)
         if count == BROKEN:
             raise body.corrupt("a chunk that ends before its samples")
-        ts_ms, value = self._ts_ms[:count].copy(), self._bits[:count].copy().view(np.float64)
-        if count and (bool((np.diff(ts_ms) <= 0).any()) or ts_ms[0] != ref.min_ms or ts_ms[-1] != ref.max_ms):
+        found = ChunkSamples(self._ts_ms[:count].copy(), self._bits[:count].copy().view(np.float64))
+        return self._checked(found, body, ref)
+
+    @staticmethod
+    def _checked(found: ChunkSamples, body: ByteCursor, ref: ChunkRef) -> ChunkSamples:
+        ts_ms = found.ts_ms
+        if len(ts_ms) and (bool((np.diff(ts_ms) <= 0).any()) or ts_ms[0] != ref.min_ms or ts_ms[-1] != ref.max_ms):
             raise body.corrupt("a chunk whose times do not ascend from and to where the index says")
-        return ChunkSamples(ts_ms, value)
+        return found
 
 
 def mapped(file: Path) -> memoryview:

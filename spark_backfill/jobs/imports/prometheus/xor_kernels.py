@@ -30,15 +30,15 @@ def decode_xor_kernel(
     leading, trailing = 0, 0
     for n in range(count):
         if n == 0:
-            number, place = _uvarint_kernel(data, place, last)
+            number, place = uvarint_at(data, place, last)
             time = np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1))
             if place == BROKEN or place + 64 > last:
                 return BROKEN
-            value = _bits_kernel(data, place, 64)
+            value = bits_at(data, place, 64)
             place += 64
         else:
             if n == 1:
-                number, place = _uvarint_kernel(data, place, last)
+                number, place = uvarint_at(data, place, last)
                 interval = np.int64(number)
             else:
                 change, place = _time_change_kernel(data, place, last)
@@ -46,7 +46,7 @@ def decode_xor_kernel(
             if place == BROKEN:
                 return BROKEN
             time += interval
-            value, leading, trailing, place = _value_kernel(data, place, last, value, leading, trailing)
+            value, leading, trailing, place = value_at(data, place, last, value, leading, trailing)
             if place == BROKEN:
                 return BROKEN
         ts_ms[n], bits[n] = time, value
@@ -54,13 +54,13 @@ def decode_xor_kernel(
 
 
 @helper
-def _uvarint_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.uint64, int]:
+def uvarint_at(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.uint64, int]:
     """A number in little-endian groups of 7 bits. Returns (number, position behind it)."""
     number = np.uint64(0)
     for shift in range(0, 64, 7):
         if place + 8 > last:
             break
-        byte = _bits_kernel(data, place, 8)
+        byte = bits_at(data, place, 8)
         place += 8
         number |= (byte & np.uint64(0x7F)) << np.uint64(shift)
         if byte < np.uint64(0x80):
@@ -76,7 +76,7 @@ def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple
         if place >= last:
             return np.int64(0), BROKEN
         place += 1
-        if _bits_kernel(data, place - 1, 1) == np.uint64(0):
+        if bits_at(data, place - 1, 1) == np.uint64(0):
             break
         ones += 1
     if ones == 0:
@@ -84,7 +84,7 @@ def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple
     size = _TIME_BITS[ones - 1]
     if place + size > last:
         return np.int64(0), BROKEN
-    change = np.int64(_bits_kernel(data, place, size))
+    change = np.int64(bits_at(data, place, size))
     # Half of the range is the highest positive number, not the lowest negative one.
     if size < 64 and change > np.int64(1) << np.int64(size - 1):
         change -= np.int64(1) << np.int64(size)
@@ -92,7 +92,7 @@ def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple
 
 
 @helper
-def _value_kernel(
+def value_at(
     data: NDArray[np.uint8], place: int, last: int, value: np.uint64, leading: int, trailing: int
 ) -> tuple[np.uint64, int, int, int]:
     """Read (value, leading and trailing zeros of its difference, position behind it), given those of the value
@@ -100,34 +100,34 @@ def _value_kernel(
     if place >= last:
         return value, leading, trailing, BROKEN
     place += 1
-    if _bits_kernel(data, place - 1, 1) == np.uint64(0):
+    if bits_at(data, place - 1, 1) == np.uint64(0):
         return value, leading, trailing, place
     if place >= last:
         return value, leading, trailing, BROKEN
     place += 1
-    if _bits_kernel(data, place - 1, 1) == np.uint64(1):
+    if bits_at(data, place - 1, 1) == np.uint64(1):
         if place + 11 > last:
             return value, leading, trailing, BROKEN
-        leading = _number_kernel(data, place, 5)
-        size = _number_kernel(data, place + 5, 6)
+        leading = _number_at(data, place, 5)
+        size = _number_at(data, place + 5, 6)
         place += 11
         trailing = 64 - leading - (size if size else 64)
     size = 64 - leading - trailing
     if trailing < 0 or place + size > last:
         return value, leading, trailing, BROKEN
-    value ^= _bits_kernel(data, place, size) << np.uint64(trailing)
+    value ^= bits_at(data, place, size) << np.uint64(trailing)
     return value, leading, trailing, place + size
 
 
 @helper
-def _number_kernel(data: NDArray[np.uint8], place: int, size: int) -> int:
-    """Does what _bits_kernel does, for numbers to count with. numba's int() keeps a uint64, and an int64 added to it
+def _number_at(data: NDArray[np.uint8], place: int, size: int) -> int:
+    """Does what bits_at does, for numbers to count with. numba's int() keeps a uint64, and an int64 added to it
     gives a float."""
-    return np.int64(_bits_kernel(data, place, size))  # type: ignore[return-value]  # numba's int is this
+    return np.int64(bits_at(data, place, size))  # type: ignore[return-value]  # numba's int is this
 
 
 @helper
-def _bits_kernel(data: NDArray[np.uint8], place: int, size: int) -> np.uint64:
+def bits_at(data: NDArray[np.uint8], place: int, size: int) -> np.uint64:
     """The next `size` bits, 1 to 64, most significant first. The caller has checked that they exist."""
     found, taken = np.uint64(0), 0
     while taken < size:

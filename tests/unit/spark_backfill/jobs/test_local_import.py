@@ -22,7 +22,7 @@ from spark_backfill.jobs.imports.local import (
     blocks_input,
     import_local,
 )
-from support.data.tsdb_blocks import Labels, Sample, bits_of, write_block
+from support.data.tsdb_blocks import UNKNOWN_SCHEMA, Labels, Sample, bits_of, write_block
 from support.servers.histories import HistoryFactory
 from support.servers.logs import LogFactory
 from support.spark.imports import ImportGround, SamplesByWindow
@@ -191,7 +191,7 @@ def test_samples_that_cannot_be_imported_are_counted_and_shown_and_the_others_ar
         (labels("histogram"), samples(3)),
         (labels("reserved", __resolution__="5m"), samples(2)),
     ]
-    write_block(tmp_path / "01A", series, histograms=[4])
+    write_block(tmp_path / "01A", series, histograms={4: UNKNOWN_SCHEMA})
     remarks: list[str] = []
     options = LocalOptions(wait_s=WAIT_S)
     done = import_local(

@@ -11,7 +11,7 @@ from spark_backfill.jobs.imports.normal_rows import REJECT, SAMPLE, SERIES, Norm
 from spark_backfill.source.columns import DETAILS
 from spark_backfill.writing.detail_columns import HISTOGRAM_DDL
 from support.oracles.histogram_twin import Hist, detailed_fragment
-from tsdb.history.histogram_rows import HISTOGRAM, histogram_column
+from tsdb.codec.histogram_rows import HISTOGRAM, histogram_column
 from tsdb.history.rows import unsigned
 from tsdb.model.labels import canonical_labels, series_id
 from tsdb.model.window import EPOCH_MS, index_epoch

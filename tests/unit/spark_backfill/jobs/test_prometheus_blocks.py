@@ -8,14 +8,29 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_backfill.jobs.imports.prometheus.blocks import blocks_at, read_share
+from spark_backfill.jobs.imports.prometheus.histogram_chunks import decode_histograms
+from spark_backfill.jobs.imports.prometheus.index import ByteCursor
 from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN, decode_xor_kernel
-from support.data.tsdb_blocks import Labels, Sample, bits_of, write_block, xor_chunk
+from support.data.tsdb_blocks import (
+    UNKNOWN_SCHEMA,
+    GoldenChunk,
+    Labels,
+    Sample,
+    bits_of,
+    golden_chunks,
+    write_block,
+    xor_chunk,
+)
+from tsdb.codec.histogram_rows import read_details
 from tsdb.model.errors import CorruptData, InvalidRequest, UnknownVersion
+from tsdb.model.histograms import GAUGE, UNKNOWN
 
 START_MS = 1_577_836_800_000
 STALE = struct.unpack(">d", struct.pack(">Q", 0x7FF0_0000_0000_0002))[0]
@@ -92,8 +107,53 @@ def test_deleted_samples_are_not_read(tmp_path: Path) -> None:
     assert read(block) == expected((TWO[0][0], samples[:10] + samples[21:]), TWO[1])
 
 
-def test_a_native_histogram_is_a_row_with_a_problem(tmp_path: Path) -> None:
-    block = write_block(tmp_path / "b", TWO, histograms=[1])
+@pytest.mark.parametrize("golden", golden_chunks(), ids=lambda one: str(one.kind))
+def test_histograms_of_prometheus_come_back_bit_for_bit(golden: GoldenChunk, tmp_path: Path) -> None:
+    block = write_block(tmp_path / "b", [TWO[0], ({"__name__": "h"}, golden.floats)], histograms={1: golden.chunk})
+    rows = pa.Table.from_batches([batch for share in range(2) for batch in read_share(block, share, 2)])
+    rows = rows.filter(pc.equal(rows["labels"], json.dumps({"__name__": "h"})))
+    details = read_details(rows["histogram"], pc.multiply(pc.fill_null(rows["start_ms"], 0), 1000))
+    assert details is not None
+    assert details.histograms is not None
+    found, samples = details.histograms, golden.samples
+    assert rows["ts_ms"].to_pylist() == [one["ts_ms"] for one in samples]
+    assert pc.fill_null(rows["start_ms"], 0).to_pylist() == [one["start_ms"] for one in samples]
+    assert [f"{bits:016x}" for bits in found.sums.view("u8").tolist()] == [one["sum"] for one in samples]
+    live = [at for at, one in enumerate(samples) if not one["stale"]]
+    assert len(live) == len(samples) - 1
+    for at in live:
+        assert found.shapes[found.shape_of[at]] == golden.shape
+        assert found.buckets[found.starts[at] : found.starts[at + 1]].tolist() == samples[at]["buckets"]
+        assert (found.counts[at], found.zero_counts[at]) == (samples[at]["count"], samples[at]["zero"])
+        assert found.hints[at] == (GAUGE if golden.kind == "gauge" else UNKNOWN)
+        assert found.is_integer[at] == (golden.chunk[0] in (2, 5))
+
+
+@pytest.mark.parametrize("golden", golden_chunks(), ids=lambda one: str(one.kind))
+def test_no_bytes_of_histograms_crash_or_claim_memory(golden: GoldenChunk) -> None:
+    """The checksum is passed by. Each cut is refused or gives other samples, and so do changed bits."""
+    encoding, data = golden.chunk
+    rng = random.Random(7)
+    broken = [data[:size] for size in range(0, len(data), 3)]
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        broken.append(bytes(changed))
+    refused = 0
+    for each in broken:
+        try:
+            found = decode_histograms(ByteCursor(memoryview(each), "it", 0, len(each)), encoding)
+        except CorruptData:
+            refused += 1
+            continue
+        if found is not None and found[2].histograms is not None:
+            assert len(found[2].histograms.buckets) <= 8 * len(each)
+    assert refused > len(data) // 4
+
+
+def test_a_histogram_that_cannot_be_stored_is_a_row_with_a_problem(tmp_path: Path) -> None:
+    block = write_block(tmp_path / "b", TWO, histograms={1: UNKNOWN_SCHEMA})
     rows = [row for share in range(2) for batch in read_share(block, share, 2) for row in batch.to_pylist()]
     assert [row["problem"] for row in rows if row["problem"]] == ["native_histogram"]
 
