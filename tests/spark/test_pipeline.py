@@ -34,6 +34,8 @@ from support.spark.pipeline_process import PipelineProcess
 from support.spark.pipelines import WorkerKiller, build_options, pipeline_options, run_all, run_until, still
 from support.spark.spark import places
 from tsdb.chunks.late_scan import Windows
+from tsdb.codec.chunk.chunk_kernels import MAGIC
+from tsdb.codec.chunk.sections import SECTIONS_VERSION
 from tsdb.log.interface import CHUNKS, METRICS, Log
 from tsdb.log.topics import CREATE_TIME
 from tsdb.model.errors import Unavailable, WrongTopic
@@ -42,6 +44,7 @@ from tsdb.model.time_set import DEMO
 PARTITIONS = 3
 RECORDED = RecordedLog(PARTITIONS, windows=4, empty_windows=3)
 CLOCK = still(RECORDED.end_ms)
+CHUNK_OF_DETAILS = bytes([MAGIC, SECTIONS_VERSION])
 
 
 def record(logs: LogFactory) -> Log:
@@ -85,6 +88,8 @@ def test_chunker_pipeline_and_rebuild_make_the_same_of_a_log(
     assert totals.items >= 8
     assert totals.batches > 1
     by_pipeline, through_ms = chunks_of(log), emitted(log)
+    detailed = [value for written in by_pipeline for _, value in written if value[:2] == CHUNK_OF_DETAILS]
+    assert len(detailed) > 20, "histograms and start timestamps are among them"
 
     with LogFactory(f"sqlite:///{tmp_path / 'second.db'}", "") as second:
         log = record(second)

@@ -1,18 +1,19 @@
 """A recorded log: the same records at the same offsets in as many logs as wanted, with everything that senders do.
 
-Live samples, late ones, duplicates, out-of-order ones, broker times that step back, a corrupt record, a series that was
-never announced, an empty stretch of several windows. Its last record ends every minute and window before it.
+Live samples, late ones, duplicates, out-of-order ones, histograms and start timestamps among them, broker times that
+step back, a corrupt record, a series that was never announced, an empty stretch of several windows. Its last record
+ends every minute and window before it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from support.data.heads import announcement, id_of
+from support.data.heads import announcement, details_of, id_of
 from support.data.late_writer import drawn_times, drawn_value, series_of
 from support.oracles.chunk_twin import pack_of
 from support.servers.logs import WITHIN_S
@@ -24,6 +25,7 @@ from tsdb.model.window import ceil_to, index_epoch
 BASE_MS = 1_700_000_010_000
 EVERY_MS = 40
 UNKNOWN_SERIES = 12_345
+DETAILED_EVERY = 16  # Of 16 records one has details. Samples are the same without them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ class RecordedLog:
         if number == 200:
             pack, length = np.array([77], np.uint64), np.array([1], np.uint32)
             return encode_record(pack, length, np.array([UNKNOWN_SERIES], np.uint64), np.array([now_ms]), np.ones(1))
-        return _some_record(rng, rng.choice(series_of(partition)), now_ms, self.times.window_ms)
+        kinds = range(number % 11, number % 11 + 12) if number % DETAILED_EVERY == 0 else ()
+        return _some_record(rng, rng.choice(series_of(partition)), now_ms, self.times.window_ms, kinds)
 
 
 def _announce(log: Log, partition: int, now_ms: int) -> None:
@@ -120,15 +123,18 @@ def _announce(log: Log, partition: int, now_ms: int) -> None:
         log.append(SERIES, partition, value, key=key, timestamp_ms=now_ms, on_done=lambda _: None)
 
 
-def _some_record(rng: random.Random, number: int, now_ms: int, window_ms: int) -> bytes:
-    """A sample or a few of one series: most of now, some late by up to four windows, some twice."""
+def _some_record(rng: random.Random, number: int, now_ms: int, window_ms: int, kinds: Sequence[int]) -> bytes:
+    """A sample or a few of one series: most of now, some late by up to four windows, some twice. kinds: numbers of the
+    details of the first ones."""
     times = drawn_times(rng, now_ms, window_ms)
     count = len(times)
-    values = [drawn_value(rng) for _ in times]
+    values = np.array([drawn_value(rng) for _ in times], np.float64)
+    numbers = [*kinds[:count], *[0] * (count - len(kinds))]
     return encode_record(
         np.array([pack_of(number)], np.uint64),
         np.array([count], np.uint32),
         np.full(count, id_of(number), np.uint64),
         np.array(times, np.int64),
-        np.array(values, np.float64),
+        values,
+        details_of(numbers, values) if kinds else None,
     )
