@@ -6,13 +6,14 @@ answer are therefore `recent` and not reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.client import QueryResult, SelectResult
+from tsdb.model.details import detail_digests
 
 RECENT_MS = 60_000  # Above the lag at which a store is no longer ready, 20 s.
 TOLERANCE = 1e-12  # Relative tolerance of evaluated values, whose sums are computed in another order.
@@ -25,12 +26,14 @@ Column = tuple[NDArray[np.int64], NDArray[np.float64]]
 @dataclass(frozen=True, slots=True)
 class ComparedAnswer:
     """An answer. series: (ts_ms, values) by canonical labels, or by id for a series without labels. coverage: other
-    facts that must agree, as texts. exact: whether values are compared bit for bit.
+    facts that must agree, as texts. exact: whether values are compared bit for bit. digests: those of the details of
+    the samples, by the keys of `series`; none where no sample has details.
     """
 
     series: Mapping[bytes, Column]
     coverage: frozenset[str]
     exact: bool
+    digests: Mapping[bytes, NDArray[np.uint64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,11 @@ def rows_of(answer: SelectResult | QueryResult) -> ComparedAnswer:
         )
         exact = True
     columns = ((answer.ts_ms[span], answer.values[span]) for span in spans)
-    return ComparedAnswer(dict(zip(keys, columns, strict=True)), coverage, exact)
+    series = dict(zip(keys, columns, strict=True))
+    if isinstance(answer, QueryResult) or answer.details is None:
+        return ComparedAnswer(series, coverage, exact)
+    digests = detail_digests(answer.details, answer.samples)
+    return ComparedAnswer(series, coverage, exact, {key: digests[span] for key, span in zip(keys, spans, strict=True)})
 
 
 def compare(own: ComparedAnswer, shadow: ComparedAnswer, at_ms: int) -> Differences:
@@ -91,19 +98,41 @@ def compare(own: ComparedAnswer, shadow: ComparedAnswer, at_ms: int) -> Differen
         found.add("coverage", len(found.coverage))
     nothing = np.empty(0, np.int64), np.empty(0)
     for key in dict.fromkeys((*own.series, *shadow.series)):
-        _compare_series(found, key, own.series.get(key, nothing), shadow.series.get(key, nothing), own, at_ms)
+        one, other = own.series.get(key, nothing), shadow.series.get(key, nothing)
+        digests = None
+        if own.digests or shadow.digests:
+            sides = zip((own, shadow), (one, other), strict=True)
+            digests = [side.digests.get(key, np.zeros(len(column[0]), np.uint64)) for side, column in sides]
+        _compare_series(found, key, one, other, own, at_ms, digests)
     return found
 
 
 def _compare_series(
-    found: Differences, key: bytes, own: Column, shadow: Column, rows: ComparedAnswer, at_ms: int
+    found: Differences,
+    key: bytes,
+    own: Column,
+    shadow: Column,
+    rows: ComparedAnswer,
+    at_ms: int,
+    digests: Sequence[NDArray[np.uint64]] | None,
 ) -> None:
-    if len(own[0]) == len(shadow[0]) and (own[0] == shadow[0]).all() and _same(own[1], shadow[1], rows.exact).all():
+    same_times = len(own[0]) == len(shadow[0]) and (own[0] == shadow[0]).all()
+    if (
+        same_times
+        and _same(own[1], shadow[1], rows.exact).all()
+        and (digests is None or np.array_equal(digests[0], digests[1]))
+    ):
         return
     times = np.union1d(own[0], shadow[0])
     (ours, in_own), (theirs, in_shadow) = _aligned(own, times), _aligned(shadow, times)
     both = in_own & in_shadow
     differs = ~both | ~_same(ours, theirs, rows.exact)
+    if digests is not None:
+        # A difference of details is one of values.
+        aligned = [np.zeros(len(times), np.uint64) for _ in digests]
+        for into, column, of in zip(aligned, (own, shadow), digests, strict=True):
+            into[np.searchsorted(times, column[0])] = of
+        differs |= aligned[0] != aligned[1]
     old = differs & (times < at_ms - RECENT_MS)
     found.recent = found.recent or bool((differs & ~old).any())
     if not old.any():

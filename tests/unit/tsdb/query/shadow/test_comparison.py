@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tsdb.query.shadow.comparison import RECENT_MS, ROWS_SHOWN_MAX, SERIES_SHOWN_MAX, Column, ComparedAnswer, compare
+from support.data.heads import details_of
+from tsdb.client import SelectResult
+from tsdb.model.details import detail_digests
+from tsdb.query.shadow.comparison import (
+    RECENT_MS,
+    ROWS_SHOWN_MAX,
+    SERIES_SHOWN_MAX,
+    Column,
+    ComparedAnswer,
+    compare,
+    rows_of,
+)
 
 AT_MS = 10_000_000
 OLD_MS = AT_MS - RECENT_MS - 10_000
@@ -73,3 +87,40 @@ def test_rows_of_both_sides_are_shown_within_bounds() -> None:
     assert (len(found.shown), len(found.shown[0].rows)) == (SERIES_SHOWN_MAX, ROWS_SHOWN_MAX)
     assert found.shown[0].rows[0] == (OLD_MS, 0.0, 1.0)
     assert found.counts == {"values": 5000}
+
+
+def detailed(*numbers: int) -> SelectResult:
+    """One series whose samples have the details of these numbers (support.data.heads)."""
+    values = np.ones(len(numbers))
+    ts_ms = OLD_MS + 1000 * np.arange(len(numbers))
+    ids, starts = np.ones(1, np.uint64), np.array([0, len(numbers)])
+    return SelectResult(ids, [b"a"], starts, ts_ms, values, None, [], details=details_of(numbers, values))
+
+
+@pytest.mark.parametrize("other", [(0, 1, 8, 9), (0, 1, 14, 9), (0, 3, 8, 9), (2, 1, 8, 9), (0, 0, 8, 9)])
+def test_details_are_compared_with_their_samples(other: tuple[int, ...]) -> None:
+    own = rows_of(detailed(0, 1, 8, 9))
+    found = compare(own, rows_of(detailed(*other)), AT_MS)
+    same = other == (0, 1, 8, 9)
+    assert found.result == ("equal" if same else "different")
+    assert found.counts == ({} if same else {"values": 1})
+
+
+def test_the_digest_of_a_histogram_depends_on_each_of_its_parts() -> None:
+    details = details_of((8,), np.ones(1))
+    assert details is not None
+    columns = details.histograms
+    assert columns is not None
+    changes: list[dict[str, Any]] = [
+        {"buckets": columns.buckets[::-1].copy()},
+        {"counts": columns.counts + 1},
+        {"zero_counts": columns.zero_counts + 1},
+        {"hints": columns.hints ^ 1},
+        {"is_integer": ~columns.is_integer},
+        {"shapes": tuple(replace(shape, schema=shape.schema - (not shape.has_bounds)) for shape in columns.shapes)},
+    ]
+    digests = {int(detail_digests(details, 1)[0])}
+    for change in changes:
+        other = replace(details, histograms=replace(columns, **change))
+        digests.add(int(detail_digests(other, 1)[0]))
+    assert len(digests) == 1 + len(changes)
