@@ -61,7 +61,7 @@ def validate(
     in_time = not rows.samples or (
         np.minimum.reduce(rows.ts_ms) >= oldest_ms and np.maximum.reduce(rows.ts_ms) <= newest_ms
     )
-    errors = series.errors if rows.details is None else {**series.errors, **_wide_histograms(rows)}
+    errors = series.errors if rows.details is None else {**series.errors, **_unfit_histograms(rows)}
     if in_time and not errors:
         return Validation(good, None)
     refusals = Refusals()
@@ -79,22 +79,28 @@ def validate(
     return Validation(good, refusals, bool(bad_ts.keys() - errors.keys()))
 
 
-def _wide_histograms(rows: Rows) -> dict[int, InvalidRequest]:
-    """The refusal of each row with a histogram that is too wide to be stored."""
+def _unfit_histograms(rows: Rows) -> dict[int, InvalidRequest]:
+    """The refusal of each row with a histogram that is too wide to be stored, or that no protocol can send on."""
     details = rows.details
     if details is None or details.histograms is None or details.histogram_of is None:
         return {}
     shapes = details.histograms.shapes
-    wide = np.array([not is_storable(shape) for shape in shapes], np.bool_)
-    if not wide.any():
+    unfit = np.array([not (is_storable(shape) and shape.has_short_offsets) for shape in shapes], np.bool_)
+    if not unfit.any():
         return {}
     samples = np.flatnonzero(details.histogram_of >= 0)
     shape_of = details.histograms.shape_of[details.histogram_of[samples]]
-    samples, shape_of = samples[wide[shape_of]], shape_of[wide[shape_of]]
+    samples, shape_of = samples[unfit[shape_of]], shape_of[unfit[shape_of]]
     found = {}
     for row, shape in zip(np.searchsorted(rows.starts, samples, side="right") - 1, shape_of.tolist(), strict=True):
         one = shapes[shape]
-        size = max(len(one.indexes), len(one.positive), len(one.negative), len(one.bounds))
+        if is_storable(one):
+            found[int(row)] = InvalidRequest(
+                "a native histogram has a span whose offset is beyond 32 bits, which no protocol can send on",
+                reason="histogram_span_out_of_range",
+            )
+            continue
+        size = max(one.buckets, len(one.positive), len(one.negative), len(one.bounds))
         found[int(row)] = InvalidRequest(
             f"a native histogram has {size} buckets, spans or bounds; the limit is {SHAPE_BUCKETS_MAX}: send it with a"
             " lower resolution",

@@ -27,7 +27,7 @@ class ClassicHistogram:
 
 def bounds_max(shape: HistogramShape) -> int:
     """Upper bound of the number of classic buckets."""
-    return len(shape.indexes) + len(shape.positive) + len(shape.negative) + len(shape.bounds) + 2
+    return shape.buckets + len(shape.positive) + len(shape.negative) + len(shape.bounds) + 2
 
 
 def classic(columns: HistogramColumns, row: int) -> ClassicHistogram:

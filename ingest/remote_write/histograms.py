@@ -31,8 +31,16 @@ from ingest.remote_write.histogram_kernels import (
     ZERO_THRESHOLD,
     histograms_kernel,
 )
+from ingest.remote_write.resolution import SCHEMA_RESERVED_MAX, reduced
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.histograms import NO_BUCKETS, HistogramColumns, HistogramShape, InvalidHistogram, count_errors
+from tsdb.model.histograms import (
+    NO_BUCKETS,
+    SCHEMA_MAX,
+    HistogramColumns,
+    HistogramShape,
+    InvalidHistogram,
+    count_errors,
+)
 
 _SEED = secrets.randbits(62)  # A sender cannot choose shapes whose hashes collide.
 
@@ -68,7 +76,7 @@ def decode_histograms(
     reserve(8 * (buckets + 8 * words + slots + count * (2 * NUMBERS + 4)))
     filled = _run(data, spans, sizes, buckets, words, slots)
     numbers = filled.numbers
-    shapes, bad_shapes = _shapes(filled.words, filled.ends)
+    shapes, bad_shapes, finer_by = _shapes(filled.words, filled.ends)
     errors = {int(one): bad_shapes[int(filled.shape_of[one])] for one in _among(filled.shape_of, bad_shapes)}
     mismatch = InvalidHistogram("invalid histogram: spans and counts differ", reason="histogram_spans_mismatch")
     errors |= {one: errors.get(one, mismatch) for one in np.flatnonzero(numbers[:, FITS] == 0).tolist()}
@@ -85,6 +93,8 @@ def decode_histograms(
     )
     if errors:
         columns = columns.emptied(np.fromiter(errors, np.int64, len(errors)))
+    if finer_by:
+        columns = reduced(columns, finer_by)
     errors |= {one: error for one, error in count_errors(columns).items() if one not in errors}
     return WireHistograms(numbers[:, TS_MS].copy(), numbers[:, START_MS].copy(), columns, errors)
 
@@ -138,27 +148,32 @@ def _run(
 
 def _shapes(
     words: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[tuple[HistogramShape, ...], dict[int, InvalidRequest]]:
-    """(all shapes, errors of those that have no meaning, by index)."""
+) -> tuple[tuple[HistogramShape, ...], dict[int, InvalidRequest], dict[int, int]]:
+    """(all shapes, errors of those that have no meaning by index, and as in `reduced`, how much finer some were)."""
     found: list[HistogramShape] = []
     errors: dict[int, InvalidRequest] = {}
+    finer_by: dict[int, int] = {}
     for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        schema = int(words[start + SCHEMA])
+        if SCHEMA_MAX < schema <= SCHEMA_RESERVED_MAX:
+            finer_by[len(found)] = schema - SCHEMA_MAX
+            schema = SCHEMA_MAX
         try:
-            found.append(_shape(words[start:end]))
+            found.append(_shape(schema, words[start:end]))
         except InvalidHistogram as error:
             errors[len(found)] = error
             found.append(NO_BUCKETS)
-    return tuple(found), errors
+    return tuple(found), errors, finer_by
 
 
-def _shape(words: NDArray[np.int64]) -> HistogramShape:
+def _shape(schema: int, words: NDArray[np.int64]) -> HistogramShape:
     """Raises InvalidHistogram."""
     positive, negative = int(words[POSITIVE_SPANS]), int(words[NEGATIVE_SPANS])
     pairs = words[HEAD : HEAD + 2 * (positive + negative)].reshape(-1, 2)
     spans = tuple((offset, length) for offset, length in pairs.tolist())
     bounds = words[len(words) - int(words[BOUNDS]) :].view(np.float64)
     threshold = float(words[ZERO_THRESHOLD : ZERO_THRESHOLD + 1].view(np.float64)[0])
-    return HistogramShape(int(words[SCHEMA]), threshold, spans[:positive], spans[positive:], tuple(bounds.tolist()))
+    return HistogramShape(schema, threshold, spans[:positive], spans[positive:], tuple(bounds.tolist()))
 
 
 def _among(shape_of: NDArray[np.int32], bad_shapes: Mapping[int, InvalidRequest]) -> NDArray[np.int64]:

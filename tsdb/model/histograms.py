@@ -90,9 +90,8 @@ class HistogramShape:
             )
         for side, spans in (("positive", self.positive), ("negative", self.negative)):
             _check_spans(side, spans)
-        buckets = self.positive_buckets + self.negative_buckets
-        if max(buckets, len(self.bounds)) > BUCKETS_MAX:
-            _refuse(f"{buckets} buckets, the limit is {BUCKETS_MAX}", "histogram_too_many_buckets")
+        if max(self.buckets, len(self.bounds)) > BUCKETS_MAX:
+            _refuse(f"{self.buckets} buckets, the limit is {BUCKETS_MAX}", "histogram_too_many_buckets")
         if self.has_bounds:
             self._check_bounds()
         elif self.bounds:
@@ -136,6 +135,16 @@ class HistogramShape:
     def negative_buckets(self) -> int:
         """Number of negative buckets."""
         return sum(length for _, length in self.negative)
+
+    @property
+    def has_short_offsets(self) -> bool:
+        """Whether the offsets of all spans have 32 bits, as in Prometheus's protocols."""
+        return all(offset <= INDEX_MAX for spans in (self.positive, self.negative) for offset, _ in spans)
+
+    @property
+    def buckets(self) -> int:
+        """Number of buckets of both sides, without the memory of their indexes."""
+        return self.positive_buckets + self.negative_buckets
 
     @cached_property
     def indexes(self) -> NDArray[np.int64]:
@@ -322,7 +331,7 @@ def count_problems(columns: HistogramColumns) -> NDArray[np.uint8]:
     """
     lengths = np.diff(columns.starts)
     # A shape that claims more buckets than came must not have its indexes made.
-    widths = np.array([shape.positive_buckets + shape.negative_buckets for shape in columns.shapes], np.int64)
+    widths = np.array([shape.buckets for shape in columns.shapes], np.int64)
     fits = columns.starts[0] == 0 and columns.starts[-1] == len(columns.buckets)
     if not fits or (lengths != widths[columns.shape_of]).any():
         raise InvalidHistogram("invalid histogram: spans and counts differ", reason="histogram_spans_mismatch")

@@ -6,6 +6,8 @@ import contextlib
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
@@ -24,7 +26,7 @@ from ingest.remote_write.wire import VERSION_1, VERSION_2, Wire, decode_wire
 from support.senders.remote_write import ONE, TWO, request_1, request_2
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.histograms import PROBLEMS, HistogramShape, InvalidHistogram, count_problems
+from tsdb.model.histograms import PROBLEMS, HistogramShape, InvalidHistogram, Span, count_problems
 
 LIMITS = IngestLimits(series_max=1000, samples_max=1000, request_bytes_max=1 << 20)
 
@@ -171,7 +173,7 @@ numbers = st.fixed_dictionaries(
         "zero_count_int": st.integers(0, 2**64 - 1),
         "zero_count_float": uncommon,
         "sum": values,
-        "schema": st.sampled_from([-54, -53, -4, 0, 8, 9]),
+        "schema": st.sampled_from([-54, -53, -4, 0, 8, 9, 12, 52, 53]),
         "zero_threshold": uncommon,
         "reset_hint": st.integers(0, 3),
         "timestamp": st.integers(-(2**63), 2**63 - 1),
@@ -199,8 +201,11 @@ def twin_histogram(message: Any) -> tuple[HistogramShape | None, list[float], st
     is_integer = message.WhichOneof("count") == "count_int"
     pairs = [[(span.offset, span.length) for span in side] for side in (message.positive_spans, message.negative_spans)]
     bounds = tuple(message.custom_values)
+    finer_by = message.schema - 8 if 8 < message.schema <= 52 else 0
     try:
-        shape = HistogramShape(message.schema, message.zero_threshold, tuple(pairs[0]), tuple(pairs[1]), bounds)
+        shape = HistogramShape(
+            message.schema - finer_by, message.zero_threshold, tuple(pairs[0]), tuple(pairs[1]), bounds
+        )
     except InvalidHistogram as error:
         return None, [], error.reason
     if is_integer:
@@ -210,7 +215,33 @@ def twin_histogram(message: Any) -> tuple[HistogramShape | None, list[float], st
     found = [[float(count) for count in side] for side in sides]
     if [len(side) for side in found] != [shape.positive_buckets, shape.negative_buckets]:
         return None, [], "histogram_spans_mismatch"
+    if finer_by:
+        reduced = [twin_side(*side, finer_by) for side in zip(pairs, found, strict=True)]
+        found = [buckets for _, buckets in reduced]
+        shape = replace(shape, positive=reduced[0][0], negative=reduced[1][0])
     return shape, found[0] + found[1], ""
+
+
+def twin_side(pairs: list[Span], counts: list[float], by: int) -> tuple[tuple[Span, ...], list[float]]:
+    """(spans, buckets) of one side whose schema becomes lower."""
+    buckets: dict[int, float] = {}
+    at, left = 0, list(counts)
+    for offset, length in pairs:
+        at += offset
+        for index in range(at, at + length):
+            target = math.ceil(Fraction(index, 2**by))
+            count = left.pop(0)
+            buckets[target] = buckets[target] + count if target in buckets else count
+        at += length
+    joined: list[Span] = []
+    end = 0
+    for index in buckets:
+        if joined and index == end:
+            joined[-1] = joined[-1][0], joined[-1][1] + 1
+        else:
+            joined.append((index - end, 1))
+        end = index + 1
+    return tuple(joined), list(buckets.values())
 
 
 @given(st.lists(st.tuples(numbers, spans, spans), min_size=1, max_size=4))

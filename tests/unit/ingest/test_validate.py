@@ -11,7 +11,9 @@ from ingest.limits import IngestLimits
 from ingest.rows import make_rows
 from ingest.validate import check_shape
 from support.servers.gateways import Bench, label_set
+from tsdb.model.details import SampleDetails
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
+from tsdb.model.histograms import HistogramShape, no_histograms
 from tsdb.ops.lifecycle import Deadline
 
 
@@ -58,6 +60,27 @@ def test_arrays_that_are_strided_become_contiguous() -> None:
     rows = make_rows([b"a"] * 3, None, ts_ms, np.zeros(3))
     assert rows.ts_ms.flags.c_contiguous
     assert rows.ts_ms.tolist() == [0, 2, 4]
+
+
+def test_an_offset_that_no_protocol_can_send_on_is_refused_by_name() -> None:
+    bench, shape = Bench(), HistogramShape(0, positive=((-(2**31) + 1, 1), (2**32 - 4, 1)))
+    columns = replace(
+        no_histograms(),
+        shapes=(shape,),
+        shape_of=np.zeros(1, np.int32),
+        starts=np.array([0, 2]),
+        buckets=np.ones(2),
+        counts=np.full(1, 2.0),
+        sums=np.ones(1),
+        zero_counts=np.zeros(1),
+        hints=np.zeros(1, np.uint8),
+        is_integer=np.ones(1, np.bool_),
+    )
+    rows = make_rows([label_set(0), label_set(1)], None, np.full(2, bench.clock.now_ms()), np.ones(2))
+    details = SampleDetails(None, columns, np.array([0, -1]))
+    result = bench.pipeline.write(replace(rows, details=details), True, Deadline.after(1))
+    assert (result.samples, result.refused) == (1, {"histogram_span_out_of_range": 1})
+    assert "beyond 32 bits" in result.offenders[0].message
 
 
 def test_rows_without_samples_are_ignored() -> None:

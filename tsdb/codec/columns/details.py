@@ -58,7 +58,7 @@ _F64 = struct.Struct("<d")
 def is_storable(shape: HistogramShape) -> bool:
     """Whether a sample of this shape can be stored: it has at most SHAPE_BUCKETS_MAX buckets, spans and bounds."""
     most = max(len(shape.positive), len(shape.negative), len(shape.bounds))
-    return max(most, shape.positive_buckets + shape.negative_buckets) <= SHAPE_BUCKETS_MAX
+    return max(most, shape.buckets) <= SHAPE_BUCKETS_MAX
 
 
 class EncodedDetails:

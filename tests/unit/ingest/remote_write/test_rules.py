@@ -394,7 +394,7 @@ SPAN = ONE["BucketSpan"]
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (broken(schema=9), "schema 9, must be -4 to 8"),
+        (broken(schema=53), "schema 53, must be -4 to 8"),
         (broken(positive_spans=[SPAN(offset=0, length=4_000_000_000)]), "reaches from bucket 0 to 3999999999"),
         (broken(positive_spans=[SPAN(length=70_000)]), "70000 buckets, the limit is 65536"),
         (broken(count_int=0, positive_spans=[SPAN(length=1)], positive_deltas=[-1]), "negative bucket count"),
