@@ -198,6 +198,8 @@ class LateMarks:
             counts = offsets >= one.followed.get(partition, 0)
             if target.group in own:
                 counts &= ~own[target.group]
+            if not counts.any():
+                continue
             steps = self._steps(one, target, ts_ms[counts])
             if steps:
                 _late.inc(int(counts.sum()))
