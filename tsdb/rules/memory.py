@@ -143,8 +143,11 @@ class OverlaidStorage:
         parts = {labels: _rows(base, row) for row, labels in enumerate(base.labels)}
         for row, labels in enumerate(newer.labels):
             old, new = parts.get(labels, _NO_ROWS), len(base.ts_ms) + _rows(newer, row)
-            rows = np.concatenate((old[~np.isin(ts_ms[old], ts_ms[new])], new))
-            parts[labels] = rows[np.argsort(ts_ms[rows], kind="stable")]
+            if len(old) and ts_ms[old[-1]] >= ts_ms[new[0]]:
+                rows = np.concatenate((old[~np.isin(ts_ms[old], ts_ms[new])], new))
+                parts[labels] = rows[np.argsort(ts_ms[rows], kind="stable")]
+            else:
+                parts[labels] = np.concatenate((old, new))
         taken = np.concatenate([*parts.values()])
         starts = np.cumsum([0, *map(len, parts.values())], dtype=np.int64)
         values = np.concatenate((base.values, newer.values))[taken]

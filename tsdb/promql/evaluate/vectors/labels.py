@@ -51,12 +51,14 @@ class Pool:
     def numbers(self, texts: Iterable[str]) -> list[int]:
         """The number of each text. Raises as `number`."""
         known, of_number, found = self._numbers, self._texts, []
+        count = len(of_number)
         for text in texts:
-            number = known.setdefault(text, len(of_number))
+            number = known.setdefault(text, count)
             found.append(number)
-            if number < len(of_number):
+            if number < count:
                 continue
             of_number.append(text)
+            count += 1
             self._chars += len(text)
             if self._chars > self._chars_max:
                 raise EvaluationError(
