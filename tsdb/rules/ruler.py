@@ -33,7 +33,7 @@ from tsdb.rules.placement import Partitions, RulePlacement
 from tsdb.rules.repair import Repaired, RepairNote, RepairStep, StepRepair
 from tsdb.rules.restart import evaluated_steps, restored_state
 from tsdb.rules.schedule import RuleSchedule, ScheduledGroup
-from tsdb.rules.selections import GroupSelections, GroupStretches
+from tsdb.rules.selections import GroupSelections, GroupStretches, SelectionLabels
 from tsdb.rules.shares import AllShares, Shares
 from tsdb.rules.vectors import vector_of
 from tsdb.selector.selectors import METRIC_NAME
@@ -168,6 +168,7 @@ class Ruler(Periodic):
             ports.follower, ports.labels, ports.clock, self._offset_ms, options.repair_ms, options.lookback_ms
         )
         self._stretches: dict[str, tuple[RuleGroup, GroupStretches]] = {}
+        self._labels = SelectionLabels()
         self._follows = True  # Whether the last look at the log succeeded.
         self._repairs_from = 0.0  # Monotonic time of the next repair.
         self._restored: list[ScheduledGroup] = []  # Groups for which the log is still to be read again.
@@ -401,7 +402,7 @@ class Ruler(Periodic):
 
         clock, offset_ms = self._ports.clock, self._offset_ms(one.group)
         begin = clock.monotonic()
-        selections = GroupSelections(self._stretches_of(one.group), at_ms - offset_ms)
+        selections = GroupSelections(self._stretches_of(one.group), at_ms - offset_ms, self._labels)
         surroundings = self._surroundings(memory, write, selections, whole=not missing, partitions=one.partitions)
         state = evaluate_group(one.group, one.state, at_ms, offset_ms, surroundings)
         one.seconds = clock.monotonic() - begin

@@ -1,10 +1,12 @@
 """Selections of one evaluation of a group: what its rules select is read once, as far back as any of them needs.
 
-Rules of a group mostly select the same series, for instance for a rate, a sum and an alert.
+Rules of a group mostly select the same series, for instance for a rate, a sum and an alert. From one evaluation to the
+next these series mostly stay, so their parsed labels do too.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +18,7 @@ from tsdb.rules.files import RuleGroup
 from tsdb.rules.reach import reaches_of
 
 SAMPLES_KEPT_MAX = 4 << 20  # Samples of all selections of an evaluation: 64 MiB.
+SERIES_KEPT_MAX = 200_000  # Series whose parsed labels are kept from one evaluation to the next: some 100 MiB.
 
 Matchers = tuple[Matcher, ...]
 
@@ -41,12 +44,36 @@ class GroupStretches:
         return GroupStretches({matchers: one for matchers, one in found.items() if counts[matchers] > 1})
 
 
+class SelectionLabels:
+    """LRU cache of the parsed labels that selections had the last time, for all groups. Used by one thread."""
+
+    def __init__(self, series_max: int = SERIES_KEPT_MAX) -> None:
+        self._series_max = series_max
+        self._series = 0
+        self._known: OrderedDict[Matchers, SharedLabels] = OrderedDict()
+
+    def of(self, matchers: Matchers, canonical: Sequence[bytes]) -> SharedLabels:
+        """The labels of a selection, parsed already where its series are those of the last time."""
+        known = self._known.pop(matchers, None)
+        if known is not None:
+            self._series -= len(known)
+        if known is None or known != canonical:
+            known = SharedLabels(canonical)
+        self._known[matchers] = known
+        self._series += len(known)
+        while self._series > self._series_max:
+            _, oldest = self._known.popitem(last=False)
+            self._series -= len(oldest)
+        return known
+
+
 class GroupSelections:
     """The selections at one time. They are valid as long as the samples of that time are complete."""
 
-    def __init__(self, stretches: GroupStretches, ts_ms: int) -> None:
+    def __init__(self, stretches: GroupStretches, ts_ms: int, labels: SelectionLabels) -> None:
         self._stretches = stretches.by_matchers
         self._ts_ms = ts_ms
+        self._labels = labels
         self._found: dict[tuple[Matchers, int, int], StoredSeries] = {}
         self._samples = 0
 
@@ -69,7 +96,8 @@ class GroupSelections:
         wide = self._found.get((matchers, first_ms, last_ms))
         if wide is None:
             wide = storage.select(matchers, first_ms, last_ms)
-            wide = self._kept((matchers, first_ms, last_ms), replace(wide, labels=SharedLabels(wide.labels)))
+            wide = replace(wide, labels=self._labels.of(matchers, wide.labels))
+            wide = self._kept((matchers, first_ms, last_ms), wide)
         return wide if (start_ms, end_ms) == (first_ms, last_ms) else self._kept(key, wide.within(start_ms, end_ms))
 
     def _kept(self, key: tuple[Matchers, int, int], found: StoredSeries) -> StoredSeries:
