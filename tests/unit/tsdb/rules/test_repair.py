@@ -18,8 +18,10 @@ from tsdb.model.clock import ManualClock
 from tsdb.model.errors import TsdbError, Unavailable
 from tsdb.model.placement import PlacementRule
 from tsdb.model.stale import STALE_BITS
-from tsdb.promql.evaluate.query import DEFAULTS
+from tsdb.promql.evaluate.query import DEFAULTS, LOOKBACK_MS
 from tsdb.rules.alerts import AlertState, Labels, active
+from tsdb.rules.backfill import BackfillOptions, begun
+from tsdb.rules.dependencies import components_of
 from tsdb.rules.files import parse_rules
 from tsdb.rules.groups import RuleGroupState, RuleSample, RuleSurroundings, evaluate_group, new_state
 from tsdb.rules.memory import MemoryStorage
@@ -292,6 +294,31 @@ def test_results_are_those_of_all_samples_in_many_schedules(seed: int) -> None:
         run.pass_time()
     run.settle()
     run.check()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_backfill_gives_what_a_ruler_recorded_and_repaired(seed: int) -> None:
+    """The range begins in the middle, with the state that the ruler's series had there."""
+    run = Run(seed)
+    for _ in range(100):
+        run.pass_time()
+    run.settle()
+    recorded, stored = run.log.apply_all(), MemoryStorage()
+    start_ms, end_ms = START_MS + 180_000, START_MS + 420_000
+    for labels, column in recorded._columns.items():
+        is_raw, pairs = dict(labels)["__name__"] == "x", zip(column.ts_ms, column.values, strict=True)
+        stored.add(labels, [(ts_ms, value) for ts_ms, value in pairs if is_raw or ts_ms < start_ms])
+    found: dict[tuple[Labels, int], ValueBits] = {}
+    for component in components_of(run.files[0].groups, LOOKBACK_MS):
+        done = begun(component, stored, BackfillOptions(), start_ms, start_ms).block(end_ms)
+        for labels, times, values in done.rows():
+            found.update(
+                ((labels, at), value_bits(one)) for at, one in zip(times.tolist(), values.tolist(), strict=True)
+            )
+    expected = {key: bits for key, bits in _values(recorded).items() if start_ms <= key[1] < end_ms}
+    wrong = [key for key in found.keys() | expected.keys() if _differs(found.get(key), expected.get(key))]
+    assert not wrong, wrong[:10]
+    assert len(found) > 500
 
 
 def test_without_repair_results_are_not_those_of_all_samples() -> None:
