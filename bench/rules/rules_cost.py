@@ -179,7 +179,7 @@ def _measured(name: str, rules: Path, arguments: argparse.Namespace) -> dict[str
         if name == targets.PROMETHEUS:
             urllib.request.urlopen(f"http://{host}/-/reload", b"", timeout=30).close()
         if name == "vmalert":
-            target.pids["vmalert"] = stack.enter_context(_vmalert(arguments.vmalert, rules, host))
+            target.pids["vmalert"] = stack.enter_context(vmalert(arguments.vmalert, rules, host))
         last = -(-arguments.rules // len(EXPRESSIONS)) - 1
         give_up_at = time.monotonic() + 150
         while b'"job_0"' not in side.query(f"rec_{last}_7"):
@@ -233,11 +233,12 @@ def _opened(name: str, rules: Path, arguments: argparse.Namespace) -> Iterator[I
 
 
 @contextmanager
-def _vmalert(program: str, rules: Path, host: str) -> Iterator[int]:
+def vmalert(program: str, rules: Path, host: str, more_flags: Sequence[str] = ()) -> Iterator[int]:
+    """The process id of a vmalert that reads from a server and writes results there."""
     with Ports(1) as ports:
         flags = [f"-rule={rules}", f"-datasource.url=http://{host}", f"-remoteWrite.url=http://{host}"]
         flags += ["-notifier.blackhole", "-evaluationInterval=1m", f"-httpListenAddr=127.0.0.1:{ports.numbers[0]}"]
-        child = subprocess.Popen([program, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen([program, *flags, *more_flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             yield child.pid
         finally:

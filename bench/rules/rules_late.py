@@ -1,16 +1,20 @@
-"""Counts false and missed alerts of standalone and of a Prometheus that get the same late samples by remote write.
+"""Counts false and missed alerts of standalone, of Prometheus, and of vmalert over a Prometheus, which get the same
+late samples by remote write.
 
 Some samples of each series come seconds late, in random order. After all have come, each firing alert that a server
 has recorded is compared with a fold over all samples at the times at which that server evaluated: false: it fired
-there and should not; missed: it should and did not. Prometheus takes samples out of order for half an hour.
+there and should not; missed: it should and did not. Prometheus takes samples out of order for half an hour. vmalert
+reads a separate Prometheus, without rules, and writes what it records there.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import heapq
 import json
+import os
 import random
 import time
 import urllib.parse
@@ -29,6 +33,7 @@ from bench.gateway.ingest_targets import IngestTarget
 from bench.gateway.sender_process import REMOTE_WRITE
 from bench.measure import machine, say
 from bench.promql.promql_clients import PromqlConnection
+from bench.rules.rules_cost import VMALERT, vmalert
 from tsdb.model.labels import canonical_labels, parse_labels
 from tsdb.promql.evaluate.query import DEFAULTS
 from tsdb.rules.files import RuleGroup, parse_rules
@@ -39,6 +44,8 @@ from tsdb.rules.vectors import vector_query
 SERIES, SECONDS, LATE_S = 20, 120, 20.0
 LATE_SHARE = 0.3
 TURN_S = 0.25
+# By default vmalert asks 30 s after the time of an evaluation, and adds a label. Standalone has a grace of 2 s.
+VMALERT_FLAGS = ("-rule.evalDelay=2s", "-disableAlertgroupLabel")
 SETTLE_S = 75.0  # A group is repaired at most a minute after a late sample.
 RULES = """
 groups:
@@ -59,22 +66,31 @@ def main(argv: Sequence[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="bench rules_late", description=__doc__)
     parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--prometheus", help="path of the control's binary; default: from PATH or beside this Python")
+    parser.add_argument(
+        "--prometheus", action="append", help="path of a control; several may be given; default: as of rules_cost"
+    )
+    parser.add_argument("--vmalert", default=os.environ.get(VMALERT), help=f"path of vmalert; default: ${VMALERT}")
     parser.add_argument("--quick", action="store_true", help="20 seconds of samples")
     arguments = parser.parse_args(argv)
     seconds = 20 if arguments.quick else arguments.seconds
-    binary = targets.prometheus_binary(arguments.prometheus)
+    binaries = arguments.prometheus or [found for found in (targets.prometheus_binary(),) if found]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-late-")))
         rules = folder / "rules.yaml"
         rules.write_text(RULES)
         flags = ["--rules", str(rules), "--rules-grace-s", "2"]
         servers = [stack.enter_context(targets.standalone(flags))]
-        if binary is None:
+        config = f"rule_files: [{rules}]\n"
+        for binary in binaries:
+            control = stack.enter_context(targets.prometheus(binary, more_config=config))
+            servers.append(dataclasses.replace(control, name=Path(binary).name))
+        if not binaries:
             say("no `prometheus` binary: no control")
-        else:
-            config = f"rule_files: [{rules}]\n"
-            servers.append(stack.enter_context(targets.prometheus(binary, more_config=config)))
+        if arguments.vmalert and binaries:
+            control = stack.enter_context(targets.prometheus(binaries[-1]))
+            host = control.addresses[REMOTE_WRITE].partition("/")[0]
+            stack.enter_context(vmalert(arguments.vmalert, rules, host, VMALERT_FLAGS))
+            servers.append(dataclasses.replace(control, name="vmalert"))
         start_ms = int(time.time() * 1000)
         sent = asyncio.run(_send([one.addresses[REMOTE_WRITE] for one in servers], seconds, arguments.seed))
         time.sleep(SETTLE_S)
