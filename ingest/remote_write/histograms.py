@@ -31,7 +31,6 @@ from ingest.remote_write.histogram_kernels import (
     ZERO_THRESHOLD,
     histograms_kernel,
 )
-from ingest.remote_write.resolution import SCHEMA_RESERVED_MAX, reduced
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.histograms import (
     NO_BUCKETS,
@@ -42,6 +41,7 @@ from tsdb.model.histograms import (
     count_errors,
 )
 
+SCHEMA_RESERVED_MAX = 52  # The finest schema that Prometheus knows, and reduces to SCHEMA_MAX.
 _SEED = secrets.randbits(62)  # A sender cannot choose shapes whose hashes collide.
 
 
@@ -94,6 +94,9 @@ def decode_histograms(
     if errors:
         columns = columns.emptied(np.fromiter(errors, np.int64, len(errors)))
     if finer_by:
+        # Imported here, because no known sender has such schemas.
+        from ingest.remote_write.resolution import reduced
+
         columns = reduced(columns, finer_by)
     errors |= {one: error for one, error in count_errors(columns).items() if one not in errors}
     return WireHistograms(numbers[:, TS_MS].copy(), numbers[:, START_MS].copy(), columns, errors)

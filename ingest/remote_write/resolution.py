@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from tsdb.model.histograms import SCHEMA_MAX, HistogramColumns, HistogramShape, Span, csr_places
 
-SCHEMA_RESERVED_MAX = 52  # The finest schema that Prometheus knows and reduces.
-
 
 def reduced(columns: HistogramColumns, finer_by: Mapping[int, int]) -> HistogramColumns:
     """The same samples, of which those of some shapes have fewer buckets.
