@@ -96,6 +96,13 @@ def agent(
             help="Targets of a job; above it none of them is scraped. 0: no limit.",
         ),
     ] = 0,
+    native_histograms: Annotated[
+        bool,
+        typer.Option(
+            "--native-histograms/--no-native-histograms",
+            help="Ask for the protobuf format: native histograms, and when counters began. The gateway must keep them.",
+        ),
+    ] = False,
     host: Annotated[bool, typer.Option("--host/--no-host", help="Measure this host.")] = True,
     job: Annotated[str, typer.Option("--job", help="Label job of the host's series.")] = "agent",
     instance: Annotated[
@@ -125,6 +132,7 @@ def agent(
         label_value_length_limit=label_value_length_limit,
         body_size_limit=body_size_limit,
         target_limit=target_limit,
+        native_histograms=native_histograms,
     )
     own = [HostSource(job, instance or socket.gethostname())] if host else []
     sources: list[SampleSource] = [*own, *_scrapes(timeout_s, scrape or [], rules)]

@@ -18,6 +18,8 @@ import numpy as np
 from tsdb.cli.agent.sample import Measured, SampleSource
 from tsdb.client import WriteBatch
 from tsdb.model.clock import Clock
+from tsdb.model.details import SampleDetails
+from tsdb.model.histograms import joined_histograms
 from tsdb.ops.threads import new_thread
 
 CLOSE_WAIT_S = 0.2  # Time for idle threads to end. Threads of hanging sources are abandoned.
@@ -174,6 +176,19 @@ def batch_of(samples: Sequence[Measured]) -> WriteBatch:
         np.ones(len(samples), np.uint32),
         np.array([sample.ts_ms for sample in samples], np.int64),
         np.array([sample.value for sample in samples], np.float64),
-        [(index, sample.exemplar) for index, sample in enumerate(samples) if sample.exemplar is not None],
+        [(index, exemplar) for index, sample in enumerate(samples) for exemplar in sample.exemplars],
+        details=details_of(samples),
     )
     return batch
+
+
+def details_of(samples: Sequence[Measured]) -> SampleDetails | None:
+    """Start timestamps and histograms of the samples, None where they have none."""
+    start_ms = np.array([sample.start_ms for sample in samples], np.int64)
+    histograms = [sample.histogram for sample in samples if sample.histogram is not None]
+    starts = start_ms if start_ms.any() else None
+    if not histograms:
+        return None if starts is None else SampleDetails(starts)
+    is_histogram = np.array([sample.histogram is not None for sample in samples], np.bool_)
+    of = np.where(is_histogram, np.cumsum(is_histogram) - 1, -1)
+    return SampleDetails(starts, joined_histograms(histograms), of)

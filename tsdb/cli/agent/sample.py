@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tsdb.client import Exemplar
+from tsdb.model.histograms import HistogramColumns
 from tsdb.model.stale import STALE
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One sample. labels are canonical; ts_ms is in ms since the epoch, UTC. exemplar: one of the same series."""
+    """One sample. labels are canonical; ts_ms is in ms since the epoch, UTC. exemplars: those of the same series.
+
+    start_ms: when its counter began, 0: unknown. histogram: columns with one native histogram, whose sum is `value`.
+    """
 
     canonical: bytes
     ts_ms: int
     value: float
-    exemplar: Exemplar | None = None
+    exemplars: tuple[Exemplar, ...] = ()
+    start_ms: int = 0
+    histogram: HistogramColumns | None = None
 
 
 class SampleSource(Protocol):

@@ -13,13 +13,14 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from tsdb.cli.agent.outage import Outage
 from tsdb.cli.agent.sample import Measured, Staleness
+from tsdb.cli.samples import protobuf
 from tsdb.cli.samples.exposition import (
     END,
     LINE_BYTES_MAX,
@@ -44,6 +45,9 @@ ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 )
+
+# With native histograms protobuf comes first, as in Prometheus with scrape_native_histograms.
+ACCEPT_NATIVE = f"{protobuf.ACCEPT};q=0.6,{ACCEPT}"
 
 _TARGET = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_.-]*)=)?(https?://.+)")
 
@@ -87,6 +91,7 @@ class ScrapeRules:
     honor_labels: labels of a page win over job and instance. honor_timestamps: times of a page are kept. sample_limit:
     samples of a page. label_limit: labels of a series, with its name, job and instance; the length limits are in bytes.
     body_size_limit: bytes of a page, unpacked. target_limit: targets of a job. A page over a limit is a failed scrape.
+    native_histograms: ask for the protobuf format, which has native histograms and start timestamps.
     """
 
     honor_labels: bool = False
@@ -97,6 +102,7 @@ class ScrapeRules:
     label_value_length_limit: int = 0
     body_size_limit: int = 0
     target_limit: int = 0
+    native_histograms: bool = False
 
 
 @dataclass(slots=True)
@@ -191,7 +197,7 @@ class ScrapeSource:
     def _fetch(self, give_up_at: float) -> tuple[bytes, str]:
         """The page and its content type."""
         headers = {
-            "Accept": ACCEPT,
+            "Accept": ACCEPT_NATIVE if self._rules.native_histograms else ACCEPT,
             "Accept-Encoding": "gzip",
             "User-Agent": "kafka-tsdb-agent",
             "X-Prometheus-Scrape-Timeout-Seconds": f"{self._timeout_s:g}",
@@ -230,6 +236,21 @@ class ScrapeSource:
 
     def _read_page(self, page: _Page, body: bytes, content_type: str, now_ms: int, give_up_at: float) -> None:
         """Add the samples of the page. Raises InvalidRequest or Unavailable, with what was read before in `page`."""
+        if protobuf.is_protobuf(content_type):
+            found = protobuf.protobuf_samples(body, self._parser, self.target.url)
+            for number, (sample, place) in enumerate(found, start=1):
+                if number % LINES_A_CHECK == 0:
+                    self._check_time(give_up_at)
+                self._add(page, sample, now_ms, place)
+        else:
+            self._read_text(page, body, content_type, now_ms, give_up_at)
+        limit = self._rules.sample_limit
+        if limit and len(page.kept) > limit:
+            raise InvalidRequest(
+                f"{self.target.url}: {len(page.kept)} samples; sample_limit is {limit}", reason="sample_limit"
+            )
+
+    def _read_text(self, page: _Page, body: bytes, content_type: str, now_ms: int, give_up_at: float) -> None:
         dialect = dialect_of_page(content_type, body)
         self._parser.begin_page()
         ended = False
@@ -247,11 +268,6 @@ class ScrapeSource:
                 self._add(page, sample, now_ms, place)
         if dialect is Dialect.OPENMETRICS and not ended:
             raise InvalidRequest(f"{self.target.url}: no {END} at its end: the page was cut short", reason="bad_input")
-        limit = self._rules.sample_limit
-        if limit and len(page.kept) > limit:
-            raise InvalidRequest(
-                f"{self.target.url}: {len(page.kept)} samples; sample_limit is {limit}", reason="sample_limit"
-            )
 
     def _add(self, page: _Page, sample: ExposedSample, now_ms: int, place: str) -> None:
         page.scraped += 1
@@ -267,26 +283,26 @@ class ScrapeSource:
             # The first sample of a series and time counts.
             if canonical not in page.fading:
                 page.fading.add(canonical)
-                page.kept.append(Measured(canonical, now_ms, sample.value, self._exemplar(sample, now_ms)))
+                page.kept.append(self._measured(sample, now_ms))
         elif (canonical, sample.ts_ms) not in page.timed:
             page.timed.add((canonical, sample.ts_ms))
-            exemplar = self._exemplar(sample, sample.ts_ms)
-            page.kept.append(Measured(canonical, sample.ts_ms, sample.value, exemplar))
+            page.kept.append(self._measured(sample, sample.ts_ms))
 
-    def _exemplar(self, sample: ExposedSample, ts_ms: int) -> Exemplar | None:
-        """The exemplar of a sample at ts_ms, which is its time when the page gives none. None for one without a time
-        that the page had before: it would come anew with each scrape."""
-        found = sample.exemplar
-        if found is None:
-            return None
-        if found.ts_ms is not None:
-            return Exemplar(found.labels, found.value, found.ts_ms)
-        if self._untimed.get(sample.canonical) == found:
-            return None
-        if len(self._untimed) >= SAMPLES_MAX:
-            self._untimed.clear()
-        self._untimed[sample.canonical] = found
-        return Exemplar(found.labels, found.value, ts_ms)
+    def _measured(self, sample: ExposedSample, ts_ms: int) -> Measured:
+        exemplars = tuple(self._exemplars(sample, ts_ms))
+        return Measured(sample.canonical, ts_ms, sample.value, exemplars, sample.start_ms, sample.histogram)
+
+    def _exemplars(self, sample: ExposedSample, ts_ms: int) -> Iterator[Exemplar]:
+        """The exemplars of a sample at ts_ms, which is their time when the page gives none. Left out: one without a
+        time that the page had before, because it would come anew with each scrape."""
+        for found in sample.exemplars:
+            if found.ts_ms is not None:
+                yield Exemplar(found.labels, found.value, found.ts_ms)
+            elif self._untimed.get(sample.canonical) != found:
+                if len(self._untimed) >= SAMPLES_MAX:
+                    self._untimed.clear()
+                self._untimed[sample.canonical] = found
+                yield Exemplar(found.labels, found.value, ts_ms)
 
     def _check_labels(self, canonical: bytes, place: str) -> None:
         """Raise InvalidRequest for a series over a limit of labels."""

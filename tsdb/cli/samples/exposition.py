@@ -25,6 +25,7 @@ from prometheus_client.parser import parse_labels
 
 from tsdb.cli.terminal.errors import shown
 from tsdb.model.errors import InvalidRequest
+from tsdb.model.histograms import HistogramColumns
 from tsdb.model.labels import canonical_labels
 from tsdb.promql.syntax.numbers import shown_g
 
@@ -117,12 +118,18 @@ class ExposedExemplar:
 
 @dataclass(frozen=True, slots=True)
 class ExposedSample:
-    """One sample; ts_ms is None for a line without a time."""
+    """One sample; ts_ms is None for a line without a time.
+
+    start_ms: when its counter began, 0 where the page does not say it. histogram: columns with one native histogram,
+    whose sum is `value`.
+    """
 
     canonical: bytes
     ts_ms: int | None
     value: float
-    exemplar: ExposedExemplar | None = None
+    exemplars: tuple[ExposedExemplar, ...] = ()
+    start_ms: int = 0
+    histogram: HistogramColumns | None = None
 
 
 class ExpositionParser:
@@ -168,14 +175,14 @@ class ExpositionParser:
                 self._known.clear()
             canonical = self._known[key] = self._labels(name, labels, place)
         ts_ms = None if time is None else dialect.ts_ms(time, place)
-        exemplar = None
+        exemplars: tuple[ExposedExemplar, ...] = ()
         if mark is not None:
             self.exemplars += 1
             if self._as_scraped:
                 exemplar_ms = None if exemplar_time is None else dialect.ts_ms(exemplar_time, place)
                 own = _pairs(exemplar_labels, place)
-                exemplar = ExposedExemplar(canonical_labels(own), exemplar_ms, _number(exemplar_number, place))
-        return ExposedSample(canonical, ts_ms, _number(number, place), exemplar)
+                exemplars = (ExposedExemplar(canonical_labels(own), exemplar_ms, _number(exemplar_number, place)),)
+        return ExposedSample(canonical, ts_ms, _number(number, place), exemplars)
 
     def _take_type(self, comment: str, line: str, place: str, dialect: Dialect) -> None:
         match = _TYPE.fullmatch(comment)
@@ -199,7 +206,11 @@ class ExpositionParser:
         if self._as_scraped and name and not _NAME.fullmatch(name):
             raise InvalidRequest(f"{place}: not a metric name: {shown(name)}; others are quoted", reason="bad_input")
         if self._float_label in labels:
-            labels[self._float_label] = _float_text(labels[self._float_label])
+            labels[self._float_label] = float_text(labels[self._float_label])
+        return self.of_target(labels)
+
+    def of_target(self, labels: dict[str, str]) -> bytes:
+        """Canonical labels of a series of the page, with those of its target."""
         # An empty value means that the label is absent.
         return canonical_labels({label: value for label, value in self._merged(labels).items() if value})
 
@@ -244,7 +255,7 @@ def _has_exemplar(line: str) -> bool:
     return match is not None and match[5] is not None
 
 
-def _float_text(text: str) -> str:
+def float_text(text: str) -> str:
     """A float as OpenMetrics writes it, with a fraction or an exponent; another text as it is."""
     if not _NUMBER.fullmatch(text):
         return text

@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 
 from tsdb.cli.agent import scrape
+from tsdb.cli.agent.measuring import batch_of, details_of
 from tsdb.cli.agent.sample import Measured
 from tsdb.cli.agent.scrape import ScrapeRules, ScrapeSource, ScrapeTarget, parse_target, refusals
+from tsdb.cli.samples import protobuf
 from tsdb.client import Exemplar
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.labels import metric_name, parse_labels
+from tsdb.model.stale import STALE_BITS
+from tsdb.v1.exposition_pb2 import ExposedFamily, ExposedMetric
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 Endpoint = tuple[str, list[Answer]]
@@ -128,13 +132,76 @@ def test_an_exemplar_comes_with_its_sample_and_once_without_a_time(endpoint: End
     def exemplars(now_ms: int) -> list[Exemplar | None]:
         found = source.measure(now_ms)
         assert own(found)["up"] == 1.0, source.failure
-        return [sample.exemplar for sample in found[:4]]
+        return [next(iter(sample.exemplars), None) for sample in found[:4]]
 
     first = [Exemplar(b"t\xff1", 0.5, 1_000), Exemplar(b"", 1.0, 3_250), None, Exemplar(b"t\xffd", 1.0, 7_000)]
     assert exemplars(1_000) == first
     assert exemplars(2_000) == [None, first[1], None, None]
     answers[0] = page(b'a_total 1 # {t="2"} 0.5\nb_total 2\nc_total 4\nd_total 1\n')
     assert exemplars(3_000) == [Exemplar(b"t\xff2", 0.5, 3_000), None, None, None]
+
+
+def protobuf_page() -> bytes:
+    """A counter and a native histogram with an observation in each of two buckets, both with a start."""
+    start: Any = {"seconds": 5}  # A dict is a message.
+    counter = ExposedMetric.Counter(value=3, start_timestamp=start)
+    native = ExposedMetric.Histogram(
+        sample_count=2,
+        sample_sum=1.5,
+        positive_span=[ExposedMetric.Span(length=2)],
+        positive_delta=[1, 0],
+        start_timestamp=start,
+    )
+    metrics = [ExposedMetric(counter=counter), ExposedMetric(histogram=native)]
+    families = [
+        ExposedFamily(name=name, type=kind, metric=[metric.SerializeToString()])
+        for name, kind, metric in zip(
+            ("c_total", "h"), (ExposedFamily.COUNTER, ExposedFamily.HISTOGRAM), metrics, strict=True
+        )
+    ]
+    return b"".join(bytes([family.ByteSize()]) + family.SerializeToString() for family in families)
+
+
+def test_native_histograms_and_starts_of_a_protobuf_page_are_in_the_batch(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    asked = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.headers["Accept"])
+        body(protobuf_page(), content_type=protobuf.ACCEPT)(handler)
+
+    answers.append(answer)
+    source = ScrapeSource(ScrapeTarget("web", url), 5.0, ScrapeRules(native_histograms=True))
+    found = source.measure(10_000)
+    assert own(found)["up"] == 1.0, source.failure
+    assert asked[0].startswith(protobuf.ACCEPT)
+    assert len(found) == 2 + len(TARGET_SERIES)
+    details = details_of(found)
+    assert batch_of(found).samples == len(found)
+    assert details is not None
+    assert details.start_ms is not None
+    assert details.start_ms.tolist() == [5_000, 5_000, *[0] * len(TARGET_SERIES)]
+    assert details.histogram_of is not None
+    assert details.histogram_of.tolist() == [-1, 0, *[-1] * len(TARGET_SERIES)]
+    answers[0] = body(protobuf_page()[:-1], content_type=protobuf.ACCEPT)
+    found = source.measure(20_000)
+    assert own(found)["up"] == 0.0
+    assert "1 bytes are missing" in (source.failure or "")
+    ended = {metric_name(one.canonical) for one in found if np.float64(one.value).view(np.int64) == STALE_BITS}
+    assert ended == {b"h"}  # The page names c_total before its fault.
+
+
+def test_protobuf_is_not_asked_for_without_native_histograms(endpoint: Endpoint) -> None:
+    url, answers = endpoint
+    asked = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.headers["Accept"])
+        body(b"up 1\n")(handler)
+
+    answers.append(answer)
+    ScrapeSource(ScrapeTarget("web", url), 5.0).measure(1_000)
+    assert "protobuf" not in asked[0]
 
 
 @pytest.mark.parametrize("exemplar", [b"{} x", b"{} 1 x", b'{t="\\"} 1'])
