@@ -111,7 +111,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["in one process", "after a kill"])
 def test_boundaries_that_are_gone_answer_no_more(tmp_path: Path, killed: bool) -> None:
-    with Role(tmp_path, "standalone", "--data-dir", str(tmp_path / "data")) as role:
+    classic = ("standalone", "--data-dir", str(tmp_path / "data"), "--native-histograms", "classic")
+    with Role(tmp_path, *classic) as role:
         ts_ms = time.time_ns() // 1_000_000 - 60_000
         for case, (name, write) in enumerate(WAYS.items()):
             LABELS["__name__"] = "lat"

@@ -130,7 +130,7 @@ class GatewayFields(BaseModel):
         "nothing, so more than the cores do not help.",
     )
     native_histograms: Literal["keep", "classic", "refuse"] = Field(
-        "classic",
+        "keep",
         description="Native and exponential histograms: kept as they were sent, and start timestamps too; classic "
         "buckets at the boundaries of their schema; or refused by name.",
     )

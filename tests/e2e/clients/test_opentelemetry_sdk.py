@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,11 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from support.oracles.otlp_twin import TwinRules, translate
-from support.servers.deployments import Deployment
+from support.servers.deployments import Deployment, embedded, on_kafka
 from support.servers.processes import wait_for_samples
 
 TIMEOUT_S = 60
+CLASSIC = ("--native-histograms", "classic")
 NEVER_MS = float("inf")
 Sample = tuple[str, int, int]
 
@@ -130,6 +132,17 @@ def application(gateway: Deployment, protocol: str) -> Iterator[Application]:
         yield made
     finally:
         made.provider.shutdown()
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """Gateways that map exponential histograms as the twin does."""
+    if request.param == "sqlite":
+        with embedded(tmp_path, *CLASSIC) as running:
+            yield running
+    else:
+        with on_kafka(tmp_path, request.getfixturevalue("kafka").bootstrap, gateway=CLASSIC) as running:
+            yield running
 
 
 def test_metrics_of_the_sdk_come_back_exactly_also_after_the_gateway_was_killed(deployment: Deployment) -> None:
