@@ -151,7 +151,7 @@ def test_a_kept_histogram_answers_whole_after_a_kill(tmp_path: Path, way: str) -
         now_ms = int(time.time() * 1000)
         for number in range(3):
             WAYS[way](role, BEFORE, now_ms - 2000 + 1000 * number)
-        wait_until(lambda: bool(query(role, "lat", now_ms)))
+        wait_until(lambda: query(role, "count_over_time(lat[10s]) == 3", now_ms) != [])
         before = whole(role, now_ms)
         role.kill()
         role.start()
