@@ -167,10 +167,14 @@ class DetailBucket:
         kept = self.kept.entries() if isinstance(self.kept, PackedEntries) else self.kept
         return joined_entries((kept, *self.waiting)).newest() if self.waiting else kept
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the details of all entries are bytes."""
+        return isinstance(self.kept, PackedEntries) and not self.waiting
+
     def packed(self) -> DetailBucket:
         """The same entries, with their details as bytes."""
-        is_packed = isinstance(self.kept, PackedEntries) and not self.waiting
-        return self if is_packed else DetailBucket.of(PackedEntries.of(self.whole()))
+        return self if self.is_packed else DetailBucket.of(PackedEntries.of(self.whole()))
 
     def of_series(self, refs: NDArray[np.uint32]) -> Iterable[DetailEntries]:
         """The entries of some series, in an order in which the last one of a time counts. refs: ascending."""
@@ -247,6 +251,7 @@ class HeadDetails:
         self._bucket_ms = bucket_ms
         self._has = np.zeros(0, np.bool_)  # Whether a series has had details, by ref.
         self._buckets: dict[int, DetailBucket] = {}
+        self._unpacked: dict[int, DetailBucket] = {}  # Past ones of the last round of `pack`.
         self.bytes = 0
 
     @property
@@ -294,15 +299,20 @@ class HeadDetails:
                     self.bytes += left.nbytes
 
     def pack(self, before_ms: int, lock: AbstractContextManager[object]) -> None:
-        """Pack the entries of the stretches that end by before_ms. Only the swap needs the lock."""
+        """Pack the entries of the stretches that end by before_ms and have not changed since the last call. Only the
+        swap needs the lock."""
+        before, self._unpacked = self._unpacked, {}
         for start_ms, bucket in list(self._buckets.items()):
-            if start_ms + self._bucket_ms > before_ms:
+            if start_ms + self._bucket_ms > before_ms or bucket.is_packed:
+                continue
+            if before.get(start_ms) is not bucket:
+                # Late samples come many at a time, and each pack of a bucket costs all its entries.
+                self._unpacked[start_ms] = bucket
                 continue
             packed = bucket.packed()
-            if packed is not bucket:
-                with lock:
-                    self._buckets[start_ms] = packed
-                    self.bytes += packed.nbytes - bucket.nbytes
+            with lock:
+                self._buckets[start_ms] = packed
+                self.bytes += packed.nbytes - bucket.nbytes
 
     def forget_locked(self, refs: NDArray[np.uint32]) -> None:
         """Forget series that have no samples, before others use their refs."""

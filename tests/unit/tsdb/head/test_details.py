@@ -156,6 +156,8 @@ def test_packed_entries_are_small_and_take_late_samples() -> None:
     details.pack(9_999, nullcontext())
     assert details.bytes == before, "the stretch still takes samples"
     details.pack(10_000, nullcontext())
+    assert details.bytes == before, "more late samples may come"
+    details.pack(10_000, nullcontext())
     assert details.bytes < before / 2
     assert details.bytes == sum(bucket.nbytes for bucket in details.image())
     late = np.array([3, 5], np.uint32), np.array([20, 25]), np.array([9.0, 0.0]), np.array([4000, 4001])
@@ -175,3 +177,17 @@ def test_packed_entries_are_small_and_take_late_samples() -> None:
     details.drop_locked(10_000, 4_001)
     (left,) = details.image()
     assert (left.whole().refs.tolist(), left.whole().ts_ms.tolist()) == ([5], [25])
+
+
+def test_a_stretch_that_takes_late_samples_in_each_round_is_packed_once_they_end() -> None:
+    details, lock = HeadDetails(10_000), nullcontext()
+    for number in range(5):
+        rows = np.array([number]), np.array([float(number)]), np.array([number])
+        details.add_locked(np.zeros(1, np.uint32), *rows, details_of([number + 2], rows[1]))
+        details.pack(10_000, lock)
+        (bucket,) = details.image()
+        assert not bucket.is_packed
+    details.pack(10_000, lock)
+    (bucket,) = details.image()
+    assert bucket.is_packed
+    assert bucket.whole().ts_ms.tolist() == list(range(5))
