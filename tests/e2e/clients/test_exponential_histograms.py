@@ -1,7 +1,7 @@
 """Attacks the promise that exponential histograms of OpenTelemetry answer as they were recorded.
 
 The SDK exports by HTTP and gRPC, and lowers the scale of its histograms as their range grows. The oracle counts the
-recorded amounts in each bucket that is answered.
+recorded amounts in each bucket that is answered. With mark `soak` Prometheus 3.15 gets the same requests.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import contextlib
 import http.client
 import json
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -24,6 +25,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporte
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
+from support.promql.differential.prometheus import FEATURES, UPSTREAM, prometheus
+from support.senders.go_senders import built
 from support.servers.deployments import embedded
 from support.servers.logs import wait_until
 from support.servers.processes import Role
@@ -31,7 +34,7 @@ from support.servers.processes import Role
 TIMEOUT_S = 60
 NS_PER_MS = 1_000_000
 EXPORTS = 6
-KEEP = ("--native-histograms", "keep", "--enable-feature", "promql-experimental-functions,use-start-timestamps")
+KEEP = ("--native-histograms", "keep", "--enable-feature", ",".join(FEATURES))
 
 # A warning of a library about itself; the exporters are what users install.
 pytestmark = [pytest.mark.filterwarnings("default::DeprecationWarning"), pytest.mark.timeout(600)]
@@ -45,6 +48,10 @@ class Export:
     at_ms: int
     start_ms: int
     sizes: tuple[float, ...]
+
+    @property
+    def body(self) -> bytes:
+        return encode_metrics(self.data).SerializeToString()
 
 
 def exports(job: str, seed: int) -> list[Export]:
@@ -131,3 +138,39 @@ def test_exponential_histograms_answer_as_recorded_also_after_a_kill(tmp_path: P
             running.gateway.start()
         for protocol, all_of_it in sent.items():
             check(running.gateway.http, protocol, all_of_it)
+
+
+def queries(job: str) -> Iterator[str]:
+    """Samples, starts, and functions over them, each at the time of an export."""
+    series = f'size_bytes{{job="{job}"}}'
+    yield f"{series}[1m]"
+    yield f"start_timestamp({series})"
+    yield f"increase({series}[1m])"
+    yield f"histogram_count(rate({series}[1m]))"
+    yield f"histogram_sum({series})"
+
+
+def post(address: str, path: str, body: bytes) -> None:
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
+        connection.request("POST", path, body, {"content-type": "application/x-protobuf"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+
+
+@pytest.mark.soak
+def test_prometheus_answers_the_same_of_the_same_requests(tmp_path: Path) -> None:
+    features = (*FEATURES, "st-storage")
+    sent = exports("app", 3)
+    with (
+        embedded(tmp_path, *KEEP) as running,
+        prometheus(built(UPSTREAM), tmp_path, (), features, options=("--web.enable-otlp-receiver",)) as theirs,
+    ):
+        ours = running.gateway.http
+        for one in sent:
+            for address in (ours, theirs):
+                post(address, "/api/v1/otlp/v1/metrics", one.body)
+        check(ours, "app", sent)
+        check(theirs, "app", sent)
+        for one in sent:
+            for query in queries("app"):
+                assert ask(ours, query, one.at_ms) == ask(theirs, query, one.at_ms), query

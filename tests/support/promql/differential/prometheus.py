@@ -52,13 +52,14 @@ def prometheus(
     features: Sequence[str] = FEATURES,
     natives: Callable[[], Sequence[StoredHistograms]] = list,
     options: Sequence[str] = (),
+    config_of: Callable[[str], str] = lambda address: "{}\n",
 ) -> Iterator[str]:
     """The address of a server with these samples. natives: series of servers that store native histograms. options:
-    further ones of the command."""
+    further ones of the command. config_of: makes the configuration from the address."""
     config, log = folder / "prometheus.yml", folder / "prometheus.log"
-    config.write_text("{}\n")
     with Ports(1) as ports, log.open("wb") as output:
         address = f"127.0.0.1:{ports.numbers[0]}"
+        config.write_text(config_of(address))
         command = [
             str(program),
             f"--config.file={config}",
