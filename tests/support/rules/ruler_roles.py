@@ -9,8 +9,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from support.servers.deployments import Deployment
@@ -21,6 +22,10 @@ from tsdb.client import TsdbError, WriteBatch, connect
 WITHIN_S = 200.0
 GROUPS = 6
 FOR_MS = 4_000
+LATE_MAX_MS = 600_000
+FLOOD_TURNS = 75  # Writes between two floods: some 15 s.
+Sample: TypeAlias = tuple[str, int, float]  # Job, time in ms, value.
+
 NAMES = {f"g{number}" for number in range(GROUPS)}
 RULES = """
   - name: g{number}
@@ -65,21 +70,28 @@ def samples(http: str, selector: str) -> dict[tuple[str, int], float]:
 
 @contextmanager
 def written(deployment: Deployment, seed: int) -> Iterator[None]:
-    """Samples of two jobs, most of the present, some late by up to twenty seconds, until the block ends."""
+    """Samples of two jobs until the block ends. Most are of the present, some late by up to ten minutes, and some are
+    kept back and come together."""
     stop, rng = threading.Event(), random.Random(seed)
 
     def write() -> None:
+        held: list[Sample] = []
         with connect(deployment.gateway.grpc, timeout_s=60.0) as client:
-            while not stop.wait(0.2):
-                batch = WriteBatch()
+            for turn in count():
+                is_flood = turn % FLOOD_TURNS == FLOOD_TURNS - 1
+                due, held = (held, []) if is_flood else ([], held)
                 now_ms = time.time_ns() // 1_000_000
                 for job in ("a", "b"):
-                    late_ms = rng.choice((0, 0, 0, 500, rng.randint(1_000, 20_000)))
-                    batch.add({"__name__": "x", "job": job}, now_ms - late_ms, float(rng.randint(0, 9)))
-                try:
+                    late_ms, is_held = _lateness(rng)
+                    sample = job, now_ms - late_ms, float(rng.randint(0, 9))
+                    (held if is_held else due).append(sample)
+                batch = WriteBatch()
+                for job, ts_ms, value in due:
+                    batch.add({"__name__": "x", "job": job}, ts_ms, value)
+                with suppress(TsdbError):
                     client.write(batch)
-                except TsdbError:
-                    continue
+                if stop.wait(0.2):
+                    return
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -88,6 +100,16 @@ def written(deployment: Deployment, seed: int) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def _lateness(rng: random.Random) -> tuple[int, bool]:
+    """(milliseconds by which a sample is late, whether it comes with the next flood)."""
+    kind = rng.random()
+    if kind < 0.01:
+        return rng.randint(20_000, LATE_MAX_MS), False
+    if kind < 0.2:
+        return rng.randint(1_000, 20_000), False
+    return rng.choice((0, 0, 0, 500)), kind < 0.3
 
 
 def owned(rulers: list[Role]) -> list[set[str]]:
