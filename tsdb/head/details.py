@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.histograms import HistogramShape
 
 WAITING_MIN = 1024  # Entries of a bucket that wait before they are sorted into the others.
-COPIES = 3  # Of entries that are found: joined, the newest of each time, in the order of the series.
+COPIES = 2  # Of entries that are found: joined, and the newest of each time in the order of the series.
 BLOCK_ENTRIES = 1024  # Entries that a read decodes together, but for a series that has more.
 BLOCK_BYTES = 200  # Rough size of the objects of a section.
 ROW_BYTES = 28  # Bytes of an entry beside its details.
@@ -62,11 +63,16 @@ class DetailEntries:
 
     def newest(self) -> DetailEntries:
         """The last one of each (ref, time), by ref and time."""
-        rows = np.lexsort((self.ts_ms, self.refs))  # Stable, so of equal keys the one applied last comes last.
-        refs, ts_ms = self.refs[rows], self.ts_ms[rows]
-        is_last = np.ones(len(rows), np.bool_)
-        is_last[:-1] = (refs[1:] != refs[:-1]) | (ts_ms[1:] != ts_ms[:-1])
-        return self.take(rows[is_last])
+        return self.take(newest_rows(self.refs, self.ts_ms))
+
+
+def newest_rows(series: NDArray[np.integer[Any]], ts_ms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Indexes of samples by series and time; of equal ones the last."""
+    rows = np.lexsort((ts_ms, series))  # Stable, so of equal keys the one applied last comes last.
+    of, at_ms = series[rows], ts_ms[rows]
+    is_last = np.ones(len(rows), np.bool_)
+    is_last[:-1] = (of[1:] != of[:-1]) | (at_ms[1:] != at_ms[:-1])
+    return rows[is_last]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,12 +224,12 @@ class DetailsView:
         admit(COPIES * sum(part.nbytes for part in parts))
         every = joined_entries(parts)
         rows = np.flatnonzero((every.ts_ms >= start_ms) & (every.ts_ms < end_ms))
-        found = every.take(rows).newest()
+        place = by_ref[np.searchsorted(wanted, every.refs[rows])]
+        order = newest_rows(place, every.ts_ms[rows])
+        found = every.take(rows[order])
         if found.details is None:
             return None
-        place = by_ref[np.searchsorted(wanted, found.refs)]
-        found = found.take(np.lexsort((found.ts_ms, place)))
-        counts = np.bincount(place, minlength=len(refs)).astype(np.uint32)
+        counts = np.bincount(place[order], minlength=len(refs)).astype(np.uint32)
         return RawResult(counts, found.ts_ms, found.values, details=found.details)
 
 
@@ -231,10 +237,7 @@ def with_detailed(overlay: RawResult, detailed: RawResult) -> RawResult:
     """The samples of both, which have the same series; of equal times those with details."""
     series = np.concatenate([np.repeat(np.arange(len(one.counts)), one.counts) for one in (overlay, detailed)])
     ts_ms = np.concatenate((overlay.ts_ms, detailed.ts_ms))
-    rows = np.lexsort((ts_ms, series))
-    is_last = np.ones(len(rows), np.bool_)
-    is_last[:-1] = (series[rows][1:] != series[rows][:-1]) | (ts_ms[rows][1:] != ts_ms[rows][:-1])
-    rows = rows[is_last]
+    rows = newest_rows(series, ts_ms)
     details = joined_details([(overlay.samples, overlay.details), (detailed.samples, detailed.details)])
     return RawResult(
         np.bincount(series[rows], minlength=len(overlay.counts)).astype(np.uint32),
