@@ -50,23 +50,27 @@ WHERE (metric = ? OR ? = '') AND ts >= to_timestamp(?::DOUBLE / 1000) AND ts < t
 
 
 class Deaths:
-    """Stands for processes that end before or after a commit. Seeded; the threads of keepers share it."""
+    """Stands for processes that end before or after a commit: of three calls one has each death, in a random order.
+    Seeded; the threads of keepers share it."""
 
     def __init__(self, seed: int) -> None:
         self._generator = random.Random(seed)
+        self._fates: list[str] = []
         self._lock = threading.Lock()
         self.before = self.after = 0
 
     def emit(self, *arguments: Any) -> Any:
         """The real one, with a death around some calls."""
         with self._lock:
-            fate = self._generator.random()
-            self.before += fate < 0.25
-            self.after += fate > 0.75
-        if fate < 0.25:
+            if not self._fates:
+                self._fates = self._generator.sample(["before", "after", "alive"], 3)
+            fate = self._fates.pop()
+            self.before += fate == "before"
+            self.after += fate == "after"
+        if fate == "before":
             raise Unavailable("killed before the commit", reason="killed", retry_after_s=0.0)
         emitted = emit(*arguments)
-        if fate > 0.75:
+        if fate == "after":
             raise Unavailable("killed after the commit", reason="killed", retry_after_s=0.0)
         return emitted
 
