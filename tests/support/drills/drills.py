@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 from support.drills.writers import Writers
 from support.servers.deployments import Deployment
@@ -45,13 +44,12 @@ def kill_store(deployment: Deployment, *, kills: int, seed: int) -> None:
 def _kill_and_restart(gateway: Role, writers: Writers, rng: random.Random) -> int:
     """Returns how many requests were under way when the process died.
 
-    The process is frozen at a random instant and dies in this state. In between, requests arrive that find no answer.
+    The process is frozen at a random instant and dies in this state. Frozen, it answers no request that is under way.
     """
     writers.wait_for_oks(OKS_BETWEEN)
     threading.Event().wait(rng.uniform(0, INSTANT_S_MAX))  # The random instant is what is tested.
     gateway.suspend()
-    writers.wait_unanswered(since=time.monotonic())
-    killed_at = time.monotonic()
+    killed_at = writers.wait_in_flight()
     gateway.kill()
     in_flight = writers.across(killed_at, killed_at)
     assert in_flight > 0

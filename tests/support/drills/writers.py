@@ -123,11 +123,6 @@ class Writers:
         self._raise()
         return instants[-1]
 
-    def wait_unanswered(self, since: float, within_s: float = 60.0) -> None:
-        """Wait until a request that began after `since` (monotonic) has no answer yet."""
-        wait_until(lambda: bool(self._broken) or any(at > since for at in self._running()), within_s)
-        self._raise()
-
     def stop(self) -> None:
         """Stop after the current request, which is sent until its answer is OK."""
         self._stopping.set()
@@ -172,10 +167,6 @@ class Writers:
             for series in answer.series
             for ts_ms, value in zip(series.ts_ms.tolist(), series.values.tolist(), strict=True)
         }
-
-    def _running(self) -> list[float]:
-        """Begins (monotonic) of the calls without an answer yet."""
-        return [at for ledger in self._ledgers if (at := ledger.begun_at) is not None]
 
     def _raise(self) -> None:
         if self._broken:
