@@ -247,6 +247,8 @@ def _reads(servers: Servers) -> float:
     return servers.ours.metrics().get('tsdb_http_requests_total{code="200",route="/api/v1/read"}', 0.0)
 
 
+@pytest.mark.soak  # The first run builds Prometheus: minutes of both cores.
+@pytest.mark.timeout(1800)
 def test_a_prometheus_reads_native_histograms(servers: Servers, tmp_path: Path) -> None:
     at_ms = servers.end_ms + 2000  # After the samples that other tests count.
     batch = WriteBatch()
