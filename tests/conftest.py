@@ -77,9 +77,24 @@ def cassandra() -> NodeAccess:
     return shared_node()
 
 
-# An admin client of Kafka is in a cycle with the answers it gave, so it keeps its threads and connections until a
-# collection. Hundreds of them look for brokers that are gone, and take the processor from the tests after them.
-THREADS_MAX = 60
+class CollectedClients:
+    """Ends admin clients of Kafka that no test uses any more.
+
+    One is in a cycle with the answers it gave, so it keeps its threads and connections until a collection. Hundreds of
+    them look for brokers that are gone, and take the processor from the tests after them.
+    """
+
+    def __init__(self) -> None:
+        self._threads = 0  # After the last collection, which takes half a second.
+
+    def look(self) -> None:
+        if len(os.listdir("/proc/self/task")) > self._threads + NEW_THREADS_MAX:
+            gc.collect()
+            self._threads = len(os.listdir("/proc/self/task"))
+
+
+NEW_THREADS_MAX = 60
+_collected_clients = CollectedClients()
 
 # An idle broker takes a fortieth of a core and an idle browser more, so these servers end with the files of their
 # group. A start of Cassandra takes five seconds of CPU, of the browser three.
@@ -94,8 +109,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     finally:
         if nextitem is None or run_order.group_of_item(nextitem) != run_order.group_of_item(item):
             _group_servers.close()
-        if len(os.listdir("/proc/self/task")) > THREADS_MAX:
-            gc.collect()
+        _collected_clients.look()
 
 
 @pytest.fixture(scope="session")
