@@ -84,7 +84,8 @@ class Api:
 
 @contextmanager
 def written(role: Role) -> Iterator[None]:
-    """Samples of two jobs, each some hundred ms late, for the duration of the block; again where a write fails."""
+    """Samples of two jobs, each some hundred ms late, for the duration of the block; again where a write fails. In four
+    seconds of eight all are above 2, so that alerts fire and end."""
     stop = threading.Event()
 
     def write() -> None:
@@ -94,8 +95,9 @@ def written(role: Role) -> Iterator[None]:
                 number += 1
                 batch = WriteBatch()
                 late_ms = time.time_ns() // 1_000_000 - 300 * (number % 3)
+                level = 3 * (late_ms // 4000 % 2) + number // 3 % 3
                 for job in ("a", "b"):
-                    batch.add({"__name__": "x", "job": job}, late_ms, float(number % 7 + (job == "a")))
+                    batch.add({"__name__": "x", "job": job}, late_ms, float(level + (job == "a")))
                 try:
                     client.write(batch)
                 except TsdbError:
