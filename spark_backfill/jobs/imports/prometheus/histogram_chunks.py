@@ -11,7 +11,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.jobs.imports.prometheus.histogram_kernels import NO_STARTS, decode_histograms_kernel
+from spark_backfill.jobs.imports.prometheus.histogram_kernels import NO_STARTS, NUMBER_BITS, decode_histograms_kernel
 from spark_backfill.jobs.imports.prometheus.index import ByteCursor
 from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN
 from tsdb.codec.columns.details import SHAPE_BUCKETS_MAX, is_storable
@@ -34,7 +34,6 @@ ENCODINGS = (INTEGER, FLOAT, INTEGER_ST, FLOAT_ST)
 _HEADER_BYTES = 3
 _COUNT_MAX_ST = 0x3FFF
 _GAUGE_BITS = 0b11
-_SIZES = (3, 6, 9, 12, 18, 25, 56, 64)
 
 Decoded = tuple[NDArray[np.int64], NDArray[np.float64], SampleDetails]
 
@@ -55,7 +54,7 @@ def decode_histograms(body: ByteCursor, encoding: int) -> Decoded | None:
     shape = layout.shape()
     if shape is None:
         return None
-    width, is_float = shape.positive_buckets + shape.negative_buckets, encoding in (FLOAT, FLOAT_ST)
+    width, is_float = shape.buckets, encoding in (FLOAT, FLOAT_ST)
     bits = 8 * body.end - layout.place
     if count > bits:
         raise body.corrupt("a chunk that ends before its samples")
@@ -150,7 +149,7 @@ class _Layout:
     def _size(self) -> int:
         for ones in range(8):
             if not self._bits(1):
-                return _SIZES[ones - 1] if ones else 0
+                return NUMBER_BITS[ones - 1] if ones else 0
         return 64
 
     def _bits(self, size: int) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN, bits_at, uvarint_at, value_at
-from tsdb.codec.jit import helper, kernel
+from spark_backfill.jobs.imports.prometheus.xor_kernels import BROKEN, bits_at, uvarint_at, value_at, varbit_at
+from tsdb.codec.jit import kernel
 from tsdb.model.stale import STALE_BITS
 
 NO_STARTS = -1
 _STALE = np.uint64(STALE_BITS)
-_SIZES = (3, 6, 9, 12, 18, 25, 56, 64)  # Bits of a number, by the ones before it less one.
+NUMBER_BITS = (3, 6, 9, 12, 18, 25, 56, 64)  # Bits of a number, by the ones before it less one.
 _SUM = 2  # A sample has the numbers count, zero count, sum, and then its buckets.
 
 
@@ -49,7 +49,7 @@ def decode_histograms_kernel(
     first_change = starts_header & 0x7F if starts_header >= 0 else 0
     for n in range(ts_ms.size):
         before_ms = time
-        change, place = _varbit(data, place, last, True)
+        change, place = varbit_at(data, place, last, NUMBER_BITS, True)
         if place == BROKEN:
             return BROKEN
         if n == 0:
@@ -68,7 +68,7 @@ def decode_histograms_kernel(
                     values[at] = bits_at(data, place, 64)
                     place += 64
                 else:
-                    number, place = _varbit(data, place, last, at > _SUM)
+                    number, place = varbit_at(data, place, last, NUMBER_BITS, at > _SUM)
                     values[at] = np.uint64(number)
             elif is_float or at == _SUM:
                 lead, trail = np.int64(leading[at]), np.int64(trailing[at])
@@ -76,7 +76,7 @@ def decode_histograms_kernel(
                 place = found[3]
                 values[at], leading[at], trailing[at] = found[0], np.uint64(found[1]), np.uint64(found[2])
             else:
-                number, place = _varbit(data, place, last, True)
+                number, place = varbit_at(data, place, last, NUMBER_BITS, True)
                 changes[at] += np.uint64(number)
                 values[at] += changes[at]
             if place == BROKEN:
@@ -90,7 +90,7 @@ def decode_histograms_kernel(
                     start_gap = np.int64(code >> np.uint64(1)) ^ -np.int64(code & np.uint64(1))
                     start = time - start_gap
             elif first_change > 0 and n >= first_change:
-                number, place = _varbit(data, place, last, True)
+                number, place = varbit_at(data, place, last, NUMBER_BITS, True)
                 start_gap = number if n == first_change else start_gap + number
                 start = before_ms - start_gap
             if place == BROKEN:
@@ -112,26 +112,3 @@ def decode_histograms_kernel(
                 buckets[written] = np.uint64(count)
             written += 1
     return written
-
-
-@helper
-def _varbit(data: NDArray[np.uint8], place: int, last: int, is_signed: bool) -> tuple[np.int64, int]:
-    """Read (number, position behind it): ones, at most eight, which say how many bits follow."""
-    ones = 0
-    while ones < 8:
-        if place >= last:
-            return np.int64(0), BROKEN
-        place += 1
-        if bits_at(data, place - 1, 1) == np.uint64(0):
-            break
-        ones += 1
-    if ones == 0:
-        return np.int64(0), place
-    size = _SIZES[ones - 1]
-    if place + size > last:
-        return np.int64(0), BROKEN
-    number = np.int64(bits_at(data, place, size))
-    # Half of the range is the highest positive number, not the lowest negative one.
-    if is_signed and size < 64 and number > np.int64(1) << np.int64(size - 1):
-        number -= np.int64(1) << np.int64(size)
-    return number, place + size

@@ -41,7 +41,7 @@ def decode_xor_kernel(
                 number, place = uvarint_at(data, place, last)
                 interval = np.int64(number)
             else:
-                change, place = _time_change_kernel(data, place, last)
+                change, place = varbit_at(data, place, last, _TIME_BITS, True)
                 interval += change
             if place == BROKEN:
                 return BROKEN
@@ -69,10 +69,12 @@ def uvarint_at(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.uint6
 
 
 @helper
-def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple[np.int64, int]:
-    """Read (difference from the interval before, position behind it)."""
+def varbit_at(
+    data: NDArray[np.uint8], place: int, last: int, sizes: tuple[int, ...], is_signed: bool
+) -> tuple[np.int64, int]:
+    """Read (number, position behind it): ones, at most as many as there are sizes, which say how many bits follow."""
     ones = 0
-    while ones < len(_TIME_BITS):
+    while ones < len(sizes):
         if place >= last:
             return np.int64(0), BROKEN
         place += 1
@@ -81,14 +83,14 @@ def _time_change_kernel(data: NDArray[np.uint8], place: int, last: int) -> tuple
         ones += 1
     if ones == 0:
         return np.int64(0), place
-    size = _TIME_BITS[ones - 1]
+    size = sizes[ones - 1]
     if place + size > last:
         return np.int64(0), BROKEN
-    change = np.int64(bits_at(data, place, size))
+    number = np.int64(bits_at(data, place, size))
     # Half of the range is the highest positive number, not the lowest negative one.
-    if size < 64 and change > np.int64(1) << np.int64(size - 1):
-        change -= np.int64(1) << np.int64(size)
-    return change, place + size
+    if is_signed and size < 64 and number > np.int64(1) << np.int64(size - 1):
+        number -= np.int64(1) << np.int64(size)
+    return number, place + size
 
 
 @helper
