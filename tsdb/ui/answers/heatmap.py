@@ -84,8 +84,10 @@ def added_histograms(block: Block) -> AddedHistograms | None:
         present[np.flatnonzero(present)[~keep]] = False
         kept = found.histograms.take(np.flatnonzero(keep))
         return AddedHistograms(kept, present, found.series, (*found.notes, *(() if found.notes else (MIXED,))))
-    schema = int(found.histograms.schemas.min(initial=SCHEMA_MAX))
-    found = _added(block, native, schema)
+    schemas = found.histograms.schemas
+    schema = int(schemas.min(initial=SCHEMA_MAX))
+    if (schemas != schema).any():
+        found = _added(block, native, schema)
     # One row is that of the zero bucket.
     while len(np.unique(found.histograms.keys)) >= HEATMAP_ROWS_MAX and schema > SCHEMA_MIN:
         schema -= 1
