@@ -88,9 +88,12 @@ class CollectedClients:
         self._threads = 0  # After the last collection, which takes half a second.
 
     def look(self) -> None:
-        if len(os.listdir("/proc/self/task")) > self._threads + NEW_THREADS_MAX:
+        threads = len(os.listdir("/proc/self/task"))
+        if threads > self._threads + NEW_THREADS_MAX:
             gc.collect()
             self._threads = len(os.listdir("/proc/self/task"))
+        else:
+            self._threads = min(self._threads, threads)
 
 
 NEW_THREADS_MAX = 60
