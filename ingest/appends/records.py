@@ -39,9 +39,9 @@ from tsdb.codec.records.log_record_kernels import (
     SAMPLES_AT,
     VERSION_AT,
 )
+from tsdb.model.arrays import csr_places
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.histograms import csr_places
 
 _EMPTY_BYTES = encoded_size(0, 0, shared_ts=False)
 NO_TIME_MS = int(np.iinfo(np.int64).min)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.histograms import SCHEMA_MAX, HistogramColumns, HistogramShape, Span, csr_places
+from tsdb.model.arrays import csr_places
+from tsdb.model.histograms import SCHEMA_MAX, HistogramColumns, HistogramShape, spans_of
 
 
 def reduced(columns: HistogramColumns, finer_by: Mapping[int, int]) -> HistogramColumns:
@@ -48,15 +48,5 @@ def _coarser(shape: HistogramShape, by: int) -> tuple[NDArray[np.int64], Histogr
         is_new[shape.positive_buckets] = True
     first = np.flatnonzero(is_new)
     is_positive = first < shape.positive_buckets
-    positive, negative = _spans(index[first[is_positive]]), _spans(index[first[~is_positive]])
+    positive, negative = spans_of(index[first[is_positive]]), spans_of(index[first[~is_positive]])
     return first, HistogramShape(SCHEMA_MAX, shape.zero_threshold, positive, negative)
-
-
-def _spans(indexes: NDArray[np.int64]) -> tuple[Span, ...]:
-    """The spans of buckets with these indexes, which ascend."""
-    begins = np.flatnonzero(np.diff(indexes, prepend=indexes[:1] - 2) != 1)
-    found, end = [], 0
-    for begin, after in pairwise([*begins.tolist(), len(indexes)]):
-        found.append((int(indexes[begin]) - end, after - begin))
-        end = int(indexes[after - 1]) + 1
-    return tuple(found)

@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsdb.codec.chunk.chunk import Fragment
-from tsdb.model.details import SampleDetails, joined_details
-from tsdb.model.histograms import HistogramColumns
+from tsdb.model.details import SampleDetails, histogram_digests, joined_details
 
 LOOK_ROWS = 1 << 10
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 SAMPLES_MAX = 1 << 19  # Samples of a fragment: about 12 MiB of columns, and well below the limit of a chunk.
 
 
@@ -176,35 +173,10 @@ def _detail_ranks(details: SampleDetails | None) -> list[NDArray[np.uint64]]:
         return []
     found: list[NDArray[np.uint64]] = []
     if details.histograms is not None and details.histogram_of is not None:
-        of, contents = details.histogram_of, _contents(details.histograms)
+        of, contents = details.histogram_of, histogram_digests(details.histograms)
         found.append(np.where(of >= 0, contents[of], np.uint64(0)))
     if details.start_ms is not None:
         found.append((details.start_ms ^ np.int64(-(1 << 63))).view(np.uint64))
     if details.histogram_of is not None:
         found.append((details.histogram_of >= 0).astype(np.uint64))
-    return found
-
-
-def _contents(columns: HistogramColumns) -> NDArray[np.uint64]:
-    """A checksum of each histogram, uint64 (n,)."""
-    widths = np.diff(columns.starts)
-    within = (np.arange(len(columns.buckets)) - np.repeat(columns.starts[:-1], widths)).astype(np.uint64)
-    mixed = (columns.buckets.view(np.uint64) ^ (within * _ODD)) * _ODD
-    mixed ^= mixed >> np.uint64(29)
-    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed)))
-    found = sums[columns.starts[1:]] - sums[columns.starts[:-1]]
-    shapes = [
-        crc32(repr((one.schema, one.zero_threshold, one.positive, one.negative, one.bounds)).encode())
-        for one in columns.shapes
-    ]
-    rest = (
-        np.array(shapes, np.uint64)[columns.shape_of],
-        columns.counts.view(np.uint64),
-        columns.zero_counts.view(np.uint64),
-        columns.hints.astype(np.uint64),
-        columns.is_integer.astype(np.uint64),
-    )
-    for column in rest:
-        found = (found ^ column) * _ODD
-        found ^= found >> np.uint64(32)
     return found

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spark_backfill.writing.fragments import SortedRows
 from tsdb.log.interface import META, METRICS, Log
 from tsdb.log.records import read_to_end
+from tsdb.model.arrays import splitmix64
 from tsdb.model.errors import ConfigMismatch, UnknownVersion
 
 VERSION = 1
@@ -52,9 +52,9 @@ def rows_digest(rows: SortedRows) -> str:
     """Digest of series, times and value bits. It does not depend on the order of rows with equal times."""
     if not len(rows):
         return NO_ROWS
-    mixed = _mixed(rows.series_id)
+    mixed = splitmix64(rows.series_id)
     for column in (rows.ts_ms.view(np.uint64), rows.value.view(np.uint64)):
-        mixed = _mixed(mixed ^ column)
+        mixed = splitmix64(mixed ^ column)
     return f"{len(rows)}-{int(mixed.sum(dtype=np.uint64)):016x}"
 
 
@@ -88,15 +88,6 @@ def finish_frame(log: Log, job_id: str, digests: Mapping[int, str]) -> None:
         assert stands is not None, "what was appended is there"
     if stands != wrote:
         raise other_frame(job_id, f"its tasks had other rows ({len(stands.digests)} tasks; now {len(wrote.digests)})")
-
-
-def _mixed(column: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # The finaliser of splitmix64. Two sets of rows with an equal sum of such numbers are possible only by chance.
-    mixed = column + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
-    return found
 
 
 def _encoded(record: FrameRecord) -> bytes:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.arrays import splitmix64
 from tsdb.model.labels import canonical_labels
 
 METRIC = "tsdb_canary_sample"
@@ -82,14 +83,6 @@ def runs_of(rows: Int64s, ts_ms: Int64s, values: NDArray[np.float64]) -> Int64s:
 
 
 def _hash(rows: Int64s, ts_ms: Int64s, runs: Int64s) -> NDArray[np.uint64]:
-    mixed = _mixed(ts_ms.astype(np.uint64))
-    mixed = _mixed(mixed ^ rows.astype(np.uint64))
-    return _mixed(mixed ^ runs.astype(np.uint64))
-
-
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One step of splitmix64."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed = splitmix64(ts_ms.astype(np.uint64))
+    mixed = splitmix64(mixed ^ rows.astype(np.uint64))
+    return splitmix64(mixed ^ runs.astype(np.uint64))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tsdb.client.arguments import arguments_of, labels_of
-from tsdb.client.histogram import Histogram, joined_values
-from tsdb.model.details import SampleDetails, joined_details
+from tsdb.client.histogram import Histogram
+from tsdb.model.details import SampleDetails, joined_details, value_columns
 from tsdb.model.errors import InvalidRequest
 from tsdb.model.histograms import count_errors
 from tsdb.v1 import ingest_pb2
@@ -113,7 +113,7 @@ class WriteBatch:
         given: Any = [values] if isinstance(values, Histogram) else values
         if isinstance(given, list | tuple) and any(isinstance(value, Histogram) for value in given):
             _values([value for value in given if not isinstance(value, Histogram)])  # Refuses what is not a number.
-            given, details = joined_values(given)
+            given, details = value_columns([one.columns() if isinstance(one, Histogram) else one for one in given])
         if start_ms is not None:
             starts = np.broadcast_to(_times(start_ms), len(times)).copy()
             details = SampleDetails(starts) if details is None else replace(details, start_ms=starts)

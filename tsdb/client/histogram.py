@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import InvalidRequest
-from tsdb.model.histograms import CUSTOM_BOUNDS, HistogramColumns, HistogramShape, joined_histograms, spans_of
-
-ResetHint = Literal["unknown", "reset", "not_reset", "gauge"]
-_HINTS: tuple[ResetHint, ...] = ("unknown", "reset", "not_reset", "gauge")
+from tsdb.model.histograms import (
+    CUSTOM_BOUNDS,
+    HINT_NAMES,
+    HistogramColumns,
+    HistogramShape,
+    ResetHint,
+    one_histogram,
+    spans_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class Histogram:
     is_integer: bool = True
 
     def __post_init__(self) -> None:
-        if self.reset_hint not in _HINTS:
+        if self.reset_hint not in HINT_NAMES:
             raise InvalidRequest(
-                f"reset_hint {self.reset_hint!r} is unknown; known: {', '.join(_HINTS)}",
+                f"reset_hint {self.reset_hint!r} is unknown; known: {', '.join(HINT_NAMES)}",
                 reason="histogram_unknown_hint",
             )
         if self.count is None:
@@ -58,27 +61,16 @@ class Histogram:
         shape = HistogramShape(
             self.schema, float(self.zero_threshold), spans[0], spans[1], tuple(map(float, self.bounds))
         )
-        return HistogramColumns(
-            (shape,),
-            np.zeros(1, np.int32),
-            np.array([0, len(counts)], np.int64),
+        assert self.count is not None, "set with the value"
+        return one_histogram(
+            shape,
             counts,
-            np.array([self.count], np.float64),
-            np.array([self.sum], np.float64),
-            np.array([self.zero_count], np.float64),
-            np.array([_HINTS.index(self.reset_hint)], np.uint8),
-            np.array([self.is_integer], np.bool_),
+            count=self.count,
+            total=self.sum,
+            zero_count=self.zero_count,
+            hint=HINT_NAMES.index(self.reset_hint),
+            is_integer=self.is_integer,
         )
-
-
-def joined_values(values: Sequence[Histogram | float]) -> tuple[NDArray[np.float64], SampleDetails]:
-    """The float of each value, which is the sum of a histogram, and the histograms as columns. At least one is a
-    histogram."""
-    histograms = [value.columns() for value in values if isinstance(value, Histogram)]
-    is_histogram = np.array([isinstance(value, Histogram) for value in values], np.bool_)
-    floats = np.array([value.sum if isinstance(value, Histogram) else value for value in values], np.float64)
-    of = np.where(is_histogram, np.cumsum(is_histogram) - 1, -1)
-    return floats, SampleDetails(None, joined_histograms(histograms), of)
 
 
 def histograms_of(details: SampleDetails | None, start: int, end: int) -> list[Histogram | None]:
@@ -102,6 +94,6 @@ def _value(columns: HistogramColumns, row: int) -> Histogram:
         float(columns.zero_counts[row]),
         shape.zero_threshold,
         shape.bounds,
-        _HINTS[columns.hints[row]],
+        HINT_NAMES[columns.hints[row]],
         bool(columns.is_integer[row]),
     )

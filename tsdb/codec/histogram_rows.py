@@ -14,11 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tsdb.model.details import SampleDetails
+from tsdb.model.details import SampleDetails, numbered
 from tsdb.model.errors import CorruptData
-from tsdb.model.histograms import HistogramColumns, HistogramShape, InvalidHistogram, Span, narrow_spans
-
-HINTS = ("unknown", "reset", "not_reset", "gauge")  # The texts of the hints 0 to 3.
+from tsdb.model.histograms import HINT_NAMES, HistogramColumns, HistogramShape, InvalidHistogram, Span, narrow_spans
 
 _SPANS = pa.list_(
     pa.field(
@@ -81,7 +79,7 @@ def _structs(columns: HistogramColumns) -> pa.StructArray:
         _spans_column([shape.negative for shape in shapes]).take(shape_of),
         _lists(widths - positive, columns.buckets[~is_positive]),
         pa.array([shape.bounds for shape in shapes], _DOUBLES).take(shape_of),
-        pa.array(HINTS).take(pa.array(columns.hints)),
+        pa.array(HINT_NAMES).take(pa.array(columns.hints)),
         pa.array(columns.is_integer),
     ]
     return pa.StructArray.from_arrays(fields, fields=list(HISTOGRAM))
@@ -108,8 +106,7 @@ def read_details(histograms: pa.ChunkedArray, starts: pa.ChunkedArray) -> Sample
         columns = _columns(column.filter(pa.array(given)))
     except (InvalidHistogram, KeyError, ValueError, TypeError) as error:
         raise CorruptData(f"a row has a histogram without a meaning: {error}", reason="corrupt_row") from error
-    histogram_of = np.where(given, np.cumsum(given) - 1, -1)
-    return SampleDetails(start_ms if start_ms.any() else None, columns, histogram_of)
+    return SampleDetails(start_ms if start_ms.any() else None, columns, numbered(given))
 
 
 def _columns(structs: pa.StructArray) -> HistogramColumns:
@@ -132,10 +129,10 @@ def _columns(structs: pa.StructArray) -> HistogramColumns:
     ]
     shape_of = np.array(numbers, np.int32)[np.cumsum(changed) - 1]
     buckets, starts = _interleaved(of["positive_counts"], of["negative_counts"])
-    widths = np.array([shape.positive_buckets + shape.negative_buckets for shape in places], np.int64)[shape_of]
+    widths = np.array([shape.buckets for shape in places], np.int64)[shape_of]
     if (np.diff(starts) != widths).any():
         raise ValueError("counts do not fit the spans")
-    hints = pc.index_in(of["reset_hint"], pa.array(HINTS)).fill_null(0).to_numpy(zero_copy_only=False)
+    hints = pc.index_in(of["reset_hint"], pa.array(HINT_NAMES)).fill_null(0).to_numpy(zero_copy_only=False)
     counts = of["count"].to_numpy()
     return HistogramColumns(
         tuple(places),

@@ -34,7 +34,7 @@ from tsdb.index.label_read_kernels import (
     pairs_by_name_kernel,
     prefix_kernel,
 )
-from tsdb.model.arrays import total_bytes
+from tsdb.model.arrays import joined_ranges, total_bytes
 from tsdb.model.labels import SEPARATOR
 
 NO_PAIR = NOTHING
@@ -151,9 +151,7 @@ class LabelArena:
         """(pair, ref) of every label of refs."""
         runs = self.labels.runs
         lengths = runs.length[refs].astype(np.int64)
-        before = np.cumsum(lengths) - lengths
-        places = np.repeat(runs.start[refs] - before, lengths) + np.arange(int(lengths.sum()))
-        return runs.entries[places], np.repeat(refs, lengths)
+        return runs.entries[joined_ranges(runs.start[refs], lengths)], np.repeat(refs, lengths)
 
     def name_id(self, name: bytes) -> int:
         """Id of a label name, or NO_PAIR."""

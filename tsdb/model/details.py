@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tsdb.model.arrays import splitmix64
 from tsdb.model.histograms import HistogramColumns, joined_histograms
 
 
@@ -41,14 +42,28 @@ class SampleDetails:
             return _details(start_ms)
         of = self.histogram_of[rows]
         where = of >= 0
-        kept = self.histograms.take(of[where])
-        new = np.full(len(of), -1, np.int64)
-        new[where] = np.arange(len(kept))
-        return _details(start_ms, kept, new)
+        return _details(start_ms, self.histograms.take(of[where]), numbered(where))
 
     def part(self, first: int, last: int) -> SampleDetails | None:
         """Details of the samples [first, last), None where they have none."""
         return self.take(np.arange(first, last))
+
+
+def numbered(where: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The number of each place among those where it holds, -1 elsewhere: `histogram_of` of histograms in the order of
+    their samples."""
+    return np.where(where, np.cumsum(where) - 1, -1)
+
+
+def value_columns(values: Sequence[float | HistogramColumns]) -> tuple[NDArray[np.float64], SampleDetails | None]:
+    """The floats of samples with these values, and the details of those that are histograms, which are columns with one
+    sample. None where all are floats."""
+    parts = [value for value in values if isinstance(value, HistogramColumns)]
+    floats = [float(value.sums[0]) if isinstance(value, HistogramColumns) else value for value in values]
+    if not parts:
+        return np.array(floats, np.float64), None
+    where = np.array([isinstance(value, HistogramColumns) for value in values], np.bool_)
+    return np.array(floats, np.float64), SampleDetails(None, joined_histograms(parts), numbered(where))
 
 
 def joined_details(parts: Sequence[tuple[int, SampleDetails | None]]) -> SampleDetails | None:
@@ -112,35 +127,26 @@ def detail_digests(details: SampleDetails | None, samples: int) -> NDArray[np.ui
     if details is None:
         return found
     if details.start_ms is not None:
-        found += np.where(details.start_ms == 0, np.uint64(0), _mixed(details.start_ms.view(np.uint64) ^ _SEED))
+        found += np.where(details.start_ms == 0, np.uint64(0), splitmix64(details.start_ms.view(np.uint64)))
     if details.histograms is not None and details.histogram_of is not None:
         where = details.histogram_of >= 0
-        found[where] += _histogram_digests(details.histograms)[details.histogram_of[where]]
+        found[where] += histogram_digests(details.histograms)[details.histogram_of[where]]
     return found
 
 
-_SEED = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _histogram_digests(columns: HistogramColumns) -> NDArray[np.uint64]:
+def histogram_digests(columns: HistogramColumns) -> NDArray[np.uint64]:
+    """A number for each histogram, uint64 (n,), as in `detail_digests`."""
     shapes = [xxhash.xxh3_64_intdigest(repr(shape).encode()) for shape in columns.shapes]
     digest = np.array(shapes, np.uint64)[columns.shape_of]
     for numbers in (columns.counts, columns.sums, columns.zero_counts):
-        digest = _mixed(digest ^ numbers.view(np.uint64))
+        digest = splitmix64(digest ^ numbers.view(np.uint64))
     kinds = (columns.hints | columns.is_integer.astype(np.uint8) << np.uint8(2)).astype(np.uint64)
-    digest = _mixed(digest ^ kinds)
+    digest = splitmix64(digest ^ kinds)
     # Each count is mixed with its place, so that the sum of a sample depends on the order.
     places = np.arange(len(columns.buckets)) - np.repeat(columns.starts[:-1], np.diff(columns.starts))
-    mixed = _mixed(columns.buckets.view(np.uint64) ^ _mixed(places.astype(np.uint64) ^ _SEED))
+    mixed = splitmix64(columns.buckets.view(np.uint64) ^ splitmix64(places.astype(np.uint64)))
     sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)))
-    return _mixed(digest ^ (sums[columns.starts[1:]] - sums[columns.starts[:-1]]))
-
-
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64."""
-    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ numbers >> np.uint64(31)
+    return splitmix64(digest ^ (sums[columns.starts[1:]] - sums[columns.starts[:-1]]))
 
 
 def _details(

@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.arrays import joined_ranges
+from tsdb.model.arrays import csr_places
 from tsdb.model.errors import InvalidRequest
 
 CUSTOM_BOUNDS = -53  # The schema of histograms whose bounds are given.
@@ -24,6 +25,8 @@ BUCKETS_MAX = 1 << 16  # Buckets of a shape. Storage has a column for each one.
 EXACT_MAX = 2.0**53  # Integer counts up to here are exact as float64.
 
 UNKNOWN, RESET, NOT_RESET, GAUGE = range(4)  # Counter-reset hints, as in Prometheus's protocols.
+ResetHint = Literal["unknown", "reset", "not_reset", "gauge"]
+HINT_NAMES: tuple[ResetHint, ...] = ("unknown", "reset", "not_reset", "gauge")  # The index is the hint.
 
 Span = tuple[int, int]
 """(offset, length): `length` buckets in succession, `offset` buckets after the end of the span before it. The offset of
@@ -281,18 +284,35 @@ def csr_taken(
     return elements[places], found
 
 
-def csr_places(starts: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(places, starts) of these rows of a CSR array: the elements `places`, in the order of the rows."""
-    lengths = starts[rows + 1] - starts[rows]
-    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    return joined_ranges(starts[rows], lengths), ends
-
-
 def no_histograms() -> HistogramColumns:
     """Columns that have no samples and no shapes."""
     none, of_bytes = np.zeros(0), np.zeros(0, np.uint8)
     return HistogramColumns(
         (), np.zeros(0, np.int32), np.zeros(1, np.int64), none, none, none, none, of_bytes, np.zeros(0, np.bool_)
+    )
+
+
+def one_histogram(
+    shape: HistogramShape,
+    buckets: NDArray[np.float64],
+    *,
+    count: float,
+    total: float,
+    zero_count: float,
+    hint: int,
+    is_integer: bool,
+) -> HistogramColumns:
+    """Columns with one sample. buckets: a count for each bucket of the shape. total: the sum of the observations."""
+    return HistogramColumns(
+        (shape,),
+        np.zeros(1, np.int32),
+        np.array([0, len(buckets)], np.int64),
+        buckets,
+        np.array([count], np.float64),
+        np.array([total], np.float64),
+        np.array([zero_count], np.float64),
+        np.array([hint], np.uint8),
+        np.array([is_integer], np.bool_),
     )
 
 

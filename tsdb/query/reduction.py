@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read.gather import Runs, compact
 from tsdb.head.read.step_kernels import aggregate_kernel
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.errors import InvalidRequest
 
 NO_PACK = 0  # Pack of a fragment that has series of several packs.
@@ -48,7 +49,7 @@ class Reduction:
         reduced = packless_fragment(fragment.series_id, counts, raw.ts_ms, raw.values, orders)
         if details is None or self.step_ms:
             return reduced
-        newest = np.repeat(fragment.sample_start[1:] - np.cumsum(counts), counts) + np.arange(raw.samples)
+        newest = joined_ranges(fragment.sample_start[1:] - counts, counts)
         return replace(reduced, details=details.take(newest))
 
 

@@ -22,7 +22,7 @@ from tsdb.config import RulerSettings, StandaloneSettings
 from tsdb.config.ruler import RulerFields
 from tsdb.log.interface import Log
 from tsdb.model.clock import SystemClock
-from tsdb.model.details import SampleDetails
+from tsdb.model.details import SampleDetails, value_columns
 from tsdb.model.errors import ConfigMismatch, InvalidRequest
 from tsdb.model.histograms import InvalidHistogram, count_errors
 from tsdb.model.labels import canonical_labels, parse_labels, series_id
@@ -56,7 +56,6 @@ from tsdb.rules.placement import Partitions, RulePlacement
 from tsdb.rules.remote import RuleGroups
 from tsdb.rules.ruler import Ruler, RuleRead, RulerOptions, RulerPorts, WrittenResults
 from tsdb.rules.shares import GroupShares, Shares
-from tsdb.rules.values import value_columns
 from tsdb.rules.view import shown_groups
 from tsdb.store.store import Store
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tsdb.model.details import SampleDetails
-from tsdb.model.histograms import GAUGE, UNKNOWN, HistogramColumns, joined_histograms
+from tsdb.model.histograms import GAUGE, UNKNOWN, HistogramColumns
 
 RuleValue: TypeAlias = float | HistogramColumns  # A histogram is columns that have one sample.
 ValueBits: TypeAlias = int | bytes  # Bits of a float, or those of a histogram. Equal values have equal bits.
@@ -28,17 +25,6 @@ def recorded_value(value: RuleValue) -> RuleValue:
     if not isinstance(value, HistogramColumns):
         return value
     return replace(value, hints=np.where(value.hints == GAUGE, GAUGE, UNKNOWN).astype(np.uint8))
-
-
-def value_columns(values: Sequence[RuleValue]) -> tuple[NDArray[np.float64], SampleDetails | None]:
-    """The floats of samples with these values, and the details of those that are histograms."""
-    parts = [value for value in values if isinstance(value, HistogramColumns)]
-    floats = [float(value.sums[0]) if isinstance(value, HistogramColumns) else value for value in values]
-    if not parts:
-        return np.array(floats, np.float64), None
-    is_histogram = np.array([isinstance(value, HistogramColumns) for value in values], np.bool_)
-    of = np.where(is_histogram, np.cumsum(is_histogram) - 1, -1)
-    return np.array(floats, np.float64), SampleDetails(None, joined_histograms(parts), of)
 
 
 def value_bits(value: RuleValue) -> ValueBits:

@@ -112,8 +112,7 @@ def _checked(
 ) -> tuple[HistogramColumns, dict[int, InvalidRequest]]:
     """The columns without the buckets of refused histograms, and the errors of these, by index."""
     errors: dict[int, InvalidRequest] = {}
-    buckets = [shape.positive_buckets + shape.negative_buckets for shape in columns.shapes]
-    widths = np.array(buckets, np.int64)[columns.shape_of]
+    widths = np.array([shape.buckets for shape in columns.shapes], np.int64)[columns.shape_of]
     for one in np.flatnonzero(np.diff(columns.starts) != widths).tolist():
         errors[one] = InvalidHistogram("invalid histogram: spans and counts differ", reason="histogram_spans_mismatch")
     is_bad = np.isin(columns.shape_of, np.fromiter(bad_shapes, np.int64, len(bad_shapes)))

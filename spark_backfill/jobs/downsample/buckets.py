@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from spark_backfill.jobs.downsample.buckets_kernels import increases_kernel
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read import step_kernels as steps
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, MAX, MIN, SUM
 
 _STEPS = {COUNT: steps.COUNT, SUM: steps.SUM, MIN: steps.MIN, MAX: steps.MAX, LAST: steps.LAST}
@@ -42,7 +43,7 @@ def buckets_of(fragment: Fragment, resolution_ms: int, last: LastValues) -> Buck
     for aggregate, number in _STEPS.items():
         ends, stamps, values[aggregate] = _stepped(fragment, resolution_ms, number)
     counts = ends - sample_start[:-1]
-    kept = runs(sample_start[:-1], counts)
+    kept = joined_ranges(sample_start[:-1], counts)
     grown = np.empty(len(kept), np.float64)
     before = np.array([last.get(one, np.nan) for one in fragment.series_id.tolist()], np.float64)
     found = increases_kernel(sample_start, ts_ms, np.ascontiguousarray(fragment.value), before, resolution_ms, grown)
@@ -74,9 +75,3 @@ def _stepped(
     stamps, values = fragment.ts_ms.copy(), fragment.value.copy()
     steps.aggregate_kernel(starts, ends, stamps, values, 0, resolution_ms, aggregation)
     return ends, stamps, values
-
-
-def runs(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Indexes of all ranges [start, start + count), concatenated. starts, counts: int64 (k,)."""
-    first = np.cumsum(counts) - counts
-    return np.repeat(starts - first, counts) + np.arange(int(counts.sum()), dtype=np.int64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_backfill.jobs.downsample.buckets import Buckets, LastValues, buckets_of, last_values, runs
+from spark_backfill.jobs.downsample.buckets import Buckets, LastValues, buckets_of, last_values
 from spark_backfill.jobs.downsample.histograms import (
     HistogramSteps,
     LastHistograms,
@@ -19,6 +19,7 @@ from spark_backfill.jobs.downsample.histograms import (
 )
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.history.merge import merge
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.resolution import AGGREGATES
 
 DerivedIds = Mapping[int, NDArray[np.uint64]]
@@ -86,7 +87,7 @@ def _of_buckets(
     bucket_start, each = np.tile(buckets.bucket_start[:-1], len(AGGREGATES)), len(buckets.ts_ms)
     counts = np.tile(np.diff(buckets.bucket_start), len(AGGREGATES))[by_id]
     starts = (bucket_start + np.repeat(np.arange(len(AGGREGATES)) * each, len(buckets.series_id)))[by_id]
-    at = runs(starts, counts)
+    at = joined_ranges(starts, counts)
     values = np.concatenate([buckets.values[aggregate] for aggregate in AGGREGATES])[at]
     sample_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     return Fragment(

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.columns.details import SHAPE_BUCKETS_MAX
+from tsdb.model.arrays import joined_ranges
 from tsdb.model.details import SampleDetails, joined_details
-from tsdb.model.histograms import CUSTOM_BOUNDS, GAUGE, RESET, UNKNOWN, HistogramColumns
+from tsdb.model.histograms import CUSTOM_BOUNDS, GAUGE, RESET, UNKNOWN, HistogramColumns, joined_histograms
 from tsdb.model.resolution import AGGREGATES, COUNT, INCREASE, LAST, SUM
 from tsdb.model.stale import STALE_BITS
 from tsdb.promql.evaluate.native.histograms import NativeHistograms, from_columns, joined_natives
@@ -115,14 +116,11 @@ def last_histograms(fragment: Fragment, before: LastHistograms | None) -> LastHi
     if kept is None or not len(kept.series_id):
         return found
     order = np.argsort(np.concatenate((kept.series_id, found.series_id)))
-    details = joined_details([(len(one.series_id), _all(one.histograms)) for one in (kept, found)])
-    assert details is not None
-    assert details.histograms is not None
     return LastHistograms(
         np.concatenate((kept.series_id, found.series_id))[order],
         np.concatenate((kept.ts_ms, found.ts_ms))[order],
         np.concatenate((kept.start_ms, found.start_ms))[order],
-        details.histograms.take(order),
+        joined_histograms((kept.histograms, found.histograms)).take(order),
     )
 
 
@@ -248,7 +246,7 @@ class _Pool:
         """The sum of the places [low, high] of each step."""
         counts = high - low + 1
         starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-        members = self.cells[np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])]
+        members = self.cells[joined_ranges(low, counts)]
         return _narrow(self.natives, starts, members, np.ones(len(members)))
 
     def increases(self, low: Integers, high: Integers, step_ms: Integers) -> NativeHistograms:

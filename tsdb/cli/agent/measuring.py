@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -18,8 +19,7 @@ import numpy as np
 from tsdb.cli.agent.sample import Measured, SampleSource
 from tsdb.client import WriteBatch
 from tsdb.model.clock import Clock
-from tsdb.model.details import SampleDetails
-from tsdb.model.histograms import joined_histograms
+from tsdb.model.details import SampleDetails, value_columns
 from tsdb.ops.threads import new_thread
 
 CLOSE_WAIT_S = 0.2  # Time for idle threads to end. Threads of hanging sources are abandoned.
@@ -185,10 +185,7 @@ def batch_of(samples: Sequence[Measured]) -> WriteBatch:
 def details_of(samples: Sequence[Measured]) -> SampleDetails | None:
     """Start timestamps and histograms of the samples, None where they have none."""
     start_ms = np.array([sample.start_ms for sample in samples], np.int64)
-    histograms = [sample.histogram for sample in samples if sample.histogram is not None]
-    starts = start_ms if start_ms.any() else None
-    if not histograms:
-        return None if starts is None else SampleDetails(starts)
-    is_histogram = np.array([sample.histogram is not None for sample in samples], np.bool_)
-    of = np.where(is_histogram, np.cumsum(is_histogram) - 1, -1)
-    return SampleDetails(starts, joined_histograms(histograms), of)
+    _, details = value_columns([sample.value if sample.histogram is None else sample.histogram for sample in samples])
+    if not start_ms.any():
+        return details
+    return SampleDetails(start_ms) if details is None else replace(details, start_ms=start_ms)

@@ -25,6 +25,7 @@ from tsdb.model.histograms import (
     InvalidHistogram,
     Span,
     count_errors,
+    one_histogram,
 )
 from tsdb.model.labels import canonical_labels
 from tsdb.v1.exposition_pb2 import ExposedFamily, ExposedMetric
@@ -200,17 +201,14 @@ def _histogram(data: ExposedMetric.Histogram, *, is_gauge: bool) -> HistogramCol
         count, zero_count = float(data.sample_count), float(data.zero_count)
     if [len(side) for side in sides] != [shape.positive_buckets, shape.negative_buckets]:
         raise InvalidHistogram("invalid histogram: spans and counts differ", reason="histogram_spans_mismatch")
-    counts = np.concatenate(sides)
-    columns = HistogramColumns(
-        (shape,),
-        np.zeros(1, np.int32),
-        np.array([0, len(counts)], np.int64),
-        counts,
-        np.array([count], np.float64),
-        np.array([data.sample_sum], np.float64),
-        np.array([zero_count], np.float64),
-        np.array([GAUGE if is_gauge else UNKNOWN], np.uint8),
-        np.array([not is_float], np.bool_),
+    columns = one_histogram(
+        shape,
+        np.concatenate(sides),
+        count=count,
+        total=data.sample_sum,
+        zero_count=zero_count,
+        hint=GAUGE if is_gauge else UNKNOWN,
+        is_integer=not is_float,
     )
     for error in count_errors(columns).values():
         raise error

@@ -20,6 +20,7 @@ from tsdb.codec.columns import details_kernels as kernels
 from tsdb.codec.columns.columns import scratch
 from tsdb.codec.columns.columns_kernels import values_bound
 from tsdb.codec.columns.starts_kernels import RUN_BYTES_MAX as START_BYTES_MAX
+from tsdb.model.arrays import csr_places
 from tsdb.model.details import SampleDetails
 from tsdb.model.errors import CorruptData
 from tsdb.model.histograms import (
@@ -30,7 +31,6 @@ from tsdb.model.histograms import (
     HistogramShape,
     InvalidHistogram,
     Span,
-    csr_places,
 )
 
 SHAPE_BUCKETS_MAX = 1 << 13
@@ -478,7 +478,7 @@ def _slice(data: NDArray[np.uint8], ends: NDArray[np.int64], first: int, last: i
 
 def _stored(shape: HistogramShape) -> _Stored:
     assert is_storable(shape), "a shape with too many buckets"
-    size = shape.positive_buckets + shape.negative_buckets + len(shape.positive) + len(shape.negative)
+    size = shape.buckets + len(shape.positive) + len(shape.negative)
     return _cached(shape) if max(size, len(shape.bounds)) <= _CACHED_BUCKETS_MAX else _encoded_shape(shape)
 
 

@@ -30,6 +30,7 @@ from tsdb.history.iceberg.emission import FileChange, commit_files, is_conflict
 from tsdb.history.iceberg.files import write_blocks
 from tsdb.history.iceberg.rows import BLOCK_ROWS
 from tsdb.history.iceberg.state import own_snapshot, table_state
+from tsdb.model.arrays import csr_places
 from tsdb.model.errors import Unavailable
 from tsdb.ops.logs import get_logger
 
@@ -186,9 +187,8 @@ def _taken_maps(maps: pa.MapArray, rows: NDArray[np.int64]) -> pa.Array:
     if maps.null_count:  # Labels are required; a column that another program added may have nulls.
         return maps.take(pa.array(rows))
     starts = maps.offsets.to_numpy().astype(np.int64)
-    lengths = np.diff(starts)[rows]
-    first = np.concatenate(([0], np.cumsum(lengths)))
-    entries = pa.array(np.repeat(starts[:-1][rows] - first[:-1], lengths) + np.arange(int(first[-1])))
+    places, first = csr_places(starts, rows)
+    entries = pa.array(places)
     return pa.MapArray.from_arrays(
         pa.array(first.astype(np.int32)), maps.keys.take(entries), maps.items.take(entries), type=maps.type
     )

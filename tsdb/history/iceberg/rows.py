@@ -19,6 +19,7 @@ from pyiceberg.types import StringType
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.codec.histogram_rows import histogram_column, start_column
 from tsdb.history.merge import merge
+from tsdb.model.arrays import csr_places
 from tsdb.model.details import SampleDetails, joined_details
 from tsdb.model.labels import METRIC_NAME, SEPARATOR, metric_name
 from tsdb.model.times import DAY_MS
@@ -121,9 +122,7 @@ def _group(day: int, bucket: int, parts: Sequence[tuple[Fragment, list[bytes]]])
 
 def _taken(fragment: Fragment, series: NDArray[np.int64]) -> Fragment:
     """The series in this order."""
-    lengths = np.diff(fragment.sample_start)[series]
-    starts = np.concatenate(([0], np.cumsum(lengths)))
-    rows = np.repeat(fragment.sample_start[series] - starts[:-1], lengths) + np.arange(int(starts[-1]))
+    rows, starts = csr_places(fragment.sample_start, series)
     return Fragment(
         fragment.pack_id,
         fragment.window_start_ms,
@@ -186,9 +185,7 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 def _block(
     fragment: Fragment, columns: LabelCodes, of_row: NDArray[np.int64], rows: slice, schema: pa.Schema
 ) -> pa.Table:
-    lengths = np.diff(columns.label_start)[of_row]
-    starts = np.concatenate(([0], np.cumsum(lengths)))
-    labels = np.repeat(columns.label_start[of_row] - starts[:-1], lengths) + np.arange(int(starts[-1]))
+    labels, starts = csr_places(columns.label_start, of_row)
     given = {
         "metric": _coded(columns.metric[of_row], columns.texts),
         "labels": pa.MapArray.from_arrays(

@@ -17,6 +17,7 @@ from tsdb.answer.spec import SelectSpec
 from tsdb.codec.chunk.chunk import Fragment
 from tsdb.head.read import step_kernels as steps
 from tsdb.log.downsampled import Downsampled
+from tsdb.model.arrays import csr_places
 from tsdb.model.clock import Clock
 from tsdb.model.errors import Unavailable
 from tsdb.model.labels import series_id
@@ -168,15 +169,12 @@ def _whole_steps(query: SelectSpec, end_ms: int) -> int:
 def _renamed(fragment: Fragment, series_ids: NDArray[np.uint64]) -> Fragment:
     """The same samples under other series ids, sorted by the new ids."""
     by_id = np.argsort(series_ids)
-    counts = np.diff(fragment.sample_start)[by_id]
-    starts = fragment.sample_start[:-1][by_id]
-    first = np.cumsum(counts) - counts
-    at = np.repeat(starts - first, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+    at, sample_start = csr_places(fragment.sample_start, by_id)
     return Fragment(
         fragment.pack_id,
         fragment.window_start_ms,
         series_ids[by_id],
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
+        sample_start,
         fragment.ts_ms[at],
         fragment.value[at],
         fragment.order[at],

@@ -12,12 +12,14 @@ import numpy as np
 from tsdb.model.histograms import (
     CUSTOM_BOUNDS,
     GAUGE,
+    HINT_NAMES,
     NOT_RESET,
     RESET,
     UNKNOWN,
     HistogramColumns,
     HistogramShape,
     joined_histograms,
+    one_histogram,
     spans_of,
 )
 from tsdb.promql.evaluate.native.bucket_kernels import BOUNDS, COUNT, HINT, ORIGIN, SCHEMA, SUM, THRESHOLD, ZERO_COUNT
@@ -27,7 +29,6 @@ from tsdb.rules.memory import MemoryStorage
 from tsdb.rules.unit_tests.notation import HistogramPoint, Labels, SeriesPoints
 from tsdb.rules.values import RuleValue
 
-HINTS = {"unknown": UNKNOWN, "reset": RESET, "not_reset": NOT_RESET, "gauge": GAUGE}
 SHOWN_BUCKETS_MAX = 1_000  # Wider histograms are shown by the indexes of their buckets.
 
 _FIELD = re.compile(r"([a-z_]+):(\[[^\]]*\]|\S+)")
@@ -68,17 +69,14 @@ class HistogramValue:
         """Columns with this sample alone. Raises InvalidHistogram."""
         parts = [dict(sorted(part.items())) for part in (self.positive, self.negative)]
         spans = [spans_of(np.array([*part], np.int64)) for part in parts]
-        counts = [count for part in parts for count in part.values()]
-        return HistogramColumns(
-            (HistogramShape(self.schema, self.threshold, spans[0], spans[1], self.bounds),),
-            np.zeros(1, np.int32),
-            np.array([0, len(counts)], np.int64),
-            np.array(counts, np.float64),
-            np.array([self.count]),
-            np.array([self.sum]),
-            np.array([self.zero_count]),
-            np.array([self.hint], np.uint8),
-            np.zeros(1, np.bool_),
+        return one_histogram(
+            HistogramShape(self.schema, self.threshold, spans[0], spans[1], self.bounds),
+            np.array([count for part in parts for count in part.values()], np.float64),
+            count=self.count,
+            total=self.sum,
+            zero_count=self.zero_count,
+            hint=self.hint,
+            is_integer=False,
         )
 
     @property
@@ -91,7 +89,7 @@ class HistogramValue:
         if self.schema == CUSTOM_BOUNDS:
             parts.append(f"custom_values:[{' '.join(map(shown_g, self.bounds))}]")
         if self.hint != UNKNOWN:
-            parts.append(f"counter_reset_hint:{next(name for name, hint in HINTS.items() if hint == self.hint)}")
+            parts.append(f"counter_reset_hint:{HINT_NAMES[self.hint]}")
         parts += _shown_side(self.positive, "buckets", "offset")
         parts += _shown_side(self.negative, "n_buckets", "n_offset")
         return f"{{{{{' '.join(parts)}}}}}"
@@ -139,9 +137,9 @@ def parse_histogram(text: str) -> HistogramValue:
 
 
 def _hint(text: str) -> int:
-    if text not in HINTS:
-        raise ValueError(f"counter_reset_hint {text}, must be one of {', '.join(HINTS)}")
-    return HINTS[text]
+    if text not in HINT_NAMES:
+        raise ValueError(f"counter_reset_hint {text}, must be one of {', '.join(HINT_NAMES)}")
+    return HINT_NAMES.index(text)
 
 
 def _list(text: str) -> list[float]:

@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.arrays import joined_ranges
+from tsdb.model.arrays import csr_places, joined_ranges
 from tsdb.model.histograms import (
     GAUGE,
     NOT_RESET,
@@ -22,7 +22,6 @@ from tsdb.model.histograms import (
     UNKNOWN,
     HistogramColumns,
     HistogramShape,
-    csr_places,
 )
 from tsdb.promql.evaluate.native import measure_kernels as codes
 from tsdb.promql.evaluate.native.bucket_kernels import (

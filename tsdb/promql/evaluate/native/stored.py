@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tsdb.model.details import SampleDetails
+from tsdb.model.arrays import splitmix64
+from tsdb.model.details import SampleDetails, numbered
 from tsdb.model.histograms import HistogramColumns, HistogramShape, spans_of
 from tsdb.promql.evaluate.native.bucket_kernels import BOUNDS, COUNT, ORIGIN, SCHEMA, SUM, THRESHOLD, ZERO_COUNT
 from tsdb.promql.evaluate.native.histograms import HistogramCells, Integers, NativeHistograms
@@ -20,8 +20,7 @@ def details_of(native: HistogramCells | None, of: Integers | None) -> SampleDeta
     if native is None or of is None or not (of >= 0).any():
         return None
     where = of >= 0
-    histogram_of = np.where(where, np.cumsum(where) - 1, -1)
-    return SampleDetails(None, stored_columns(native.histograms.take(of[where])), histogram_of)
+    return SampleDetails(None, stored_columns(native.histograms.take(of[where])), numbered(where))
 
 
 def stored_columns(histograms: NativeHistograms) -> HistogramColumns:
@@ -56,7 +55,7 @@ def stored_columns(histograms: NativeHistograms) -> HistogramColumns:
 
 def _distinct(histograms: NativeHistograms, row_of: Integers, within: Integers) -> tuple[Integers, Integers]:
     """(a histogram of each shape, the shape of each histogram)."""
-    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(_mixed(histograms.keys))))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(splitmix64(histograms.keys.view(np.uint64) ^ _SEED))))
     identity = np.stack(
         (
             (sums[histograms.starts[1:]] - sums[histograms.starts[:-1]]).view(np.int64),
@@ -75,14 +74,6 @@ def _distinct(histograms: NativeHistograms, row_of: Integers, within: Integers) 
     odd = np.unique(row_of[differs])
     shape_of[odd] = len(first) + np.arange(len(odd))
     return np.concatenate((first, odd)), shape_of
-
-
-def _mixed(keys: Integers) -> NDArray[np.uint64]:
-    """A hash of each key."""
-    bits = keys.view(np.uint64) ^ _SEED
-    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
-        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return bits ^ (bits >> np.uint64(33))
 
 
 def _shape(histograms: NativeHistograms, row: int) -> HistogramShape:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsdb.model.histograms import GAUGE, csr_places
+from tsdb.model.arrays import csr_places, joined_ranges
+from tsdb.model.histograms import GAUGE
 from tsdb.promql.evaluate.context import EvaluationContext
 from tsdb.promql.evaluate.native.combine_kernels import (
     RECONCILED_ADDITION,
@@ -209,7 +210,7 @@ def _totals(
         context.check()
         starts = ends[part.start : part.stop + 1] - ends[part.start]
         sizes = np.diff(starts)
-        members = cells[np.arange(starts[-1]) + np.repeat(low[part] - starts[:-1], sizes)]
+        members = cells[joined_ranges(low[part], sizes)]
         divisors = sizes.astype(np.float64) if is_mean else None
         done = histograms.combined(starts, members, np.ones(len(members)), divisors, admit=_beside(context, held))
         held += done.histograms.nbytes

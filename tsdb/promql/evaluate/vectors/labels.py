@@ -13,14 +13,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tsdb.model.arrays import splitmix64
 from tsdb.promql.evaluate.errors import EvaluationError
 from tsdb.promql.evaluate.vectors.label_kernels import SEPARATOR, number_texts_kernel
 
 METRIC_NAME = "__name__"
 METADATA = (METRIC_NAME, "__type__", "__unit__")  # Labels of the metric itself. A computation drops them together.
 
-# Constants of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
-_STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 CHARS_MAX = 64 << 20  # Characters of all texts of a query.
 CELLS_MAX = 50_000_000  # Cells of one table of label sets: 200 MB.
 
@@ -233,11 +232,7 @@ class LabelSets:
         total = np.zeros(len(self), np.uint64)
         for index, name in enumerate(self.names):
             values = self.numbers[:, index].astype(np.uint64)
-            mixed = values | (np.uint64(self.pool.number(name)) << np.uint64(32))
-            mixed += _STEP
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
-            mixed ^= mixed >> np.uint64(31)
+            mixed = splitmix64(values | (np.uint64(self.pool.number(name)) << np.uint64(32)))
             mixed[values == 0] = 0
             total += mixed
         return total

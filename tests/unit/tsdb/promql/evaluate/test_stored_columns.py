@@ -49,7 +49,7 @@ def without_every_third(given: NativeHistograms) -> NativeHistograms:
 
 
 def test_hashes_that_collide_change_no_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "_mixed", lambda keys: np.zeros(len(keys), np.uint64))
+    monkeypatch.setattr(stored, "splitmix64", lambda keys: np.zeros(len(keys), np.uint64))
     # Two shapes of one width, which differ in their keys alone.
     shifted = replace(COLUMNS, shapes=(WIDE, replace(WIDE, positive=((-21, 6), (2, 4)))))
     given = from_columns(replace(shifted, shape_of=np.array([0, 1, 0, 1], np.int32)))
